@@ -176,7 +176,8 @@ def explained(model: type[Settings], error: ValidationError) -> str:
     value = problem["input"]
     match problem["type"]:
         case "value_error":
-            return str(problem["ctx"]["error"])
+            # Of a setting by itself, or of several together.
+            return f"{described.option}: {problem['ctx']['error']}" if described else str(problem["ctx"]["error"])
         case "literal_error" if described:
             return f"{called} is one of {', '.join(described.choices)}, not '{value}'."
         case "greater_than_equal":

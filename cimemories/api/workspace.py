@@ -303,7 +303,10 @@ class Workspace:
         """
         from cimemories.api import running
         from cimemories.cli.runs import JudgeOptions
+        from cimemories.evaluation.spec import RunSpec
 
+        if unknown := [name for name in settings if name not in RunSpec.described()]:
+            raise StoreError(f"there is no setting '{unknown[0]}'. There are: {', '.join(RunSpec.described())}.")
         judges = JudgeOptions(
             judge=_list(judge),
             judge_model=_list(judge_model),

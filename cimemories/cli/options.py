@@ -285,7 +285,9 @@ def options_of(model: type[Settings], leave_out: Collection[str] = ()) -> Any:
         if item.name in leave_out:
             continue
         names = [name for name in (item.option, item.setting.short) if name]
-        option = Option(*names, min=item.least, max=item.most, metavar=item.setting.metavar, help=item.setting.help)
+        # The bounds of what is typed as text are for the model to check.
+        least, most = (None, None) if item.setting.typed else (item.least, item.most)
+        option = Option(*names, min=least, max=most, metavar=item.setting.metavar, help=item.setting.help)
         typed = item.setting.typed or (str if item.choices else item.plain)
         kind = list[str] if typed is list else typed
         if item.info.is_required():

@@ -188,7 +188,10 @@ class RunSpec(Settings):
     """
 
     dataset: Annotated[
-        str, Setting("Dataset", "Its profiles are the users that messages are written for.", Group.TASK, short="-d")
+        str,
+        Setting(
+            "Dataset", "Dataset whose profiles are the users; `cimemories datasets` lists them.", Group.TASK, short="-d"
+        ),
     ]
     model: Annotated[str, Setting("Model", "The model's name, as its server knows it.", Group.PLACE, short="-m")]
     base_url: Annotated[
@@ -426,6 +429,9 @@ class RunSpec(Settings):
             placeholder="none",
         ),
     ] = None
+    name: Annotated[
+        str | None, Setting("Name", "Name of the run, shown in tables.", Group.PLAN, placeholder="model on dataset")
+    ] = None
     fresh: Annotated[
         bool,
         Setting(
@@ -434,9 +440,6 @@ class RunSpec(Settings):
             Group.PLAN,
         ),
     ] = False
-    name: Annotated[
-        str | None, Setting("Name", "Name of the run, shown in tables.", Group.PLAN, placeholder="model on dataset")
-    ] = None
     prompts: Mapping[str, Own] = Field(default_factory=dict)
     reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
 
@@ -604,7 +607,8 @@ def command_of(spec: RunSpec) -> str:
     for item in spec.described().values():
         value = getattr(spec, item.name)
         if item.name != "name" and value != usual.get(item.name, item.default):
-            options += _option(item.option, value)
+            # None that is not the default is a limit that is left to the server.
+            options += _option(item.option, SERVERS_LIMIT if value is None else value)
     options += _option("--prompt-file", _file(spec.prompts.get("respond")))
     return " ".join(shlex.quote(str(option)) for option in [*options, *_judge_options(spec)])
 
@@ -698,4 +702,6 @@ def settings_alike(spec: RunSpec, recorded: Mapping[str, Any]) -> bool:
     """Return whether a run that recorded this was asked for with the same settings. A setting that is newer than the
     run counts with its default."""
     usual = RunSpec(dataset=spec.dataset, model=spec.model, base_url=spec.base_url).as_json()
-    return bool(usual | upgraded(recorded) == json.loads(json.dumps(spec.as_json())))
+    asked = usual | upgraded(recorded)
+    asked["judges"] = [JudgeSpec().as_json() | judge for judge in asked["judges"]]
+    return bool(asked == json.loads(json.dumps(spec.as_json())))

@@ -11,7 +11,7 @@ from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.estimates import Estimate, estimate, require_fit
 from cimemories.evaluation.planning import as_reference, look_up, plan
 from cimemories.evaluation.sessions import ALL
-from cimemories.evaluation.spec import Group, JudgeSpec, RunSpec
+from cimemories.evaluation.spec import SEEDED, Group, JudgeSpec, RunSpec
 from cimemories.flows.labels import default_labelling
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.capabilities import Server
@@ -458,6 +458,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
     limit = (
         "with the server's token limit" if spec.max_tokens is None else f"of at most {count(spec.max_tokens, 'token')}"
     )
+    shuffled = ", shuffled" if spec.memory_order == SEEDED else ""
     own = spec.prompts.get("respond")
     badge = page.simulated_badge() if spec.base_url == "simulator" else ""
     said: dict[str, safe.Html | str] = {
@@ -465,7 +466,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         "Model": safe.join([spec.model, f" at {spec.base_url} " if not badge else " ", badge]),
         "Dataset": ", ".join([spec.dataset, *limits]),
         "Prompt": f"{spec.prompt_level}, from {own.source}" if own else spec.prompt_level,
-        "Memory": f"{spec.memory}, as {spec.memory_template}",
+        "Memory": f"{spec.memory}{shuffled}, as {spec.memory_template}",
         **({"Sessions": spec.remembered.text} if spec.remembered else {}),
         "Thinking": spec.thinking,
         "Sampling": ", ".join(f"{k} {v}" for k, v in sent.items()) or "model defaults",
@@ -474,10 +475,11 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         "Judges": ", ".join(judges),
         "Task check": SETTINGS["check"].setting.labels[spec.check],
     }
-    elsewhere = DRAWN_APART | {"memory_template", "max_tokens", "name", "session_order", "session_seed"}
+    elsewhere = DRAWN_APART | {"memory_order", "memory_template", "max_tokens", "name", "session_order", "session_seed"}
     for item, value in spec.unusual():
         if item.name not in elsewhere:
-            said.setdefault(item.setting.title, str(value))
+            text = "on" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
+            said.setdefault(item.setting.title, text)
     return list(said.items())
 
 
