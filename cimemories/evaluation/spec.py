@@ -701,7 +701,7 @@ def upgraded(recorded: Mapping[str, Any]) -> dict[str, Any]:
 def settings_alike(spec: RunSpec, recorded: Mapping[str, Any]) -> bool:
     """Return whether a run that recorded this was asked for with the same settings. A setting that is newer than the
     run counts with its default."""
-    usual = RunSpec(dataset=spec.dataset, model=spec.model, base_url=spec.base_url).as_json()
+    usual = type(spec)(dataset=spec.dataset, model=spec.model, base_url=spec.base_url).as_json()
     asked = usual | upgraded(recorded)
     asked["judges"] = [JudgeSpec().as_json() | judge for judge in asked["judges"]]
     return bool(asked == json.loads(json.dumps(spec.as_json())))

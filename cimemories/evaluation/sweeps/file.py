@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -48,8 +49,10 @@ def _some(items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _once(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    if twice := [item for item in items if items.count(item) > 1]:
-        raise ValueError(f"{twice[0]} is given more than once")
+    # By their texts: some values cannot be hashed, and the short form gives many memories.
+    texts = Counter(map(str, items))
+    if twice := next((text for text, times in texts.items() if times > 1), None):
+        raise ValueError(f"{twice} is given more than once")
     return _some(items)
 
 
@@ -147,12 +150,12 @@ def _axis(item: Described) -> Any:
     """Return the type and default of the field for a setting: one value or a list of them, None if it is not given."""
     values: Any
     if item.name == "memory":
-        values = Annotated[tuple[MemoryEntry, ...], AfterValidator(_labels)]
+        # The short form gives many memories: its entries are counted here, its cells later.
+        values = Annotated[tuple[MemoryEntry, ...], AT_MOST, AfterValidator(_labels)]
     else:
-        values = tuple[item.type, ...]  # type: ignore[name-defined]
-        if item.name in ("prompt_level", "memory_template"):
-            values = tuple[Line, ...]
-    values = Annotated[values, BeforeValidator(_listed), AT_MOST, AfterValidator(_once)]
+        one = Line if item.name in ("prompt_level", "memory_template") else item.type
+        values = Annotated[tuple[one, ...], AT_MOST]  # type: ignore[valid-type]
+    values = Annotated[values, BeforeValidator(_listed), AfterValidator(_once)]
     return values | None, Field(default=None, alias=item.setting.plural or None)
 
 
