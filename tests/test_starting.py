@@ -48,6 +48,11 @@ def test_a_command_loads_no_other_command(tmp_path: Path) -> None:
     assert not names & {"cimemories.cli.runs", "cimemories.cli.metrics", "pandas"}
 
 
+def test_the_sdk_is_imported_only_where_a_server_is_asked(tmp_path: Path) -> None:
+    code = "import cimemories.uploads, cimemories.evaluation.runs, cimemories.curation.authoring, cimemories.llm.worker"
+    assert not imported(code, tmp_path) & {"openai", "aiohttp"}
+
+
 def test_the_app_is_handed_over_before_what_its_pages_need_is_imported(tmp_path: Path) -> None:
     open_store(tmp_path).close()
     code = (
