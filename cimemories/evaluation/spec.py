@@ -382,7 +382,7 @@ class RunSpec(Settings):
     ] = None
     timeout: Annotated[
         float,
-        Field(ge=1),
+        Field(ge=0.1),
         Setting("Request timeout (s)", "Seconds to wait for an answer; doubles with each retry.", Group.MODEL, step=60),
     ] = 120.0
     judges: tuple[JudgeSpec, ...] = Field(default=(JudgeSpec(),), min_length=1)

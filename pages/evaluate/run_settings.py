@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from math import ceil
 from typing import Any
 
 import streamlit as st
@@ -62,7 +63,7 @@ def draw_field(draft: Draft, item: Described) -> None:
         draft.optional(title, name, item.default, *bounds, step=step, placeholder=setting.placeholder, help=help)
     else:
         most, step = int(item.most or 2**31 - 1), int(setting.step or 1)
-        draft.integer(title, name, int(item.default), int(item.least or 0), most, step=step, help=help)
+        draft.integer(title, name, int(item.default), ceil(item.least or 0), most, step=step, help=help)
 
 
 def values(draft: Draft, model: type[Settings], names: Collection[str]) -> dict[str, Any]:
