@@ -18,7 +18,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from cimemories import seeds
@@ -119,7 +119,7 @@ def spec(options: argparse.Namespace, respond: Prompt | None = None) -> RunSpec:
         check="none",
         timeout=900,
     )
-    return replace(plain, prompts={"respond": respond}) if respond else plain
+    return plain.but(prompts={"respond": respond}) if respond else plain
 
 
 def ours(store: Store, options: argparse.Namespace, mark: str) -> tuple[str, int]:

@@ -136,7 +136,7 @@ def fill(store: Store) -> None:
     demo.prepare(store, lambda text: None)
     ours = [row for row in all_runs(store) if row.simulated]
     for number in range(RUNS - len(all_runs(store))):
-        spec = runs.spec_of(store, ours[number % len(ours)].id)
+        spec = planning.spec_of(store, ours[number % len(ours)].id)
         runs.execute(store, planning.plan(store, spec.but(name=f"{spec.name} {number}")))
 
 

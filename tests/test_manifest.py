@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.prices import Prices
+from cimemories.labels.whatif import effective_labels
 from cimemories.manifest import ModelPart, Part, RunManifest, read_manifest
 from cimemories.store import runs as store_runs
 from cimemories.store import work
@@ -100,3 +101,28 @@ def test_what_cannot_be_read_counts_as_not_recorded(broken: object) -> None:
     assert manifest.recorded == dict.fromkeys(keys, broken)
     assert manifest.mitigation.kind == "none" and manifest.model.name == ModelPart().name == ""
     assert manifest.thinking == "default" and not any(judge.model for judge in manifest.judges)
+
+
+def test_a_run_of_nested_settings_is_read_found_alike_and_repeated(sqlite_store: Store) -> None:
+    """As manifests had them until settings were said once."""
+    add_labelled(sqlite_store, contexts=2)
+    settings = {"memory": "random-5", "memory_order": "shuffled", "memory_seed": 3, "sessions": "last-2"}
+    spec = simulated(**settings, judges=(simulated().judge, planning.JudgeSpec()))
+    run_id = planning.plan(sqlite_store, spec)
+    recorded = json.loads(recorded_text(sqlite_store, run_id))
+    asked = recorded["asked"]
+    first, *more = [{**judge, "schema": judge.pop("json_schema")} for judge in asked.pop("judges")]
+    memory = {"composition": "random-5", "order": "shuffled", "seed": 3, "template": "bullets", "prices": None}
+    asked |= {"judge": first, "more_judges": more, "memory": memory}
+    asked |= {"sessions": {"kept": "last-2", "order": "fixed", "seed": 0}}
+    flat = ("memory_order", "memory_seed", "memory_template", "memory_prices", "session_order", "session_seed")
+    recorded["asked"] = {name: value for name, value in asked.items() if name not in flat}
+    with sqlite_store.write() as connection:
+        connection.execute(sa.update(run).values(manifest=canonical_json(recorded)))
+    again = planning.spec_of(sqlite_store, run_id)
+    assert {name: getattr(again, name) for name in settings} == settings
+    assert [judge.kind for judge in again.judges] == ["llm", "matcher"]
+    find = planning.planned_alike(sqlite_store, spec, effective_labels)
+    with sqlite_store.read() as connection:
+        found = find(connection)
+    assert found is not None and found.id == run_id

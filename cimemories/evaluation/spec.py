@@ -576,9 +576,11 @@ def differing(runs: Iterable[RunRow | RunSpec]) -> dict[str, list[str]]:
         experiment = item.setting.group in (Group.TASK, Group.MEMORY, Group.MODEL, Group.JUDGING)
         if not experiment or name in SHOWN_APART or name in ("dataset", "timeout"):
             continue
-        given = [getattr(spec, name) for spec in specs]
+        # A setting that means nothing in a run, an order of tasks without sessions say, makes it no other.
+        when = item.setting.when
+        given = [getattr(spec, name) for spec in specs if when is None or when(dict(spec))]
         if any(value != given[0] for value in given):
-            columns[item.setting.title] = [item.told(value) for value in given]
+            columns[item.setting.title] = [item.told(getattr(spec, name)) for spec in specs]
     return columns
 
 

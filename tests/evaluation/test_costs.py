@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 from contextlib import redirect_stderr
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,7 +179,7 @@ def test_what_is_not_known_is_said(sqlite_store: Store) -> None:
     assert any("upper bound" in text for text in first.assumptions)
     assert any("4 characters a token" in text for text in first.assumptions)
     runs.execute(sqlite_store, planning.plan(sqlite_store, free))
-    later = estimate(sqlite_store, replace(free, prompt_level="light"))
+    later = estimate(sqlite_store, free.but(prompt_level="light"))
     assert later.seconds is not None and all(stage.completion_known for stage in later.stages)
     assert any("mean of recorded calls" in text for text in later.assumptions)
 

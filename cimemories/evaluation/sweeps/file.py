@@ -319,6 +319,9 @@ def _source(file: SweepFile) -> dict[str, Any]:
     many = ("models", "judges")
 
     def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+        if limits := fields.get("max_tokens"):
+            # None alone would read as not given.
+            fields = {**fields, "max_tokens": [SERVERS_LIMIT if limit is None else limit for limit in limits]}
         return {
             name: value[0] if isinstance(value, list) and len(value) == 1 and name not in many else value
             for name, value in fields.items()
