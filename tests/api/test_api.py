@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import html
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,8 @@ import cimemories
 from cimemories.api import running, table
 from cimemories.charts.run_heatmap import run_figure
 from cimemories.cli import cli, output
+from cimemories.evaluation.planning import spec_of
+from cimemories.evaluation.spec import command_of
 from cimemories.flows.columns import LABEL_WORDS, Coded, flow_columns
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.llm.worker import WorkError
@@ -486,6 +489,60 @@ def test_a_run_goes_on_where_it_stopped(sqlite_store: Store, monkeypatch: pytest
         run = ws.run(DATASET, "sim-average", "simulator", samples=2, progress=False)
         assert (run.id, run.coverage, len(ws.runs)) == (planned.id, 1.0, 1)
         assert ws.resume(run, progress=False).id == run.id
+
+
+# What `asked` of a manifest was before the settings of a run were one model: memory, sessions and judges apart.
+NESTED = {
+    "dataset": DATASET, "model": "sim-average", "base_url": "simulator", "api_key_env": "OPENAI_API_KEY", "samples": 1,
+    "profiles": None, "contexts": None, "prompt_level": "base", "prompts": {}, "preset": None, "thinking": "default",
+    "memory": {"composition": "random-5", "order": "shuffled", "seed": 4, "template": "keyed", "prices": None},
+    "sessions": {"kept": "last-2", "order": "shuffled", "seed": 3}, "mitigation": "none", "check": "rules",
+    "temperature": None, "sampling": {}, "max_tokens": None, "seed": None, "timeout": 120.0, "prices": None,
+    "cap": None, "fresh": False, "name": None, "reference": None, "more_judges": [],
+    "judge": {
+        "kind": "matcher", "model": "matcher", "base_url": "", "api_key_env": "OPENAI_API_KEY", "max_tokens": 16384,
+        "channel": "message", "split": None, "fields": {}, "prompt": None, "schema": None, "timeout": None,
+        "prices": None,
+    },
+}  # fmt: skip
+
+
+def test_a_run_of_a_version_before_is_found_and_repeated(sqlite_store: Store) -> None:
+    add_labelled(sqlite_store, contexts=3)
+    choices: dict[str, Any] = {"samples": 1, "judge": "matcher", "progress": False, "max_tokens": None}
+    choices |= {"memory": "random-5", "memory_order": "shuffled", "memory_seed": 4, "memory_template": "keyed"}
+    choices |= {"sessions": "last-2", "session_order": "shuffled", "session_seed": 3}
+    with cimemories.open(sqlite_store.workspace) as ws:
+        run = ws.run(DATASET, "sim-average", "simulator", **choices)
+        with sqlite_store.write() as connection:
+            manifest = json.dumps({**run.manifest, "asked": NESTED})
+            connection.execute(sa.update(run_table).where(run_table.c.id == run.id).values(manifest=manifest))
+        assert ws.run(DATASET, "sim-average", "simulator", **choices).id == run.id
+        assert ws.run(DATASET, "sim-average", "simulator", **choices | {"session_seed": 4}).id != run.id
+    command = command_of(spec_of(sqlite_store, run.id))
+    for option in ("--memory random-5 --memory-order shuffled --memory-seed 4 --memory-template keyed",
+                   "--sessions last-2 --session-order shuffled --session-seed 3", "--max-tokens server"):  # fmt: skip
+        assert option in command
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"foo": 1}, "there is no setting 'foo'. There are: dataset, model, "),
+        ({"judges": []}, "there is no setting 'judges'. There are: dataset, model, "),
+        ({"samples": "many"}, "--samples: "),
+        ({"samples": 0}, "--samples is 1 or more, not 0."),
+        ({"timeout": 0.5}, "--timeout is 1 or more, not 0.5."),
+        ({"mitigation": "hope"}, "--mitigation is one of none, gate, rewrite, not 'hope'."),
+        ({"max_tokens": "all"}, "--max-tokens: a token limit is a number, 1 or more, or `server`"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_words(sqlite_store: Store, setting: dict[str, Any], says: str) -> None:
+    add_labelled(sqlite_store, contexts=2)
+    with cimemories.open(sqlite_store.workspace) as ws:
+        with pytest.raises(StoreError, match=re.escape(says)):
+            ws.run(DATASET, "sim-average", "simulator", progress=False, **setting)
+        assert not list(ws.runs)
 
 
 def test_a_notebooks_loop_is_no_hindrance(sqlite_store: Store) -> None:

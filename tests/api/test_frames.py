@@ -175,7 +175,7 @@ def test_every_setting_of_a_run_is_a_column(sqlite_store: Store) -> None:
     assert frame["seed"].tolist()[0] == 7 and frame["seed"].dtype == "Int64"
     assert plain(frame["temperature"]) == [0.5, None, None] and plain(frame["max_tokens"]) == [1024, None, None]
     assert frame["memory"].tolist() == ["full", "random-50", "full"] and set(frame["memory_order"]) == {"fixed"}
-    assert plain(frame["memory_composition"]) == ["full", "random-50", None]
+    assert plain(frame["memory_template"]) == ["bullets", "bullets", None]
     assert frame["judges"].tolist() == ["matcher", "matcher", "test-judge"]
     assert frame["endpoint"].tolist() == ["simulator", "simulator", "http://x"] and imported == frame.index[-1]
 

@@ -548,6 +548,8 @@ def test_a_run_with_sessions_from_the_form(store: Store, at_once: None) -> None:
     # The paper's own settings have none; what was chosen stays for when they are off again.
     app = step_two(opened(RUNS, tab="new"))
     app.selectbox(key="run_new.sessions").set_value("all").run()
+    assert "Order of the tasks" in [item.label for item in app.selectbox]
     app.toggle(key="run_new.reference").set_value(True).run()
+    assert not {"Sessions", "Order of the tasks"} & {item.label for item in app.selectbox}
     button(app, "To the plan").click().run()
     assert not app.exception and "earlier messages in memory" not in page_html(app)
