@@ -34,7 +34,7 @@ from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.estimates import Estimate, estimate_slots
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.planning import Prepared, keep, prepare, prompt_part, spec_of
-from cimemories.evaluation.respond import Mitigation, Slot, replay
+from cimemories.evaluation.respond import Slot, replay
 from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR
 from cimemories.manifest import AttributionPart
@@ -335,8 +335,8 @@ def plan_attribution(store: Store, plan: Attribution) -> str:
     # What chose or accumulated memories before the message is not asked again: its choice is what is replayed.
     manifest.pop("sessions", None)
     manifest["memory"] = {name: value for name, value in recorded.get("memory", {}).items() if name != "system"}
-    if plan.run.manifest.mitigation.kind == Mitigation.GATE:
-        manifest["mitigation"] = {"kind": str(Mitigation.NONE), "prompt": None}
+    if plan.run.manifest.mitigation.kind == "gate":
+        manifest["mitigation"] = {"kind": "none", "prompt": None}
     name = one_line(f"why {plan.attribute.key}: {plan.run.name}")
     levels, place = [str(variant.change) for variant in plan.variants], (plan.leak.profile, plan.leak.context)
     with store.write(Role.OPERATOR) as connection:

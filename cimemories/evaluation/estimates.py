@@ -39,7 +39,6 @@ from cimemories.evaluation.respond import (
     RESPOND,
     REWRITE,
     MemoryModel,
-    Mitigation,
     Slot,
     Writer,
     keep_lost,
@@ -652,11 +651,10 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
         prepared.parameters,
         prepared.seed,
         judges,
-        Mitigation(spec.mitigation),
+        spec,
         prepared.server.schema,
         system.planned if system is not None else None,
         memory_model,
-        spec.remembered,
     )
 
 

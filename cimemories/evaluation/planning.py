@@ -28,7 +28,7 @@ from cimemories.evaluation.compositions import (
 from cimemories.evaluation.judging import CHECK, CHECK_RULES
 from cimemories.evaluation.recalling import listed_server
 from cimemories.evaluation.reference import Reference
-from cimemories.evaluation.respond import Mitigation, Wording
+from cimemories.evaluation.respond import Wording
 from cimemories.evaluation.spec import BATCH, JUDGE_TOKENS, LLM, JudgeSpec, RunSpec, settings_alike
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
@@ -514,7 +514,7 @@ def wording_of(spec: RunSpec) -> Wording:
     return Wording(
         respond=given.get("respond") or seeds.load_prompt("respond", spec.prompt_level),
         lines=given.get("memory") or seeds.load_prompt("memory", spec.memory_template),
-        before=None if kind == Mitigation.NONE else given.get(kind) or seeds.load_prompt(kind),
+        before=None if kind == "none" else given.get(kind) or seeds.load_prompt(kind),
         reference=spec.reference,
         earlier=None if spec.sessions is None else given.get("session") or seeds.load_prompt("session"),
     )

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
@@ -26,6 +25,7 @@ from cimemories.evaluation.matcher import match
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, gate_schema, ingesting, read_gate
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Sessions, Written
+from cimemories.evaluation.spec import RunSpec
 from cimemories.llm import client, replies
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
@@ -57,15 +57,6 @@ def _lines(template: Prompt, attributes: tuple[tuple[str, str, str], ...]) -> st
         template.render(statement=one_line(statement), number=str(number), key=one_line(key), domain=one_line(domain))
         for number, (statement, key, domain) in enumerate(attributes, start=1)
     )
-
-
-# ---- mitigations
-
-
-class Mitigation(StrEnum):
-    NONE = "none"
-    GATE = "gate"
-    REWRITE = "rewrite"
 
 
 # ---- respond
@@ -114,9 +105,9 @@ class MemoryModel:
 
 @dataclass(frozen=True)
 class Writer:
-    """How messages are asked for in a run. parameters: further fields of every request, as sent. schema: the form of
-    response_format that the server takes. system: what recalls from the memory; None: all of it is in the prompt.
-    memory_model: whom that asks; None: the model under test. sessions: None if each message is written by itself."""
+    """How messages are asked for in a run. parameters: further fields of every request, as sent. spec: the settings of
+    the run. schema: the form of response_format that the server takes. system: what recalls from the memory; None: all
+    of it is in the prompt. memory_model: whom that asks; None: the model under test."""
 
     client: Client
     model: str
@@ -124,11 +115,14 @@ class Writer:
     parameters: Mapping[str, object]
     seed: int | None
     judges: Sequence[Judge]
-    mitigation: Mitigation
+    spec: RunSpec
     schema: str
     system: SystemSpec | None = None
     memory_model: MemoryModel | None = None
-    sessions: Sessions | None = None
+
+    @property
+    def sessions(self) -> Sessions | None:
+        return self.spec.remembered
 
     def request(self, text: str, more: Mapping[str, object] | None = None) -> ChatRequest:
         return ChatRequest(self.model, (("user", text),), {**self.parameters, **(more or {})}, self.seed)
@@ -343,11 +337,11 @@ class Paraphrased:
 def assistant(writer: Writer, replay: Replay | None = None) -> Assistant:
     """Return the assistant of a run. replay: of the variant whose message it writes."""
     prompted: Assistant = Prompted(writer)
-    if writer.mitigation == Mitigation.GATE:
+    if writer.spec.mitigation == "gate":
         return Gate(writer, prompted)
     if replay is not None and replay.paraphrase is not None:
         prompted = Paraphrased(writer, prompted, replay)
-    return Rewrite(writer, prompted) if writer.mitigation == Mitigation.REWRITE else prompted
+    return Rewrite(writer, prompted) if writer.spec.mitigation == "rewrite" else prompted
 
 
 # ---- paraphrases

@@ -39,7 +39,6 @@ from cimemories.evaluation.planning import (
 from cimemories.evaluation.prices import Prices, check_money
 from cimemories.evaluation.respond import (
     MemoryModel,
-    Mitigation,
     Replay,
     Slot,
     Wording,
@@ -393,7 +392,7 @@ def _owed_by_unit(store: Store, row: RunRow, unit: Unit, judges: Sequence[Judge]
 
 def sessions_of(row: RunRow) -> Sessions | None:
     """The sessions of a run; None for one without. Raises StoreError where they cannot be read."""
-    return Sessions.of(row.manifest.sessions.recorded if row.manifest.sessions else None)
+    return RunSpec.of_row(row).remembered
 
 
 def _tasks(
@@ -455,11 +454,10 @@ def _writer(
         manifest.parameters,
         row.seed,
         judges,
-        Mitigation(manifest.mitigation.kind),
+        RunSpec.of_row(row),
         manifest.model.json_schema,
         _system(row),
         memory_model,
-        sessions_of(row),
     )
 
 

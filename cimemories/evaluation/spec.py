@@ -558,6 +558,8 @@ class RunSpec(Settings):
             "memory_order": manifest.memory.order,
             "mitigation": manifest.mitigation.kind,
             "sessions": manifest.sessions.kept if manifest.sessions else None,
+            "session_order": manifest.sessions.order if manifest.sessions else "fixed",
+            "session_seed": manifest.sessions.seed if manifest.sessions else 0,
         }
         return cls.of(manifest).model_copy(update=known)
 

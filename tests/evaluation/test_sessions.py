@@ -25,7 +25,7 @@ from cimemories.compare.sweeps import sweep_table
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import spec_of
-from cimemories.evaluation.respond import Mitigation, Slot, Wording, Writer, message_branches, message_prompt
+from cimemories.evaluation.respond import Slot, Wording, Writer, message_branches, message_prompt
 from cimemories.evaluation.sessions import Sessions, Written, read_sessions, session_order
 from cimemories.evaluation.spec import MESSAGE_TOKENS, JudgeSpec, RunSpec, command_of
 from cimemories.evaluation.sweeps import check_sweep
@@ -164,15 +164,15 @@ def test_priced_before_exactly_as_it_is_asked(sqlite_store: Store) -> None:
     assert (after.requests, after.recorded) == (0, after.draws) and after.draws == before.draws
 
 
-@pytest.mark.parametrize("mitigation", [Mitigation.GATE, Mitigation.REWRITE])
-def test_mitigations_go_with_sessions(sqlite_store: Store, mitigation: Mitigation) -> None:
+@pytest.mark.parametrize("mitigation", ["gate", "rewrite"])
+def test_mitigations_go_with_sessions(sqlite_store: Store, mitigation: str) -> None:
     add(sqlite_store, small_profiles(1, 3))
 
     def served(asked: IncomingRequest) -> Reply:
         prompt = asked.body["messages"][0]["content"]
         # The second task's gate or draft goes wrong for every sample.
         second = small_profiles(1, 3)[0].contexts[1].recipient in prompt.split("# What")[-1].split("Message that")[0]
-        first_step = '{"needed"' in prompt or (mitigation == Mitigation.REWRITE and "<draft>" not in prompt)
+        first_step = '{"needed"' in prompt or (mitigation == "rewrite" and "<draft>" not in prompt)
         if second and first_step:
             return completion(*[""] * asked.n)
         if '{"needed"' in prompt:
@@ -379,10 +379,9 @@ def test_the_chain_is_that_of_a_walk_by_hand(
         )
         for number, task in enumerate(states)
     ]
-    writer = Writer(
-        *(Client(Endpoint("http://localhost:9/v1"), simulated=True), "m", WORDING, {}, None, [], Mitigation.NONE, ""),
-        sessions=Sessions(kept),
-    )
+    client = Client(Endpoint("http://localhost:9/v1"), simulated=True)
+    spec = RunSpec(dataset="small", model="m", base_url="simulator", sessions=Sessions(kept).label)
+    writer = Writer(client, "m", WORDING, {}, None, [], spec, "")
     asked: dict[str, list[int]] = {}
     status = calls.OK if text else "server error"
     for branch in next(message_branches(writer, slots)):

@@ -18,7 +18,6 @@ from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, ask
 
 from cimemories.evaluation import planning
 from cimemories.evaluation.importing import import_file, import_results
-from cimemories.evaluation.respond import Mitigation
 from cimemories.evaluation.runs import execute, judge_again
 from cimemories.evaluation.spec import JudgeSpec
 from cimemories.exchange.exporting import export_run
@@ -112,7 +111,7 @@ def test_a_run_that_is_exported_and_imported_has_the_same_numbers_here_and_elsew
 SETTINGS: dict[str, dict[str, Any]] = {
     "system": {"memory": "system:embedding:k=9,order=score"},
     "written": {"memory": "system:summary"},
-    "sessions": {"sessions": "last-2", "session_order": "shuffled", "session_seed": 5, "mitigation": Mitigation.GATE},
+    "sessions": {"sessions": "last-2", "session_order": "shuffled", "session_seed": 5, "mitigation": "gate"},
 }
 
 
