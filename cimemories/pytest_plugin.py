@@ -46,6 +46,7 @@ def cimemories_check(request: pytest.FixtureRequest) -> Checks:
     ) -> CheckResult:
         import cimemories
         from cimemories.check.reports import as_lines
+        from cimemories.evaluation.spec import RunSpec
 
         path = request.path.parent / file
         counting = {name: options.pop(name) for name in _COUNTING if name in options}
@@ -55,9 +56,9 @@ def cimemories_check(request: pytest.FixtureRequest) -> Checks:
             with cimemories.open(workspace, create=run is None) as ws:
                 if run is None:
                     # What is wrong with the file is told before the model is paid for.
-                    chosen = inspect.signature(ws.run).bind(**options)
-                    chosen.apply_defaults()
-                    ws._refuse_beforehand(path, chosen.arguments["dataset"], chosen.arguments["samples"])
+                    chosen = inspect.signature(ws.run).bind(**options).arguments
+                    samples = chosen.get("settings", {}).get("samples", RunSpec.described()["samples"].default)
+                    ws._refuse_beforehand(path, chosen["dataset"], samples)
                 result = ws.check(path, ws.run(**options) if run is None else run, **counting)
         except (cimemories.StoreError, cimemories.EndpointError, cimemories.WorkError) as error:
             # A line for people, and no chain: where in our code it was noticed helps nobody.
