@@ -33,6 +33,7 @@ local_script_runner.require_widgets_deltas = partial(_ended, look=local_script_r
 
 once.SHORT_SECONDS = 60.0  # AppTest does not look every half second whether work has ended, as a browser does
 config.set_option("runner.postScriptGC", False)
+spare_libraries = server.spare_libraries
 server.spare_libraries = lambda: None  # which collects garbage so that the collection above is shorter
 
 HOME = PAGES["home"]

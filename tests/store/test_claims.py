@@ -298,7 +298,7 @@ def write(store: Store, run_id: str) -> None:
 def test_what_was_ended_or_deleted_meanwhile_is_let_go(store: Store, ended: WorkStatus | None) -> None:
     """A worker on another machine that gave no sign of life for too long: it was ended without it, and comes back."""
     run_id = add_run(store, add_dataset(store, profiles=1).id, 1, {}, status=WorkStatus.QUEUED)
-    own = worker.begin(store, run_id)
+    own, _ = worker.begin(store, run_id)
     with store.write() as connection:
         connection.execute(sa.update(tables.run).values(host="elsewhere"))
     set_heartbeat(store, run_id, HOUR)
@@ -316,7 +316,7 @@ def test_what_was_ended_or_deleted_meanwhile_is_let_go(store: Store, ended: Work
 
 def test_every_write_of_a_worker_is_a_sign_of_life(store: Store) -> None:
     run_id = add_run(store, add_dataset(store, profiles=1).id, 1, {}, status=WorkStatus.QUEUED)
-    own = worker.begin(store, run_id)
+    own, _ = worker.begin(store, run_id)
     set_heartbeat(store, run_id, HOUR)
     write(own, run_id)
     assert 0 <= row(store, run_id)["heartbeat_age"] < work.STALE_SECONDS

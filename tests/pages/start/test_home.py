@@ -6,7 +6,7 @@ import gc
 
 import pytest
 import sqlalchemy as sa
-from paging import HOME, button, opened, page_html
+from paging import HOME, button, opened, page_html, spare_libraries
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, plan_run, records
 
@@ -147,6 +147,7 @@ def test_libraries_are_kept_out_of_the_collections_after_each_run(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_modules", 0)
+    monkeypatch.setattr(server, "spare_libraries", spare_libraries)
     gc.unfreeze()
     opened(HOME)
     assert gc.get_freeze_count() > len(gc.get_objects()), "what the imports made is gone through no more"
