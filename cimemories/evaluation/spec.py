@@ -55,11 +55,6 @@ def judge_tokens(base_url: str) -> int:
 # ---- types of settings, which also read what people type
 
 
-def _switch(value: object) -> object:
-    """Return what was meant by a word that YAML reads as true or false."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-
-
 def _limit(value: object) -> object:
     if value == SERVERS_LIMIT or value is None:
         return None
@@ -321,7 +316,6 @@ class RunSpec(Settings):
     ] = "none"
     thinking: Annotated[
         Literal["default", "on", "off", "low", "medium", "high"],
-        BeforeValidator(_switch),
         Setting(
             "Thinking",
             "For models that reason first: default sends nothing, on and off set the model's switch, low, medium and "

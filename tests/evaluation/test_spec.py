@@ -46,7 +46,6 @@ class Greeted(RunSpec):
         ({"prices": "1/2 EUR"}, Prices(1, 1, 2, "EUR")),
         ({"sampling": ["top_p=0.9", "stop=a=b"]}, {"top_p": 0.9, "stop": "a=b"}),
         ({"sessions": "none"}, None),
-        ({"thinking": False}, "off"),  # YAML's reading of `off`
     ],
 )
 def test_a_setting_is_read_as_people_type_it(given: dict[str, Any], value: object) -> None:
@@ -124,12 +123,18 @@ def test_one_field_is_an_option_a_field_of_sweeps_and_a_part_of_the_command() ->
 
 def test_any_setting_of_a_sweep_may_be_a_list() -> None:
     content = sweep_content(
-        memory="full", samples=[1, 2], temperature=[0, 0.5], sessions=["none", "all"], session_seed=[3, 4]
+        memory="full",
+        samples=[1, 2],
+        thinking=False,
+        temperature=[0, 0.5],
+        sessions=["none", "all"],
+        session_seed=[3, 4],
     )
     content["session_order"] = "shuffled"
     runs = check_sweep(content, Path("sweep.yaml")).runs
     # Without sessions a seed of their order means nothing, so its values make no runs of their own.
     assert len(runs) == len(content["models"]) * 2 * 2 * (1 + 2)
+    assert {run.thinking for run in runs} == {"off"}  # YAML's reading of `off`
     assert {(run.sessions, run.session_seed) for run in runs} == {(None, 0), ("all", 3), ("all", 4)}
     told = differing(run for run in runs if run.model == runs[0].model)
     assert {"Temperature", "Task seed"} <= set(told) and set(told["Temperature"]) == {

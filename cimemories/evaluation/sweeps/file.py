@@ -60,6 +60,13 @@ def _listed(value: object) -> object:
     return value if isinstance(value, list | tuple) or value is None else [value]
 
 
+def _switches(values: object) -> object:
+    """YAML reads on and off as true and false."""
+    if not isinstance(values, list | tuple):
+        return values
+    return [{True: "on", False: "off"}[value] if isinstance(value, bool) else value for value in values]
+
+
 def _accepted_by(check: Callable[[str], object]) -> AfterValidator:
     """A validator by a check that raises the library's own errors, where pydantic takes ValueErrors alone."""
 
@@ -155,6 +162,8 @@ def _axis(item: Described) -> Any:
     else:
         one = Line if item.name in ("prompt_level", "memory_template") else item.type
         values = Annotated[tuple[one, ...], AT_MOST]  # type: ignore[valid-type]
+        if "on" in item.choices:
+            values = Annotated[values, BeforeValidator(_switches)]
     values = Annotated[values, BeforeValidator(_listed), AfterValidator(_once)]
     return values | None, Field(default=None, alias=item.setting.plural or None)
 
