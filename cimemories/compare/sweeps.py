@@ -16,7 +16,7 @@ from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names,
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
-from cimemories.evaluation.spec import RunSpec, differing
+from cimemories.evaluation.spec import RunSpec, told_apart
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Scope, parts_of, resolve_scope
 from cimemories.llm.worker import SIMULATOR
@@ -218,9 +218,9 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
         cells.append(Cell(item, status, manifest.thinking, manifest.mitigation.kind, numbers, cost, item.samples))
     whole = [cell.numbers for cell in cells if cell.numbers is not None and cell.numbers.covered]
     common_n = min((common_samples(numbers, None) for numbers in whole), default=None)
-    more = zip(*differing(rows).values(), strict=True) if len(rows) > 1 else ()
-    told = dict(zip((item.id for item in rows), more, strict=False))
-    cells = [replace(cell, n=_read_at(cell, common_n), more=told.get(cell.run.id, ())) for cell in cells]
+    cells = [
+        replace(cell, n=_read_at(cell, common_n), more=more) for cell, more in zip(cells, told_apart(rows), strict=True)
+    ]
     resting = {cell.run.id for cell in cells if cell.run.status not in work.ACTIVE}
     # Those of a run at work change with every answer.
     by_run = {scope.run.id: scope for scope in scopes if scope.run.id in resting}

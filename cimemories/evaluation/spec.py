@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -576,8 +576,14 @@ def differing(runs: Iterable[RunRow | RunSpec]) -> dict[str, list[str]]:
         when = item.setting.when
         given = [getattr(spec, name) for spec in specs if when is None or when(dict(spec))]
         if any(value != given[0] for value in given):
-            columns[item.setting.title] = [item.told(getattr(spec, name)) for spec in specs]
+            columns[item.setting.title] = [str(getattr(spec, name)) for spec in specs]
     return columns
+
+
+def told_apart(runs: Sequence[RunRow]) -> list[tuple[str, ...]]:
+    """Return of each run what `differing` finds, in few words: 'temperature 0.5'."""
+    columns = differing(runs).items()
+    return [tuple(f"{title[:1].lower()}{title[1:]} {texts[n]}" for title, texts in columns) for n in range(len(runs))]
 
 
 def _require_server(system: SystemSpec, base_url: str) -> None:

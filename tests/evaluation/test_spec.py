@@ -138,6 +138,6 @@ def test_any_setting_of_a_sweep_may_be_a_list() -> None:
     assert {(run.sessions, run.session_seed) for run in runs} == {(None, 0), ("all", 3), ("all", 4)}
     told = differing(run for run in runs if run.model == runs[0].model)
     assert {"Temperature", "Task seed"} <= set(told) and set(told["Temperature"]) == {
-        "temperature 0.0",
-        "temperature 0.5",
+        "0.0",
+        "0.5",
     }
