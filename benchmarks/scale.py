@@ -24,6 +24,7 @@ from pathlib import Path
 from cimemories import seeds
 from cimemories.curation import editing, labelling
 from cimemories.curation.offline import generate_dataset, generate_profiles
+from cimemories.curation.spec import LabellingSpec
 from cimemories.formats.official import read_profiles
 from cimemories.model import Label
 from cimemories.store import datasets, decisions
@@ -75,7 +76,7 @@ def label(file: str, contexts: int, url: str) -> str:
         store = open_store(folder)
         with store.write() as connection:
             datasets.add(connection, "scale", profiles, origin="test", source_name=None, source_hash="scale")
-        spec = labelling.LabellingSpec("scale", "sim-labeler", url, contexts=contexts)
+        spec = LabellingSpec(dataset="scale", model="sim-labeler", base_url=url, contexts=contexts)
         progress = labelling.execute(store, labelling.plan(store, spec))
         store.close()
         size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e6

@@ -24,6 +24,7 @@ from typing import Any
 from cimemories import seeds
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
+from cimemories.curation.spec import LabellingSpec
 from cimemories.demo_parts import FOLDER, MODELS, ORIGIN, REAL_ABOUT, about_real, mark, real_is_there
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.planning import look_up, write
@@ -164,7 +165,7 @@ def prepare_labels(store: Store, report: Callable[[str], None], profiles: int | 
         report("preparing the demo: recorded calls")
         read_calls(store, archive, server=SIMULATED.text)
     report("preparing the demo: labels")
-    spec = labelling.LabellingSpec(dataset=DATASET, model=LABELLER, base_url=SIMULATOR, draws=DRAWS)
+    spec = LabellingSpec(dataset=DATASET, model=LABELLER, base_url=SIMULATOR, draws=DRAWS)
     labelling_id = labelling.plan(store, spec)
     labelling.execute(store, labelling_id)
     warm(store, labelling_id)

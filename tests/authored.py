@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from cimemories.curation import authoring
-from cimemories.curation.authoring import AuthoringSpec, Report, report
+from cimemories.curation.authoring import Report, report
+from cimemories.curation.spec import AuthoringSpec
 from cimemories.model import DOMAINS
 from cimemories.store import datasets
 from cimemories.store.engine import Store

@@ -20,6 +20,7 @@ from cimemories import seeds
 from cimemories.cli import main
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.importing import import_file
 from cimemories.files import uploaded
@@ -53,7 +54,7 @@ def add(store: Store, profiles: Sequence[Profile], name: str = DATASET) -> None:
 def add_labelled(store: Store, profiles: int = 1, contexts: int = 8) -> None:
     """A dataset named DATASET with labels by the simulator."""
     add(store, small_profiles(profiles, contexts))
-    spec = labelling.LabellingSpec(DATASET, "sim-labeler", "simulator", draws=2)
+    spec = LabellingSpec(dataset=DATASET, model="sim-labeler", base_url="simulator", draws=2)
     labelling.execute(store, labelling.plan(store, spec))
 
 

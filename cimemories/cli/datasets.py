@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -17,27 +18,21 @@ from cimemories.cli.base import cli
 from cimemories.cli.options import (
     LABELLING_ID,
     AsJson,
-    Cap,
     Dataset,
     DatasetName,
-    KeyEnv,
-    NewDataset,
     PlanOptions,
-    Price,
     Replace,
     Serve,
-    Temperature,
-    Timeout,
-    TokenLimit,
     WorkOptions,
     Workspace,
     full_id,
     grouped,
     open_record,
-    token_limit,
+    options_of,
 )
 from cimemories.cli.runs import print_plan
 from cimemories.cli.work import find_labels, work_on
+from cimemories.curation.spec import AuthoringSpec
 from cimemories.model import WorkKind
 from cimemories.seeds import PersonaPack, packs
 from cimemories.seeds.reading import SeedError
@@ -49,9 +44,6 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.store.versions import Version
 from cimemories.text import count, listed, part_names
-
-if TYPE_CHECKING:
-    from cimemories.curation.authoring import AuthoringSpec
 
 EVERY_EVAL_EVER = "every-eval-ever"
 FLOWS = "flows"
@@ -66,7 +58,6 @@ TAKEN_BY = {  # which formats an option of `export` is for; --replace is for tho
     "--replace": ("official", "labelled", "huggingface", *_BUNDLES, "results", FLOWS),
 }
 OFFLINE_PER_DOMAIN = 5  # as in the released data
-MODEL_PER_DOMAIN = 7  # as in the paper
 
 CardLabelling = Annotated[
     str | None,
@@ -268,11 +259,14 @@ def _sizes(row: DatasetRow) -> str:
 # ---- generate
 
 
-@dataclass(frozen=True)
-class GenerationOptions:
-    """What profiles are like, and the model that writes them, if any."""
+# Beside those of AuthoringSpec, which templates have too as far as they read them.
+SettingOptions = options_of(AuthoringSpec, leave_out=("model", "base_url", "per_domain"))
 
-    profiles: Annotated[int, Option(min=1, help="Number of profiles.")] = 10
+
+@dataclass(frozen=True)
+class WriterOptions:
+    """Who writes the profiles: templates, or a model."""
+
     offline: Annotated[bool, Option("--offline", help="Use templates and no model; the default without --model.")] = (
         False
     )
@@ -281,54 +275,31 @@ class GenerationOptions:
         str | None, Option(help="Its OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
     ] = None
     serve: Serve = None
-    seed: Annotated[int, Option(help="The same seed gives the same people and events.")] = 0
-    locale: Annotated[str, Option(help="Locale of names and addresses, e.g. de_DE (docs/packs.md).")] = "en_US"
     per_domain: Annotated[
         int | None, Option(min=1, help="Attributes per domain and event; default: 7 by a model, else 5.")
     ] = None
-    contexts: Annotated[
-        list[str] | None, Option(help="Pack of contexts; `cimemories packs` lists them. Repeatable.")
-    ] = None
-    events: Annotated[int, Option(min=1, help="Life events per profile.")] = 3
     event: Annotated[
         list[str] | None,
         Option(help="Sample from these events alone (templates); `published` are those of the authors. Repeatable."),
     ] = None
-    general: Annotated[int, Option(min=1, help="General attributes per profile; needs a model.")] = 10
-    max_tokens: TokenLimit = "8192"
-    temperature: Temperature = None
-    model_seed: Annotated[int | None, Option(help="Seed sent to the server; default: none is sent.")] = None
-    api_key_env: KeyEnv = "OPENAI_API_KEY"
-    timeout: Timeout = 300.0
-    price: Price = None
-    cap: Cap = None
 
-    def spec(self, dataset: str) -> AuthoringSpec:
-        """What the model is to write. Raises StoreError where it is not said by whom, or where it is served."""
-        from cimemories.curation.authoring import AuthoringSpec
-        from cimemories.evaluation.prices import Prices
+    def spec(self, settings: Mapping[str, Any]) -> AuthoringSpec:
+        """Return what the model is to write. Raises StoreError if it is not said where it is served."""
         from cimemories.llm.local_vllm import own_address
 
         assert self.model is not None
         if self.base_url is None:
             raise StoreError(f"where is '{self.model}' served? Give --base-url URL, or --base-url simulator.")
-        plain = "profiles model seed locale events general api_key_env temperature model_seed timeout cap"
-        return AuthoringSpec(
-            name=dataset,
-            base_url=own_address(self.base_url, self.model, self.serve or ()),
-            per_domain=self.per_domain or MODEL_PER_DOMAIN,
-            contexts=tuple(self.contexts or packs.CORE),
-            max_tokens=token_limit(self.max_tokens),
-            prices=Prices.read(self.price) if self.price else None,
-            **output.attributes(self, plain),
-        )
+        base_url = own_address(self.base_url, self.model, self.serve or ())
+        size: dict[str, Any] = {} if self.per_domain is None else {"per_domain": self.per_domain}
+        return AuthoringSpec(**settings, **size, model=self.model, base_url=base_url)
 
 
 @cli.command()
 @grouped
 def generate(
-    dataset: NewDataset,
-    options: GenerationOptions,
+    settings: SettingOptions,  # type: ignore[valid-type]
+    writer: WriterOptions,
     work: WorkOptions,
     planning: PlanOptions,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -339,37 +310,39 @@ def generate(
 
     Example: cimemories generate -d mine --profiles 10 -m gpt-oss-120b --base-url http://localhost:8000/v1
     """
-    if options.offline and options.model:
+    given = vars(settings)
+    if writer.offline and writer.model:
         raise StoreError("give either --offline or --model MODEL, not both.")
-    if options.model is None:
-        if options.base_url is not None or options.serve:
-            raise StoreError(f"--{'serve' if options.serve else 'base-url'} needs --model MODEL.")
-        for name in ("general", "temperature", "model_seed", "price", "cap"):
-            if getattr(options, name) != getattr(GenerationOptions, name):
-                raise StoreError(f"--{name.replace('_', '-')} needs --model MODEL: templates do not read it.")
+    if writer.model is None:
+        if writer.base_url is not None or writer.serve:
+            raise StoreError(f"--{'serve' if writer.serve else 'base-url'} needs --model MODEL.")
+        for name in ("general", "temperature", "model_seed", "prices", "cap"):
+            item = AuthoringSpec.described()[name]
+            if given[name] != item.default:
+                raise StoreError(f"{item.option} needs --model MODEL: templates do not read it.")
         if planning != PlanOptions():
             raise StoreError("--plan and --allow-too-long need --model MODEL: templates cost nothing.")
         from cimemories.curation.offline import generate_dataset
 
         row = generate_dataset(
             open_store(workspace),
-            dataset,
-            options.profiles,
-            seed=options.seed,
-            locale=options.locale,
-            per_domain=options.per_domain or OFFLINE_PER_DOMAIN,
-            events=options.events,
-            contexts=tuple(options.contexts or packs.CORE),
-            among=tuple(options.event or ()),
+            given["name"],
+            given["profiles"],
+            seed=given["seed"],
+            locale=given["locale"],
+            per_domain=writer.per_domain or OFFLINE_PER_DOMAIN,
+            events=given["events"],
+            contexts=tuple(given["contexts"] or packs.CORE),
+            among=tuple(writer.event or ()),
         )
         output.line(f"generated '{row.name}': {_sizes(row)}")
         return
-    if options.event:
+    if writer.event:
         raise StoreError("--event names templates, and a model writes without them: leave one of the two out.")
     from cimemories.curation import authoring
     from cimemories.llm.endpoint import allow_key
 
-    spec = options.spec(dataset)
+    spec = writer.spec(given)
     allow_key(spec.api_key_env, spec.base_url)
     store = open_store(workspace)
     if planning.plan:

@@ -12,31 +12,21 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     AsJson,
-    BaseUrl,
-    Cap,
-    Contexts,
     DatasetName,
-    KeyEnv,
     LabellingOption,
-    Model,
     PlanOptions,
-    Price,
-    Profiles,
-    Seed,
     Serve,
-    Temperature,
-    Timeout,
-    TokenLimit,
     WorkOptions,
     Workspace,
     grouped,
     open_record,
+    options_of,
     priors_by_key,
-    token_limit,
 )
 from cimemories.cli.output import figure
 from cimemories.cli.runs import print_plan
 from cimemories.cli.work import work_on
+from cimemories.curation.spec import LabellingSpec
 from cimemories.store import datasets as store_datasets
 from cimemories.store import labellings as store_labellings
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
@@ -52,25 +42,15 @@ if TYPE_CHECKING:
     from cimemories.store.labellings import LabellingRow
 
 
+LabellingOptions = options_of(LabellingSpec)
+
+
 @cli.command()
 @grouped
 def label(
-    dataset: DatasetName,
-    model: Model,
-    base_url: BaseUrl,
+    settings: LabellingOptions,  # type: ignore[valid-type]
     work: WorkOptions,
     planning: PlanOptions,
-    draws: Annotated[int, Option(min=1, help="Votes of each persona on each pair.")] = 10,
-    personas: Annotated[str, Option(help="Pack of personas; `cimemories packs` lists them.")] = "westin",
-    profiles: Profiles = None,
-    contexts: Contexts = None,
-    api_key_env: KeyEnv = "OPENAI_API_KEY",
-    temperature: Temperature = None,
-    max_tokens: TokenLimit = "2048",
-    seed: Seed = None,
-    timeout: Timeout = 120.0,
-    price: Price = None,
-    cap: Cap = None,
     serve: Serve = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -79,29 +59,14 @@ def label(
     Example: cimemories label -d official -m gpt-oss-120b --base-url http://localhost:8000/v1 --plan
     """
     from cimemories.curation import labelling
-    from cimemories.evaluation.prices import Prices
     from cimemories.llm.endpoint import allow_key
     from cimemories.llm.local_vllm import own_address
 
-    base_url = own_address(base_url, model, serve or ())
-    allow_key(api_key_env, base_url)
+    given = vars(settings)
+    base_url = own_address(given["base_url"], given["model"], serve or ())
+    allow_key(given["api_key_env"], base_url)
+    spec = LabellingSpec(**{**given, "base_url": base_url})
     store = open_store(workspace)
-    spec = labelling.LabellingSpec(
-        dataset=dataset,
-        model=model,
-        base_url=base_url,
-        draws=draws,
-        profiles=profiles,
-        contexts=contexts,
-        api_key_env=api_key_env,
-        temperature=temperature,
-        max_tokens=token_limit(max_tokens),
-        seed=seed,
-        timeout=timeout,
-        personas=personas,
-        prices=Prices.read(price) if price else None,
-        cap=cap,
-    )
     if planning.plan:
         print_plan(labelling.estimate(store, spec, concurrency=work.concurrency), as_json=planning.as_json)
         return

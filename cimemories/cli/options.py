@@ -103,7 +103,6 @@ Work = Annotated[
     Argument(metavar="ID", callback=full_ids(*WorkKind), help="Id of a run, sweep, labelling or generation, or name."),
 ]
 Dataset = Annotated[str, Argument(help="Dataset; `cimemories datasets` lists them.")]
-NewDataset = Annotated[str, Option("--dataset", "-d", help="Name of the new dataset.")]
 DatasetName = Annotated[str, Option("--dataset", "-d", help="Dataset; `cimemories datasets` lists them.")]
 LabellingOption = Annotated[
     str | None,
@@ -115,11 +114,6 @@ LabellingOption = Annotated[
 ]
 Replace = Annotated[bool, Option("--replace", help="Overwrite an existing file.")]
 
-Model = Annotated[str, Option("--model", "-m", help="Model name, as the server knows it.")]
-BaseUrl = Annotated[
-    str, Option("--base-url", help="OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
-]
-KeyEnv = Annotated[str, Option("--api-key-env", help="Environment variable that holds the API key.")]
 AllowKeys = Annotated[
     list[str] | None,
     Option(
@@ -138,23 +132,11 @@ Serve = Annotated[
         "(docs/scale.md).",
     ),
 ]
-Profiles = Annotated[int | None, Option("--profiles", min=1, help="Use only the first N profiles.")]
-Contexts = Annotated[int | None, Option("--contexts", min=1, help="Use only the first N contexts.")]
-Timeout = Annotated[float, Option("--timeout", min=1, help="Seconds to wait; doubles with each retry.")]
-Seed = Annotated[int | None, Option("--seed", help="Seed of the first request; default: none is sent.")]
-Temperature = Annotated[float | None, Option("--temperature", min=0, help="Default: the server's own.")]
-TokenLimit = Annotated[
-    str, Option("--max-tokens", metavar="N", help="Token limit of an answer; `server` leaves it to the server.")
-]
 Fresh = Annotated[bool, Option("--fresh", help="Send every request again, even where its answer is recorded.")]
 ReferenceSettings = Annotated[
     bool, Option("--reference", help="The authors' own form of requests (docs/runs.md); see --prompt-file.")
 ]
 
-Price = Annotated[
-    str | None, Option("--price", help="Per million tokens: PROMPT/CACHED/COMPLETION, e.g. '2/0.5/8 EUR'.")
-]
-Cap = Annotated[float | None, Option("--cap", help="Stop when this much is paid; requests already sent still count.")]
 AllowTooLong = Annotated[
     bool, Option("--allow-too-long", help="Send also what the plan says does not fit into the server's context.")
 ]

@@ -23,14 +23,15 @@ from cimemories.access.roles import Role
 from cimemories.curation import plans
 from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason, Rejection, review
 from cimemories.curation.offline import Biography, biographies
-from cimemories.curation.plans import Asked, Spec, ask_server
+from cimemories.curation.plans import Asked, ask_server
+from cimemories.curation.spec import AuthoringSpec
 from cimemories.evaluation.costs import capped, curation_cost
 from cimemories.evaluation.estimates import Estimate, Traversal, counting_client, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
-from cimemories.evaluation.prices import Prices, money
+from cimemories.evaluation.prices import money
 from cimemories.llm import worker
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
+from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Deferred, Job, Progress
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.replies import (
@@ -83,38 +84,6 @@ def people(count: int, *, seed: int, locale: str, events: int) -> list[Person]:
         Person(**vars(biography), events=tuple(source.random.sample(names, events)))
         for source, biography in biographies(count, locale, f"cimemories biography {seed}")
     ]
-
-
-# ---- what is to be written, and what that comes to before a server is asked
-
-
-@dataclass(frozen=True)
-class AuthoringSpec(Spec):
-    """What is to be written: `per_domain` attributes for each of nine domains of each event, and `general` others.
-
-    seed: of the people and their events. model_seed: sent to the server; None sends none to a real server (some refuse
-    it, and vLLM's CPU engine dies of it) and `seed` to the simulator. timeout: seconds for one request, whose answer is
-    a whole part of a profile. prices: of the model's tokens; None: not known. cap: what the generation may cost, in the
-    unit of the prices, which then have to be known.
-    """
-
-    name: str
-    profiles: int
-    model: str
-    base_url: str
-    seed: int = 0
-    locale: str = "en_US"
-    per_domain: int = 7
-    events: int = 3
-    general: int = 10
-    contexts: tuple[str, ...] = packs.CORE
-    api_key_env: str = DEFAULT_KEY_ENV
-    temperature: float | None = None
-    max_tokens: int | None = 8192
-    model_seed: int | None = None
-    timeout: float = 300.0
-    prices: Prices | None = None
-    cap: float | None = None
 
 
 # ---- the script
@@ -341,8 +310,6 @@ def _reviewed(
 def prepare(store: Store, spec: AuthoringSpec, look_up: LookUp = look_up) -> tuple[Asked[AuthoringSpec], Author]:
     """Check what is asked for, sample the people and test the server; nothing is written. Raises StoreError, SeedError,
     and EndpointError if the server cannot be used."""
-    if min(spec.profiles, spec.per_domain, spec.general, 1 if spec.max_tokens is None else spec.max_tokens) < 1:
-        raise StoreError("profiles, attributes for each domain, general attributes and tokens must be 1 or more.")
     persons = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
     contexts = packs.contexts_of(spec.contexts, store.workspace)
     asked = ask_server(store, spec, look_up, draws=1, seed=spec.model_seed, simulator_seed=spec.seed)

@@ -22,14 +22,14 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.access.roles import Role
 from cimemories.curation import plans
-from cimemories.curation.plans import Asked, Spec, ask_server
+from cimemories.curation.plans import Asked, ask_server
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation.costs import capped
 from cimemories.evaluation.estimates import Estimate, Traversal, counting_client, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
-from cimemories.evaluation.prices import Prices
 from cimemories.llm import replies, worker
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
+from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Deferred, Job, Progress, opening_of
 from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
@@ -103,40 +103,11 @@ def _span(item: object) -> tuple[int, int] | None:
     return int(hit[1]), int(hit[2])
 
 
-@dataclass(frozen=True)
-class LabellingSpec(Spec):
-    """What a labelling is to be. `profiles` and `contexts` limit it to the first so many; None means all.
-
-    personas: the pack whose personas vote, one that ships or one of the workspace. base_url: an OpenAI-compatible
-    server, or the word `simulator`. Temperature and max_tokens None mean the server's own. Seed None sends none to a
-    real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator. draws: votes of each persona
-    on a pair. timeout: seconds for one request. prices: of the model's tokens; None: not known. cap: what the labelling
-    may cost in all, in the unit of the prices, which then have to be known.
-    """
-
-    dataset: str
-    model: str
-    base_url: str
-    draws: int = 10
-    profiles: int | None = None
-    contexts: int | None = None
-    api_key_env: str = DEFAULT_KEY_ENV
-    temperature: float | None = None
-    max_tokens: int | None = 2048
-    seed: int | None = None
-    timeout: float = 120.0
-    personas: str = packs.DEFAULTS["personas"]
-    prices: Prices | None = None
-    cap: float | None = None
-
-
 def prepare(
     store: Store, spec: LabellingSpec, look_up: LookUp = look_up
 ) -> tuple[Asked[LabellingSpec], PersonaPack, Prompt]:
     """Check what is asked for, read its personas and wording, and test its server; nothing is written. Raises
     StoreError, SeedError, and EndpointError if the server cannot be used."""
-    if spec.draws < 1:
-        raise StoreError("a labelling needs at least one draw for each persona (on the command line: --draws).")
     pack, prompt = packs.persona_pack(spec.personas, store.workspace), seeds.load_prompt("label")
     return ask_server(store, spec, look_up, draws=spec.draws, seed=spec.seed, simulator_seed=0), pack, prompt
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
+from cimemories.curation.spec import CurationSpec
 from cimemories.evaluation.estimates import Estimate, OneKind, StageEstimate, Traversal, stages_of
 from cimemories.evaluation.planning import LookUp, served
-from cimemories.evaluation.prices import Prices, check_money
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.source import SIMULATOR
@@ -18,26 +18,7 @@ from cimemories.store.engine import Store
 from cimemories.store.generations import GenerationRow
 from cimemories.store.labellings import LabellingRow
 
-
-class Spec:
-    """Settings of a labelling or a generation, which are dataclasses; those that both have."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-    model: str
-    base_url: str
-    api_key_env: str
-    temperature: float | None
-    max_tokens: int | None
-    prices: Prices | None
-    cap: float | None
-
-    @property
-    def fields(self) -> dict[str, object]:
-        """The further fields of its requests, without the limit on tokens."""
-        return {} if self.temperature is None else {"temperature": self.temperature}
-
-
-S = TypeVar("S", bound=Spec)
+S = TypeVar("S", bound=CurationSpec)
 
 
 @dataclass(frozen=True)
@@ -76,7 +57,7 @@ class Asked(Generic[S]):
             "capabilities": self.server.as_json(),
             "prices": self.spec.prices.as_json() if self.spec.prices else None,
             "cap": self.spec.cap,
-            "asked": asdict(self.spec),
+            "asked": self.spec.as_json(),
         }
 
     def stages(
@@ -99,14 +80,13 @@ def ask_server(
     store: Store, spec: S, look_up: LookUp, *, draws: int, seed: int | None, simulator_seed: int
 ) -> Asked[S]:
     """Look up the server of these settings. simulator_seed: that of the simulator where `seed` is None. Raises
-    StoreError for prices and a cap that do not go together, and EndpointError if the server cannot be used."""
-    check_money((spec.model, spec.prices), [], None, spec.cap)
+    EndpointError if the server cannot be used."""
     server = served(store, spec.base_url, spec.api_key_env, spec.model, draws, seed, spec.fields, look_up)
     asked_seed = simulator_seed if seed is None and server.simulated else seed
-    return Asked(replace(spec, base_url=server.base_url or spec.base_url), server, asked_seed)
+    return Asked(spec.but(base_url=server.base_url or spec.base_url), server, asked_seed)
 
 
-def estimate(price: Callable[[LookUp], Estimate], spec: Spec, look_up: LookUp, concurrency: int) -> Estimate:
+def estimate(price: Callable[[LookUp], Estimate], spec: CurationSpec, look_up: LookUp, concurrency: int) -> Estimate:
     """Return an estimate, in which a server that does not answer is taken to do all that is asked of it. price: makes
     it with a way to look servers up."""
     unreachable: list[str] = []

@@ -158,6 +158,77 @@ class Group(StrEnum):
     PLAN = "Plan"
 
 
+# ---- settings that runs, labellings and generations share
+
+
+ModelName = Annotated[str, Setting("Model", "The model's name, as its server knows it.", Group.PLACE, short="-m")]
+BaseUrl = Annotated[
+    str,
+    Setting("Base URL", "OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.", Group.PLACE),
+]
+KeyVariable = Annotated[str, Setting("API key variable", "Environment variable that holds the API key.", Group.PLACE)]
+Profiles = Annotated[
+    int | None, Field(ge=1), Setting("Profiles", "Use only the first N profiles.", Group.TASK, placeholder="all")
+]
+Contexts = Annotated[
+    int | None,
+    Field(ge=1),
+    Setting(
+        "Contexts",
+        "Use only the first N contexts. A context is a task and its recipient.",
+        Group.TASK,
+        placeholder="all",
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    Field(ge=0),
+    Setting(
+        "Temperature",
+        "0 always picks the likeliest token; default: the server's own.",
+        Group.MODEL,
+        placeholder="default",
+        step=0.1,
+    ),
+]
+Seed = Annotated[
+    int | None,
+    SEED,
+    Setting(
+        "Seed",
+        "Seed of the first request; default: none is sent. Some servers refuse it.",
+        Group.MODEL,
+        placeholder="none",
+    ),
+]
+Timeout = Annotated[
+    float,
+    Field(ge=0.1),
+    Setting("Request timeout (s)", "Seconds to wait for an answer; doubles with each retry.", Group.MODEL, step=60),
+]
+ModelPrices = Annotated[
+    Priced,
+    Setting(
+        "Prices",
+        "Per million tokens: PROMPT/CACHED/COMPLETION, e.g. '2/0.5/8 EUR'.",
+        Group.PLAN,
+        option="--price",
+        typed=str,
+    ),
+]
+Cap = Annotated[
+    float | None,
+    Setting(
+        "Cost cap",
+        "Stop when this much is paid; requests already sent still count. Needs all prices.",
+        Group.PLAN,
+        placeholder="none",
+    ),
+]
+
+# ---- settings that are asked for beside some values of others
+
+
 SEEDED = "shuffled"
 NO_SESSIONS = (None, "none", "")
 
@@ -188,14 +259,9 @@ class RunSpec(Settings):
             "Dataset", "Dataset whose profiles are the users; `cimemories datasets` lists them.", Group.TASK, short="-d"
         ),
     ]
-    model: Annotated[str, Setting("Model", "The model's name, as its server knows it.", Group.PLACE, short="-m")]
-    base_url: Annotated[
-        str,
-        Setting("Base URL", "OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.", Group.PLACE),
-    ]
-    api_key_env: Annotated[
-        str, Setting("API key variable", "Environment variable that holds the API key.", Group.PLACE)
-    ] = DEFAULT_KEY_ENV
+    model: ModelName
+    base_url: BaseUrl
+    api_key_env: KeyVariable = DEFAULT_KEY_ENV
     preset: Annotated[
         str | None, Setting("Preset", "Known settings of the model; `cimemories presets` lists them.", Group.PLACE)
     ] = None
@@ -204,14 +270,8 @@ class RunSpec(Settings):
         Field(ge=1, le=100),
         Setting("Samples n", "Messages per context. Violation@1 to @n are computed from them.", Group.TASK, short="-n"),
     ] = 5
-    profiles: Annotated[int | None, Field(ge=1), Setting("Profiles", "Use only the first N profiles.", Group.TASK)] = (
-        None
-    )
-    contexts: Annotated[
-        int | None,
-        Field(ge=1),
-        Setting("Contexts", "Use only the first N contexts. A context is a task and its recipient.", Group.TASK),
-    ] = None
+    profiles: Profiles = None
+    contexts: Contexts = None
     prompt_level: Annotated[
         str,
         Setting(
@@ -330,17 +390,7 @@ class RunSpec(Settings):
             brief="thinking {}",
         ),
     ] = "default"
-    temperature: Annotated[
-        float | None,
-        Field(ge=0),
-        Setting(
-            "Temperature",
-            "0 always picks the likeliest token; default: the server's own.",
-            Group.MODEL,
-            placeholder="default",
-            step=0.1,
-        ),
-    ] = None
+    temperature: Temperature = None
     sampling: Annotated[
         Fields,
         Setting(
@@ -364,21 +414,8 @@ class RunSpec(Settings):
             step=128,
         ),
     ] = MESSAGE_TOKENS
-    seed: Annotated[
-        int | None,
-        SEED,
-        Setting(
-            "Seed",
-            "Seed of the first request; default: none is sent. Some servers refuse it.",
-            Group.MODEL,
-            placeholder="none",
-        ),
-    ] = None
-    timeout: Annotated[
-        float,
-        Field(ge=0.1),
-        Setting("Request timeout (s)", "Seconds to wait for an answer; doubles with each retry.", Group.MODEL, step=60),
-    ] = 120.0
+    seed: Seed = None
+    timeout: Timeout = 120.0
     judges: tuple[JudgeSpec, ...] = Field(default=(JudgeSpec(),), min_length=1)
     check: Annotated[
         Literal["rules", "model", "none"],
@@ -394,16 +431,7 @@ class RunSpec(Settings):
             },
         ),
     ] = "rules"
-    prices: Annotated[
-        Priced,
-        Setting(
-            "Prices",
-            "Per million tokens: PROMPT/CACHED/COMPLETION, e.g. '2/0.5/8 EUR'.",
-            Group.PLAN,
-            option="--price",
-            typed=str,
-        ),
-    ] = None
+    prices: ModelPrices = None
     memory_prices: Annotated[
         Priced,
         Setting(
@@ -414,15 +442,7 @@ class RunSpec(Settings):
             typed=str,
         ),
     ] = None
-    cap: Annotated[
-        float | None,
-        Setting(
-            "Cost cap",
-            "Stop when this much is paid; requests already sent still count. Needs all prices.",
-            Group.PLAN,
-            placeholder="none",
-        ),
-    ] = None
+    cap: Cap = None
     name: Annotated[
         str | None, Setting("Name", "Name of the run, shown in tables.", Group.PLAN, placeholder="model on dataset")
     ] = None

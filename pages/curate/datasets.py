@@ -15,8 +15,8 @@ import streamlit as st
 
 from cimemories import launch, uploads
 from cimemories.curation import authoring, editing
-from cimemories.curation.authoring import AuthoringSpec
 from cimemories.curation.offline import LOCALE_NAMES, generate_dataset
+from cimemories.curation.spec import AuthoringSpec
 from cimemories.evaluation.costs import cost_of
 from cimemories.evaluation.prices import money
 from cimemories.exchange import exporting, freezing
@@ -44,6 +44,7 @@ from pages.curate.label_matrix import RESUMABLE, named, pace_sentence, worker_bu
 from pages.evaluate.run_detail import raise_and_resume
 from pages.evaluate.run_engine import draw_engine, draw_served
 from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
+from pages.evaluate.run_settings import draw_row, values
 from pages.start import database_lost
 
 _OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
@@ -418,7 +419,6 @@ BY_SERVED = "A model served for it"
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
 AT_ONCE = 200  # profiles from templates that a page makes while somebody waits
 WIDE, NARROW = 260, 108  # pixels: fields flow into as many rows as there is room for
-_PER_DOMAIN = "Attributes in each of the nine domains, per event. The paper uses 7; the released data has 5."
 _MADE, _WATCHED = "new.made", "new.watched"
 
 
@@ -573,7 +573,12 @@ def _form(store: Store) -> None:
 def _from_templates(store: Store, request: _Request, draft: Draft) -> None:
     with st.container(horizontal=True):
         per_domain = st.number_input(
-            "Per domain", 1, 7, key=draft.key("templates.per_domain", 5), help=_PER_DOMAIN, width=NARROW
+            "Per domain",
+            1,
+            7,
+            key=draft.key("templates.per_domain", 5),
+            help=AuthoringSpec.described()["per_domain"].setting.help,
+            width=NARROW,
         )
         events = st.number_input("Life events", 1, 12, key=draft.key("templates.events", 3), width=NARROW)
         among = st.multiselect(
@@ -624,9 +629,12 @@ def _from_templates(store: Store, request: _Request, draft: Draft) -> None:
         safe.inline("Enter a dataset name first.", muted=True)
 
 
+# Settings that the form draws as they say themselves.
+FIELDS = ("per_domain", "events", "general", "max_tokens", "temperature", "timeout")
+
+
 def _by_model(store: Store, request: _Request, draft: Draft, *, simulator: bool, served: bool) -> None:
     base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
-    timeout = 300
     if served:
         model, base_url = draw_served(draft)
     elif simulator:
@@ -640,60 +648,32 @@ def _by_model(store: Store, request: _Request, draft: Draft, *, simulator: bool,
             ).strip()
             base_url = st.text_input("Base URL", key=draft.key("url", "http://localhost:8000/v1"), width=WIDE).strip()
             key_env = st.text_input("API key variable", key=draft.key("key", DEFAULT_KEY_ENV), width=WIDE).strip()
-    with st.container(horizontal=True):
-        per_domain = st.number_input(
-            "Per domain", 1, 20, key=draft.key("per_domain", 7), help=_PER_DOMAIN, width=NARROW
-        )
-        events = st.number_input("Life events", 1, 31, key=draft.key("events", 3), width=NARROW)
-        general = st.number_input(
-            "General", 1, 50, key=draft.key("general", 10), width=NARROW,
-            help="Attributes that belong to no event: employer, income, marital status and the like.",
-        )  # fmt: skip
-        max_tokens = st.number_input(
-            "Token limit", 256, 131072, value=None, step=1024, key=draft.key("max_tokens", 8192), width=NARROW,
-            placeholder="default", help="For one answer. Leave empty to use the server's limit.",
-        )  # fmt: skip
-        temperature = st.number_input(
-            "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="default", key=draft.key("temperature", None),
-            width=NARROW,
-        )  # fmt: skip
-        if not simulator:
-            timeout = st.number_input(
-                "Timeout (s)", 1, 3600, key=draft.key("timeout", 300), help="Doubles with each retry.", width=NARROW
-            )
+    # The simulator answers at once.
+    fields = [name for name in FIELDS if not (simulator and name == "timeout")]
+    draw_row(draft, AuthoringSpec, fields)
     price = None
     if not simulator:
         with page.Reporting("These prices cannot be used.", StoreError):
             draw_prices(draft, [("model", model or "The model")], "generation")
             price = prices(draft, "model")
-    spec = AuthoringSpec(
-        name=request.name,
-        profiles=request.profiles,
-        model=model,
-        base_url=base_url,
-        seed=request.seed,
-        locale=request.locale,
-        per_domain=per_domain,
-        events=events,
-        general=general,
-        contexts=tuple(request.contexts),
-        api_key_env=key_env or DEFAULT_KEY_ENV,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        timeout=float(timeout),
-        prices=price,
-        cap=None if simulator else draft.get("cap") or None,
-    )
+    given = values(draft, AuthoringSpec, fields) | {
+        **vars(request),
+        "model": model,
+        "base_url": base_url,
+        "api_key_env": key_env or DEFAULT_KEY_ENV,
+        "prices": price,
+        "cap": None if simulator else draft.get("cap") or None,
+    }
     engine = draw_engine(store, draft)
     draft.keep()
-    fields = {"a dataset name": request.name, "a model": model, "its base URL": base_url}
-    lacking = [name for name, value in fields.items() if not value]
+    needed = {"a dataset name": request.name, "a model": model, "its base URL": base_url}
+    lacking = [name for name, value in needed.items() if not value]
     ready = bool(not lacking and engine)
-    too_long = not lacking and draw_plan("new", spec, lambda: authoring.estimate(store, spec))
+    too_long = not lacking and draw_plan("new", given, lambda: authoring.estimate(store, AuthoringSpec(**given)))
     watched: set[str] = st.session_state[_WATCHED]
 
     def write() -> None:
-        generation_id = authoring.plan(store, spec, allow_too_long=too_long)
+        generation_id = authoring.plan(store, AuthoringSpec(**given), allow_too_long=too_long)
         watched.add(generation_id)
         launch.launch(store, generation_id, engine)
 

@@ -14,7 +14,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from cimemories import launch
 from cimemories.curation import labelling
-from cimemories.curation.labelling import LabellingSpec
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation.costs import cost_of
 from cimemories.flows import catalogue
 from cimemories.flows.labels import TOO_FEW_NAME
@@ -38,6 +38,7 @@ from pages.curate.profile_view import display_name
 from pages.evaluate.run_detail import raise_and_resume
 from pages.evaluate.run_engine import draw_engine, draw_served
 from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
+from pages.evaluate.run_settings import draw_row, values
 from pages.start import database_lost
 
 # ---- dataset and labelling
@@ -378,6 +379,10 @@ def start(store: Store, dataset: DatasetRow, row: LabellingRow | None) -> None:
     )
 
 
+# Settings that the form draws as they say themselves.
+FIELDS = ("draws", "profiles", "contexts", "temperature", "max_tokens", "timeout")
+
+
 def _form(store: Store, dataset: DatasetRow) -> None:
     left, right = st.columns([5, 3])
     voter = left.radio(
@@ -401,7 +406,6 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         engine = draw_engine(store, draft)
         if not simulator:
             draw_prices(draft, [("model", "The model")], "labelling")
-    draft.keep()
     # Keys below name what a default depends on: under one key Streamlit keeps the first default.
     with st.form("start", enter_to_submit=False, border=False):
         first, second, third = st.columns([2, 3, 2])
@@ -422,52 +426,30 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         key_env = third.text_input(
             "API key variable", value=DEFAULT_KEY_ENV, disabled=simulator or served, key="start.key"
         )
-        a, b, c, d, e, f = st.columns(6)
-        draws = a.number_input("Votes per persona", 1, 100, 10, key="start.draws")
-        most = max(1, dataset.profiles)
-        profiles = b.number_input("Profiles", 1, most, most, key=f"start.profiles.{dataset.id}")
-        most = max(1, dataset.contexts)
-        contexts = c.number_input("Contexts", 1, most, most, key=f"start.contexts.{dataset.id}")
-        temperature = d.number_input(
-            "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="default", key="start.temperature"
-        )
-        # value=None, so that the field can be emptied, and the default through the session: emptied, it stays empty.
-        st.session_state.setdefault("start.max_tokens", 2048)
-        max_tokens = e.number_input(
-            "Token limit", 16, 65536, value=None, step=128, key="start.max_tokens", placeholder="default",
-            help="For one answer. Leave empty to use the server's limit.",
-        )  # fmt: skip
-        timeout = f.number_input(
-            "Timeout (s)", 1, 3600, 120, step=60, key="start.timeout", help="Doubles with each retry."
-        )
+        draw_row(draft, LabellingSpec, FIELDS)
         button, shown = st.container(horizontal=True), st.container()
     price = None
     with page.Reporting("These prices cannot be used.", StoreError):
         price = None if simulator else prices(draft, "model")
-    spec = LabellingSpec(
-        dataset=dataset.name,
-        model=model.strip(),
-        base_url=SIMULATOR if simulator else own if served else address.strip(),
-        draws=int(draws),
-        profiles=int(profiles),
-        contexts=int(contexts),
-        api_key_env=key_env.strip() or DEFAULT_KEY_ENV,
-        temperature=temperature,
-        max_tokens=None if max_tokens is None else int(max_tokens),
-        timeout=float(timeout),
-        personas=personas,
-        prices=price,
-        cap=None if simulator else draft.get("cap") or None,
-    )
+    draft.keep()
+    given = values(draft, LabellingSpec, FIELDS) | {
+        "dataset": dataset.name,
+        "model": model.strip(),
+        "base_url": SIMULATOR if simulator else own if served else address.strip(),
+        "api_key_env": key_env.strip() or DEFAULT_KEY_ENV,
+        "personas": personas,
+        "prices": price,
+        "cap": None if simulator else draft.get("cap") or None,
+    }
     with shown:
-        too_long = draw_plan("start", spec, lambda: labelling.estimate(store, spec), submits=True)
+        too_long = draw_plan("start", given, lambda: labelling.estimate(store, LabellingSpec(**given)), submits=True)
 
     def begin() -> str:
         if engine is None:
             raise StoreError("The engine cannot be used. Correct it and try again.")
-        if not spec.model or not spec.base_url:
+        if not given["model"] or not given["base_url"]:
             raise StoreError("A labelling needs a model and a base URL. Fill in both and try again.")
-        labelling_id = labelling.plan(store, spec, allow_too_long=too_long)
+        labelling_id = labelling.plan(store, LabellingSpec(**given), allow_too_long=too_long)
         # Of a worker that cannot be started the record has the reason, and the page shows it with the labelling.
         with suppress(StoreError):
             launch.launch(store, labelling_id, engine)

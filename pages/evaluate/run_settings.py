@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -64,6 +64,13 @@ def draw_field(draft: Draft, item: Described) -> None:
     else:
         most, step = int(item.most or 2**31 - 1), int(setting.step or 1)
         draft.integer(title, name, int(item.default), ceil(item.least or 0), most, step=step, help=help)
+
+
+def draw_row(draft: Draft, model: type[Settings], names: Sequence[str]) -> None:
+    """Draw settings beside each other."""
+    for column, name in zip(st.columns(len(names)), names, strict=True):
+        with column:
+            draw_field(draft, model.described()[name])
 
 
 def values(draft: Draft, model: type[Settings], names: Collection[str]) -> dict[str, Any]:

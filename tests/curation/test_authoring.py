@@ -347,11 +347,13 @@ def test_nothing_is_written_down_for_what_cannot_be_done(sqlite_store: Store) ->
             (spec("http://127.0.0.1:9/v1"), EndpointError, "no answer"),
             (spec(server.url, model="other"), EndpointError, "does not serve"),
             (spec(server.url, model="m", locale="xx"), SeedError, "locale"),
-            (spec(server.url, model="m", profiles=0), StoreError, "1 or more"),
             (spec(server.url, model="m", name=" "), StoreError, "name"),
         ]:
             with pytest.raises(kind, match=message):
                 authoring.plan(sqlite_store, wrong)
+    for name in ("profiles", "per_domain", "general", "max_tokens"):
+        with pytest.raises(StoreError, match="1 or more"):
+            spec(**{name: 0})
     with sqlite_store.read() as connection:
         assert generations.all_rows(connection) == []
         with pytest.raises(StoreError, match="there is no 'generation-x'"):

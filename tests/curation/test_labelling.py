@@ -4,7 +4,6 @@ nothing is asked twice."""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -15,8 +14,10 @@ from hypothesis import strategies as st
 from vote_strategies import write_ballot
 
 from cimemories.curation import labelling
-from cimemories.curation.labelling import Ballot, LabellingSpec, read_ballot
+from cimemories.curation.labelling import Ballot, read_ballot
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation.judging import read_judgement, read_keys
+from cimemories.evaluation.prices import Prices
 from cimemories.llm.replies import AnswerError
 from cimemories.model import Span, Strength, Verdict, WorkStatus
 from cimemories.seeds import load_personas
@@ -254,12 +255,12 @@ def test_a_labelling_that_is_running_is_not_changed_by_one_that_is_refused(store
         claim = work.claim(connection, labelling_id)
     before = whole(store, labelling_id)
     with pytest.raises(StoreError, match=f"{labelling_id} is running.*nothing was changed"):
-        labelling.plan(store, replace(wanted, **more))
+        labelling.plan(store, wanted.but(**more))
     assert whole(store, labelling_id) == before
     with store.write() as connection:
         claim.hold(connection)
         work.finish(connection, labelling_id, WorkStatus.PAUSED)
-    assert labelling.plan(store, replace(wanted, **more)) == labelling_id
+    assert labelling.plan(store, wanted.but(**more)) == labelling_id
     assert len(whole(store, labelling_id)[1]) == 6 * len(before[1])
 
 
@@ -284,6 +285,33 @@ def test_a_labelling_takes_the_key_and_the_timeout_that_it_is_given_again(sqlite
     with sqlite_store.read() as connection:
         [row] = labellings.all_rows(connection)
     assert (row.manifest["timeout"], row.manifest["asked"]["timeout"]) == (777, 777)
+
+
+def test_settings_that_cannot_be_are_refused_when_they_are_given() -> None:
+    given = {"dataset": "small", "model": "m", "base_url": "http://x/v1"}
+    for wrong, message in [
+        ({"draws": 0}, "--draws is 1 or more, not 0"),
+        ({"max_tokens": "none"}, "`server` to leave the limit"),
+        ({"prices": "cheap"}, "--price: prices are PROMPT/CACHED/COMPLETION"),
+        ({"cap": 5.0}, "a cap needs the prices"),
+        ({"votes": 3}, "there is no setting 'votes'"),
+    ]:
+        with pytest.raises(StoreError, match=message):
+            LabellingSpec(**{**given, **wrong})
+    assert LabellingSpec(**given, max_tokens="server", prices="2/6 EUR").but(draws=3).prices == Prices(2, 2, 6, "EUR")
+
+
+def test_a_record_has_the_same_settings_as_before_they_were_a_model(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=1))
+    wanted = spec("simulator", model="sim-labeler", prices="2/0.5/8 EUR", cap=3.0)
+    labelling.plan(sqlite_store, wanted)
+    with sqlite_store.read() as connection:
+        [row] = labellings.all_rows(connection)
+    prices = {"prompt": 2.0, "cached": 0.5, "completion": 8.0, "currency": "EUR"}
+    asked = {"dataset": "small", "model": "sim-labeler", "base_url": "simulator", "draws": 2, "profiles": None}
+    asked |= {"contexts": None, "api_key_env": "OPENAI_API_KEY", "temperature": None, "max_tokens": 2048, "seed": 0}
+    assert row.manifest["asked"] == asked | {"timeout": 120.0, "personas": "westin", "prices": prices, "cap": 3.0}
+    assert LabellingSpec.recorded(row.manifest["asked"]) == wanted
 
 
 def label(store: Store, wanted: LabellingSpec) -> str:

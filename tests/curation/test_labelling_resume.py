@@ -14,7 +14,7 @@ from forked import Forked
 from slow_simulator import SlowSimulator
 
 from cimemories.curation import labelling
-from cimemories.curation.labelling import LabellingSpec
+from cimemories.curation.spec import LabellingSpec
 from cimemories.store import labellings
 from cimemories.store.engine import Store, open_store
 from cimemories.store.tables import ballot, call, vote
@@ -32,7 +32,7 @@ def tallied(store: Store, labelling_id: str) -> list[tuple[int, ...]]:
 def undisturbed(folder: Path) -> list[tuple[int, ...]]:
     store = open_store(folder)
     add(store, small_profiles(contexts=CONTEXTS))
-    made = labelling.plan(store, LabellingSpec("small", "sim-labeler", "simulator", draws=DRAWS))
+    made = labelling.plan(store, LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=DRAWS))
     labelling.execute(store, made)
     tallies = tallied(store, made)
     store.close()
@@ -47,7 +47,9 @@ def test_killed_at_random_moments(
     attributes = len(small_profiles(contexts=CONTEXTS)[0].attributes)
     add(store, small_profiles(contexts=CONTEXTS))
     start = ["label", "-d", "small", "-m", "sim-labeler", "--base-url", slow_simulator.url, "--draws", DRAWS]
-    made = labelling.plan(store, LabellingSpec("small", "sim-labeler", slow_simulator.url, draws=DRAWS))
+    made = labelling.plan(
+        store, LabellingSpec(dataset="small", model="sim-labeler", base_url=slow_simulator.url, draws=DRAWS)
+    )
     chance, done = Random(20261121), 0
     for number in range(5 * kills):
         if number >= kills and done:

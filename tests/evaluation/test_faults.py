@@ -26,6 +26,7 @@ from hostile import IncomingRequest, Reply, completion, error, hostile_server, t
 from worlds import make_profile
 
 from cimemories.curation import labelling
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
@@ -227,7 +228,7 @@ def test_a_judge_that_answers_nonsense_leaves_everything_missing(sqlite_store: S
 def test_labelling_on_a_failing_server_never_folds_failures_into_votes(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=6))
     with running_simulator(seed=2, faults=0.6, fault_kinds=("broken_json", "no_choices", "truncation")) as url:
-        spec = labelling.LabellingSpec("small", "sim-labeler", url, draws=3)
+        spec = LabellingSpec(dataset="small", model="sim-labeler", base_url=url, draws=3)
         labelling_id = labelling.plan(sqlite_store, spec)
         labelling.execute(sqlite_store, labelling_id)
     cast = ballots(sqlite_store, labelling_id)

@@ -7,7 +7,6 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 import authored
@@ -17,7 +16,7 @@ from evaluating import DATASET, add, cli_inside, outside, row_of, simulated, sma
 from hostile import IncomingRequest, Reply, Server, completion, hostile_server
 
 from cimemories.curation import authoring, labelling
-from cimemories.curation.labelling import LabellingSpec
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import costs, estimates, planning, runs
 from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.spec import JudgeSpec
@@ -35,7 +34,7 @@ CONTEXTS = 2
 
 
 def label_spec(base_url: str = "simulator", **changes: object) -> LabellingSpec:
-    return replace(LabellingSpec(DATASET, "sim-labeler", base_url, draws=2), **changes)  # type: ignore[arg-type]
+    return LabellingSpec(**{"dataset": DATASET, "model": "sim-labeler", "base_url": base_url, "draws": 2, **changes})  # type: ignore[arg-type]
 
 
 def manifest_of(store: Store, work_id: str) -> dict[str, object]:

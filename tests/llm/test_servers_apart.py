@@ -17,6 +17,7 @@ from evaluating import DATASET, add, cli_inside, outside, row_of, simulated, sma
 from hostile import IncomingRequest, Reply, Server, completion, hostile_server
 
 from cimemories.curation import labelling
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import look_up, with_identity
@@ -365,7 +366,9 @@ def test_labels_of_another_server_are_another_labelling(small: Store) -> None:
         return completion(*['{"necessary": [], "inappropriate": [1]}'] * request.n)
 
     def planned(url: str, draws: int = 1) -> str:
-        labelling_id = labelling.plan(small, labelling.LabellingSpec(DATASET, "m", url, draws=draws, contexts=1))
+        labelling_id = labelling.plan(
+            small, LabellingSpec(dataset=DATASET, model="m", base_url=url, draws=draws, contexts=1)
+        )
         labelling.execute(small, labelling_id)
         return labelling_id
 
@@ -474,7 +477,7 @@ def test_who_answered_goes_along_with_recorded_calls_and_bundles(small: Store, t
         assert read_calls(other, tmp_path / "calls.xz") == MESSAGES
         assert done(other, server.url)[1].reused == MESSAGES
     with hostile_server(votes, card("maker/m")) as server:
-        necessary_mask = labelling.LabellingSpec(DATASET, "m", server.url, draws=1)
+        necessary_mask = LabellingSpec(dataset=DATASET, model="m", base_url=server.url, draws=1)
         labelling.execute(small, labelling.plan(small, necessary_mask))
         answering = f"{address_of(server.url)}, root maker/m"
     environment = {**outside(), "CIMEMORIES_WORKSPACE": str(small.workspace)}

@@ -40,6 +40,7 @@ pytest.importorskip("ray", reason="Ray is not installed; `make test-scale` insta
 from ray_clusters import cluster_of, meanwhile, worker_processes
 
 from cimemories.curation import authoring, labelling
+from cimemories.curation.spec import AuthoringSpec, LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.prices import Prices
 from cimemories.llm import ray_engine
@@ -114,12 +115,13 @@ def test_two_workers_do_what_one_process_does(store: Store, cluster: str, sqlite
 
 def test_labels_and_profiles_are_made_by_workers_too(store: Store, cluster: str) -> None:
     add(store, small_profiles(2, 4))
-    spec = labelling.LabellingSpec("small", "sim-labeler", "simulator", draws=2)
+    spec = LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2)
     labelling_id = labelling.plan(store, spec)
     progress = labelling.execute(store, labelling_id, concurrency=4, cluster=TWO)
     assert ballots(store, labelling_id) == {"ok": progress.done}
     written = authoring.plan(
-        store, authoring.AuthoringSpec("written", 3, "sim-average", "simulator", events=1, per_domain=1)
+        store,
+        AuthoringSpec(name="written", profiles=3, model="sim-average", base_url="simulator", events=1, per_domain=1),
     )
     authoring.execute(store, written, concurrency=4, cluster=TWO)
     with store.read() as connection:

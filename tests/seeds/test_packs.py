@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cimemories import seeds
 from cimemories.curation import labelling
 from cimemories.curation.editing import Added, add_pack
-from cimemories.curation.labelling import LabellingSpec
+from cimemories.curation.spec import LabellingSpec
 from cimemories.model import Context
 from cimemories.seeds import SeedError, packs
 from cimemories.store import datasets, labellings, versions
@@ -255,7 +255,7 @@ class TestAdding:
 
     def test_what_labels_runs_or_decisions_rest_on_is_never_changed(self, store: Store) -> None:
         add(store, small_profiles(1, contexts=2))
-        labelling.plan(store, LabellingSpec("small", "sim-labeler", "simulator", draws=1))
+        labelling.plan(store, LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=1))
         before = shown(store)
         with pytest.raises(StoreError, match="'small' stays as it is, because 1 labelling"):
             add_pack(store, "small", "germany", annotator="Ada")
@@ -277,7 +277,7 @@ class TestLabelling:
         add(store, small_profiles(contexts=2))
         made = {}
         for name in ("westin", "five-views", "shared-privacy"):
-            spec = LabellingSpec("small", "sim-labeler", "simulator", draws=2, personas=name)
+            spec = LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2, personas=name)
             made[name] = labelling.plan(store, spec)
             labelling.execute(store, made[name])
             assert labelling.plan(store, spec) == made[name], "the same pack again is the same labelling"
@@ -292,7 +292,7 @@ class TestLabelling:
     def test_a_pack_of_the_workspace_votes_and_is_kept_when_its_file_changes(self, sqlite_store: Store) -> None:
         add(sqlite_store, small_profiles(contexts=1))
         write(sqlite_store.workspace, "personas", personas(PERSONA))
-        spec = LabellingSpec("small", "sim-labeler", "simulator", draws=1, personas="mine")
+        spec = LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=1, personas="mine")
         first = labelling.plan(sqlite_store, spec)
         write(sqlite_store.workspace, "personas", personas({**PERSONA, "description": "You distrust them."}))
         second = labelling.plan(sqlite_store, spec)
@@ -304,7 +304,7 @@ class TestLabelling:
 
     def test_an_unknown_or_broken_pack_stops_before_anything_is_asked_or_written(self, sqlite_store: Store) -> None:
         add(sqlite_store, small_profiles(contexts=1))
-        nowhere = LabellingSpec("small", "m", "http://127.0.0.1:9/v1", personas="mine")
+        nowhere = LabellingSpec(dataset="small", model="m", base_url="http://127.0.0.1:9/v1", personas="mine")
         with pytest.raises(SeedError, match="no pack of personas named 'mine'. Available: westin, five-views"):
             labelling.plan(sqlite_store, nowhere)
         write(sqlite_store.workspace, "personas", personas({**PERSONA, "prior": 0.4}))

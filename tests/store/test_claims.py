@@ -25,6 +25,7 @@ from planned_sweeps import planned as planned_sweep
 from worlds import add_dataset, add_run, make_profile, records
 
 from cimemories.curation import authoring, labelling
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import batches, planning, runs, sweeps
 from cimemories.llm import worker
 from cimemories.llm.worker import WorkError
@@ -248,7 +249,7 @@ def test_a_run_that_was_taken_over_is_let_go(store: Store, monkeypatch: pytest.M
 
 def test_a_labelling_that_was_taken_over_is_let_go(store: Store) -> None:
     add(store, small_profiles(contexts=6))
-    made = labelling.plan(store, labelling.LabellingSpec("small", "sim-labeler", "simulator", draws=2))
+    made = labelling.plan(store, LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2))
     with taken_over(store, made) as take, pytest.raises(WorkError, match="was taken over"):
         labelling.execute(store, made, concurrency=1, on_progress=take)
 

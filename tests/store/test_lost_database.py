@@ -23,6 +23,7 @@ from worlds import make_profile
 
 from cimemories.access.roles import Role
 from cimemories.curation import authoring, labelling
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
@@ -95,7 +96,9 @@ def test_a_run_waits_for_the_database_and_loses_nothing(
 
 def test_a_labelling_waits_for_the_database(cluster: Cluster, lost_store: Store) -> None:
     add(lost_store, small_profiles(contexts=6))
-    made = labelling.plan(lost_store, labelling.LabellingSpec("small", "sim-labeler", "simulator", draws=2))
+    made = labelling.plan(
+        lost_store, LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2)
+    )
     with restarted(cluster, "fast") as restart:
         labelling.execute(lost_store, made, concurrency=2, on_progress=restart)
     assert status(lost_store, made) == (WorkStatus.FINISHED, None)
@@ -131,7 +134,9 @@ def test_a_database_that_stays_away_ends_the_work_in_one_line(
 ) -> None:
     monkeypatch.setattr(Store.patient, "__defaults__", (0.5, None))
     add(lost_store, small_profiles(contexts=6))
-    made = labelling.plan(lost_store, labelling.LabellingSpec("small", "sim-labeler", "simulator", draws=2))
+    made = labelling.plan(
+        lost_store, LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2)
+    )
     try:
         with pytest.raises(WorkError, match="could not be written") as caught:
             labelling.execute(lost_store, made, concurrency=2, on_progress=lambda _: cluster.stop("fast"))

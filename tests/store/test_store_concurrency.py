@@ -32,6 +32,7 @@ from worlds import add_dataset, add_profiles, add_run, answer, dead_pid, make_pr
 from cimemories.access import roles
 from cimemories.access.roles import Role
 from cimemories.curation import labelling
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning
 from cimemories.evaluation.sweeps import work as sweeps
 from cimemories.exchange import freezing
@@ -245,7 +246,9 @@ def test_a_guideline_that_two_save_at_once_goes_past_no_version_unseen(store: St
 
 PRIORS = {"fundamentalist": 0.26, "pragmatic": 0.64, "unconcerned": 0.1}
 RESTS_ON_A_DATASET = {
-    "labelling": lambda store, _: labelling.plan(store, labelling.LabellingSpec("small", "sim-labeler", "simulator")),
+    "labelling": lambda store, _: labelling.plan(
+        store, LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator")
+    ),
     "run": lambda store, _: planning.plan(store, simulated()),
     "sweep": lambda store, _: sweeps.plan(store, sweeps.SweepSpec("s", "small", (simulated(),), None, {})),
     "rule": lambda store, dataset: catalogue.save_rule(

@@ -8,7 +8,7 @@ from worlds import add_dataset
 
 from cimemories import launch
 from cimemories.curation import authoring
-from cimemories.curation.authoring import AuthoringSpec
+from cimemories.curation.spec import AuthoringSpec
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, generations, work

@@ -339,8 +339,8 @@ def test_a_labelling_is_planned_and_launched(store: Store, monkeypatch: pytest.M
     monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id, _engine=None: launched.append(work_id))
     app = opened(LABELS, dataset=dataset.id)
     app.radio(key="start.place").set_value(app.radio(key="start.place").options[1]).run()
-    app.number_input(key="start.draws").set_value(2)
-    app.number_input(key=f"start.profiles.{dataset.id}").set_value(1)
+    app.number_input(key="start.on.draws").set_value(2)
+    app.number_input(key="start.on.profiles").set_value(1)
     double_click(app, button(app, "Start"))
     assert not app.exception
     with store.read() as connection:
@@ -361,7 +361,7 @@ def test_the_form_shows_the_plan_and_what_does_not_fit(store: Store, monkeypatch
         app.number_input(key="start.on.cap").set_value(5.0).run()
         next(item for item in app.text_input if item.label == "Model").set_value("m")
         next(item for item in app.text_input if item.label == "Base URL").set_value(server.url)
-        app.number_input(key="start.draws").set_value(2)
+        app.number_input(key="start.on.draws").set_value(2)
         button(app, "Show the plan").click().run()
         assert "4 user-task pairs × 6 ballots = 24 ballots" in page_html(app)
         assert "not fit into the 100 tokens" in page_html(app)

@@ -12,6 +12,7 @@ from paging import nodes, opened, page_html
 from worlds import ask
 
 from cimemories.curation import labelling
+from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.leaks.message import leak_view
 from cimemories.metrics.recalled.sessions import session_numbers
@@ -31,7 +32,7 @@ def ran(store: Store, **changes: Any) -> str:
     (person,) = small_profiles(1, 6)
     first = replace(person.contexts[0], recipient=HOSTILE)
     add(store, [replace(person, contexts=(first, *person.contexts[1:]))])
-    votes = labelling.LabellingSpec("small", "sim-labeler", "simulator", draws=2)
+    votes = LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2)
     labelling.execute(store, labelling.plan(store, votes))
     spec = simulated(model="sim-oversharing", samples=2, judges=(planning.JudgeSpec(),), **changes)
     run_id = planning.plan(store, spec)
