@@ -32,8 +32,9 @@ def test_the_command_line_is_that_of_its_commands() -> None:
 
 def test_the_table_of_settings_is_that_of_their_fields() -> None:
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert page == script("settings").page(), "docs/settings.md is older than RunSpec: python docs/settings.py"
+    assert page == script("settings").page(), "docs/settings.md is older than the specs: python docs/settings.py"
     assert "| Samples n | `samples` | `--samples` | `5` |" in page and page.count("| `mitigations` |") == 1
+    assert "| Votes per persona | `draws` | `--draws` | `10` |" in page and "| `--general` | `10` |" in page
 
 
 def test_every_page_is_in_the_navigation() -> None:
