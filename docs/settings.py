@@ -34,8 +34,8 @@ OTHERS: tuple[tuple[type[Settings], str, str], ...] = (
     (
         AuthoringSpec,
         "Generations",
-        "Options of `cimemories generate` and fields of *New profiles*. Profiles from templates need no model, and have "
-        "5 attributes per domain by default.",
+        "Options of `cimemories generate` and fields of *New profiles*. Profiles from templates need no model, and by "
+        "default have 5 attributes per domain.",
     ),
 )
 COLUMNS = ("Setting", "Name", "Option", "Default", "Meaning")
