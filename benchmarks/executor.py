@@ -132,9 +132,9 @@ def world(store: Store, count: int, *, small: bool) -> None:
 
 
 def plan(store: Store, url: str, samples: int, judge: planning.JudgeSpec) -> str:
-    return planning.plan(
-        store, planning.RunSpec(dataset="bench", model="m", base_url=url, samples=samples, judges=(judge,))
-    )
+    # A checkout to compare with may have the settings of before they were a pydantic model.
+    judged = {"judges": (judge,)} if hasattr(planning.RunSpec, "described") else {"judge": judge}
+    return planning.plan(store, planning.RunSpec(dataset="bench", model="m", base_url=url, samples=samples, **judged))
 
 
 def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
