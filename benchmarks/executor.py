@@ -36,6 +36,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import conftest
+import openai  # noqa: F401 - imported late by the client, which would count as time of its first call
 import sqlalchemy as sa
 
 from cimemories import seeds

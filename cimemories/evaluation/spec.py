@@ -144,11 +144,11 @@ class JudgeSpec(Settings):
         return {"temperature": 0.0 if self.reference is None else 0, **self.fields}
 
 
-# ---- a run
+# ---- settings that runs, labellings and generations share
 
 
 class Group(StrEnum):
-    """Parts of the form of a new run."""
+    """Parts of the form of a new run, and of the table of settings."""
 
     PLACE = "Model"
     TASK = "Task"
@@ -156,9 +156,6 @@ class Group(StrEnum):
     MODEL = "Model settings"
     JUDGING = "Judges"
     PLAN = "Plan"
-
-
-# ---- settings that runs, labellings and generations share
 
 
 ModelName = Annotated[str, Setting("Model", "The model's name, as its server knows it.", Group.PLACE, short="-m")]
@@ -226,7 +223,9 @@ Cap = Annotated[
     ),
 ]
 
-# ---- settings that are asked for beside some values of others
+# ---- a run
+#
+# First when a setting is asked for: beside some values of others alone.
 
 
 SEEDED = "shuffled"

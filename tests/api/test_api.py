@@ -532,7 +532,7 @@ def test_a_run_of_a_version_before_is_found_and_repeated(sqlite_store: Store) ->
         ({"judges": []}, "there is no setting 'judges'. There are: dataset, model, "),
         ({"samples": "many"}, "--samples: "),
         ({"samples": 0}, "--samples is 1 or more, not 0."),
-        ({"timeout": 0.5}, "--timeout is 1 or more, not 0.5."),
+        ({"timeout": 0.05}, "--timeout is 0.1 or more, not 0.05."),
         ({"mitigation": "hope"}, "--mitigation is one of none, gate, rewrite, not 'hope'."),
         ({"max_tokens": "all"}, "--max-tokens: a token limit is a number, 1 or more, or `server`"),
     ],
