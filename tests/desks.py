@@ -265,8 +265,11 @@ class Grid(Desk):
         self.page.get_by_role("grid").focus()
 
     def message(self, confirmed: list[str], changes: dict[str, Any]) -> dict[str, Any]:
-        moves = self.places[-1]["moves"] if self.places else 0
-        data = {**self.data, "handled": confirmed, "moves": moves}
+        data = {**self.data, "handled": confirmed, "moves": 0}
+        if self.places:  # the server names the cursor that it was told, as the page does
+            place = self.places[-1]
+            cursor = [place["attribute"], place["context"]] if self.name == "matrix" else place["attribute"]
+            data |= {"moves": place["moves"], "cursor": cursor}
         if self.name == "pair_list":
             data["rows"] = [{**row, **self._decision(row["id"])} for row in data["rows"]]
         return {**data, **changes}
