@@ -119,7 +119,7 @@ def spec(options: argparse.Namespace, respond: Prompt | None = None) -> RunSpec:
         check="none",
         timeout=900,
     )
-    return plain.but(prompts={"respond": respond}) if respond else plain
+    return plain.replace(prompts={"respond": respond}) if respond else plain
 
 
 def ours(store: Store, options: argparse.Namespace, mark: str) -> tuple[str, int]:
@@ -135,7 +135,7 @@ def ours(store: Store, options: argparse.Namespace, mark: str) -> tuple[str, int
         max_tokens=options.max_tokens,
         prompt=marked("judge"),
     )
-    run_id = planning.plan(store, spec(options, marked("respond")).but(judges=(judge,)))
+    run_id = planning.plan(store, spec(options, marked("respond")).replace(judges=(judge,)))
     runs.execute(store, run_id)
     return run_id, CONTEXTS + CONTEXTS * SAMPLES
 

@@ -137,7 +137,7 @@ def fill(store: Store) -> None:
     ours = [row for row in all_runs(store) if row.simulated]
     for number in range(RUNS - len(all_runs(store))):
         spec = planning.spec_of(store, ours[number % len(ours)].id)
-        runs.execute(store, planning.plan(store, spec.but(name=f"{spec.name} {number}")))
+        runs.execute(store, planning.plan(store, spec.replace(name=f"{spec.name} {number}")))
 
 
 def fill_large(store: Store) -> None:

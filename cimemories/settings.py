@@ -31,14 +31,15 @@ from cimemories.store.engine import StoreError
 
 @dataclass(frozen=True, eq=False)  # by identity, so that it can be hashed with its labels
 class Setting:
-    """How a field is shown to people.
+    """The texts and the options of a field, for every face.
 
     group: the part of the form that it stands in. labels: what the form calls its choices. option, short: its name on
     the command line if that is not the field's, and a letter for it. plural: what a sweep's file calls it if that is
     not the field's name. metavar: what its help calls the value. typed: the type of its option if the field's own type
-    is none that a command line knows. placeholder: what an empty field of the form shows. step: of the form's number.
-    when: whether the form asks for it, given the values so far. brief: how a name tells its value from others, such as
-    'thinking {}'; empty for a setting that does not make a run another experiment.
+    is none that a command line knows; option_help: what the help of the option says about that. placeholder: what an
+    empty field of the form shows. step: of the form's number. when: whether the setting means anything beside these
+    values of the others. brief: how a name tells its value from others, such as 'thinking {}'; empty for a setting that
+    does not make a run another experiment.
     """
 
     title: str
@@ -50,6 +51,7 @@ class Setting:
     plural: str = ""
     metavar: str | None = None
     typed: type | None = None
+    option_help: str = ""
     placeholder: str = ""
     step: float | None = None
     when: Callable[[Mapping[str, Any]], bool] | None = None
@@ -72,9 +74,9 @@ class Described:
     def option(self) -> str:
         return self.setting.option or f"--{self.name.replace('_', '-')}"
 
-    def told(self, value: object) -> str:
-        """Return a value in few words, as a name of a run has it."""
-        return (self.setting.brief or f"{self.setting.title[:1].lower()}{self.setting.title[1:]} {{}}").format(value)
+    def applies(self, values: Mapping[str, Any]) -> bool:
+        """Return whether the setting means anything beside these values of the others."""
+        return self.setting.when is None or self.setting.when(values)
 
     @property
     def type(self) -> Any:
@@ -125,7 +127,7 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise StoreError(explained(cls, error)) from None
 
-    def but(self, **changes: Any) -> Self:
+    def replace(self, **changes: Any) -> Self:
         """Return a copy with these fields changed, checked as a whole."""
         return type(self)(**{**dict(self), **changes})
 
@@ -150,7 +152,17 @@ class Settings(BaseModel):
                 continue
         return cls.model_construct(**read)
 
-    def unusual(self) -> Iterator[tuple[Described, Any]]:
+    @classmethod
+    def applicable(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return these values without those of settings that mean nothing beside the others. A setting that is not
+        given counts with its default."""
+        described = cls.described()
+        values = {name: item.default for name, item in described.items()} | dict(given)
+        return {
+            name: value for name, value in given.items() if name not in described or described[name].applies(values)
+        }
+
+    def non_defaults(self) -> Iterator[tuple[Described, Any]]:
         """Yield the settings whose values are not the default, with their values."""
         for item in self.described().values():
             if (value := getattr(self, item.name)) != item.default:

@@ -64,7 +64,7 @@ def row(*cells: str) -> str:
 
 def cells(item: Described) -> tuple[str, ...]:
     """Return what the columns say of a setting."""
-    meaning = item.setting.help.replace("|", "\\|")
+    meaning = f"{item.setting.help} {item.setting.option_help}".strip().replace("|", "\\|")
     return item.setting.title, f"`{item.name}`", f"`{item.option}`", default(item), meaning
 
 

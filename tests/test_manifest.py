@@ -104,7 +104,7 @@ def test_what_cannot_be_read_counts_as_not_recorded(broken: object) -> None:
 
 
 def test_a_run_of_nested_settings_is_read_found_alike_and_repeated(sqlite_store: Store) -> None:
-    """As manifests had them until settings were said once."""
+    """Return the settings in the form of older manifests."""
     add_labelled(sqlite_store, contexts=2)
     settings = {"memory": "random-5", "memory_order": "shuffled", "memory_seed": 3, "sessions": "last-2"}
     spec = simulated(**settings, judges=(simulated().judge, planning.JudgeSpec()))

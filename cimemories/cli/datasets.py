@@ -265,7 +265,7 @@ SettingOptions = options_of(AuthoringSpec, leave_out=("model", "base_url", "per_
 
 @dataclass(frozen=True)
 class WriterOptions:
-    """Who writes the profiles: templates, or a model."""
+    """The writer of the profiles: templates, or a model."""
 
     offline: Annotated[bool, Option("--offline", help="Use templates and no model; the default without --model.")] = (
         False

@@ -269,7 +269,8 @@ def options_of(model: type[Settings], leave_out: Collection[str] = ()) -> Any:
         names = [name for name in (item.option, item.setting.short) if name]
         # The bounds of what is typed as text are for the model to check.
         least, most = (None, None) if item.setting.typed else (item.least, item.most)
-        option = Option(*names, min=least, max=most, metavar=item.setting.metavar, help=item.setting.help)
+        help = f"{item.setting.help} {item.setting.option_help}".strip()
+        option = Option(*names, min=least, max=most, metavar=item.setting.metavar, help=help)
         typed = item.setting.typed or (str if item.choices else item.plain)
         kind = list[str] if typed is list else typed
         if item.info.is_required():

@@ -134,7 +134,7 @@ class JudgeOptions:
             if not judges:
                 raise StoreError("--judge-reasoning needs a judge model: --judge-model MODEL.")
             # The first judge once more: reasoning is read beside the message, and reported apart from it.
-            judges.append(judges[0].but(channel="reasoning"))
+            judges.append(judges[0].replace(channel="reasoning"))
         # The matcher where it is named, and where nobody is: a run without any judge would have no numbers.
         return judges + [JudgeSpec()] * bool(self.judge or not judges)
 

@@ -33,7 +33,7 @@ from cimemories.compare.ranking import (
     why_not_ranked,
 )
 from cimemories.evaluation.costs import Cost, run_cost
-from cimemories.evaluation.spec import told_apart
+from cimemories.evaluation.spec import differences_in_words
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
@@ -607,7 +607,7 @@ def names(lines: Sequence[Line]) -> dict[str, str]:
         {row.id: count(row.samples, "sample") for row in rows},
         *(
             {row.id: text for row, text in zip(rows, texts, strict=True)}
-            for texts in zip(*told_apart(rows), strict=True)
+            for texts in zip(*differences_in_words(rows), strict=True)
         ),
     ]
     # One trait after the other, and only for runs that are still called alike and differ in it.

@@ -16,7 +16,7 @@ from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names,
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
-from cimemories.evaluation.spec import RunSpec, told_apart
+from cimemories.evaluation.spec import RunSpec, differences_in_words
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Scope, parts_of, resolve_scope
 from cimemories.llm.worker import SIMULATOR
@@ -219,7 +219,8 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
     whole = [cell.numbers for cell in cells if cell.numbers is not None and cell.numbers.covered]
     common_n = min((common_samples(numbers, None) for numbers in whole), default=None)
     cells = [
-        replace(cell, n=_read_at(cell, common_n), more=more) for cell, more in zip(cells, told_apart(rows), strict=True)
+        replace(cell, n=_read_at(cell, common_n), more=more)
+        for cell, more in zip(cells, differences_in_words(rows), strict=True)
     ]
     resting = {cell.run.id for cell in cells if cell.run.status not in work.ACTIVE}
     # Those of a run at work change with every answer.

@@ -38,7 +38,8 @@ class Asked(Generic[S]):
 
     @property
     def identity(self) -> dict[str, object]:
-        """The same as they are asked for, whatever the server takes: by them a plan finds work that is there."""
+        """Return the parameters as they are asked for, whatever the server takes: a plan finds recorded work by
+        them."""
         limit = {} if self.spec.max_tokens is None else {"max_tokens": self.spec.max_tokens}
         return {**limit, **self.spec.fields}
 
@@ -49,7 +50,7 @@ class Asked(Generic[S]):
 
     @property
     def manifest(self) -> dict[str, object]:
-        """How the server is asked, for a manifest."""
+        """Return how the server is asked, for a manifest."""
         return {
             "parameters": self.parameters,
             "seed": self.seed,
@@ -83,7 +84,7 @@ def ask_server(
     EndpointError if the server cannot be used."""
     server = served(store, spec.base_url, spec.api_key_env, spec.model, draws, seed, spec.fields, look_up)
     asked_seed = simulator_seed if seed is None and server.simulated else seed
-    return Asked(spec.but(base_url=server.base_url or spec.base_url), server, asked_seed)
+    return Asked(spec.replace(base_url=server.base_url or spec.base_url), server, asked_seed)
 
 
 def estimate(price: Callable[[LookUp], Estimate], spec: CurationSpec, look_up: LookUp, concurrency: int) -> Estimate:

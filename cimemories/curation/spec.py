@@ -1,4 +1,4 @@
-"""What a labelling and a generation are to be: their settings, each said once (cimemories/settings.py).
+"""The settings of a labelling and of a generation, each said once (cimemories/settings.py).
 
 LabellingSpec(dataset="demo", model="gpt-oss-120b", base_url="http://localhost:8000/v1", draws=10)
 
@@ -36,10 +36,11 @@ AnswerLimit = Annotated[
     Limit,
     Setting(
         "Token limit",
-        "Token limit of an answer; `server` leaves it to the server.",
+        "Token limit of an answer, reasoning included.",
         Group.MODEL,
         metavar="N",
         typed=str,
+        option_help="`server` leaves it to the server.",
         placeholder="the server's",
         step=128,
     ),
@@ -75,7 +76,7 @@ class CurationSpec(Settings):
 
 
 class LabellingSpec(CurationSpec):
-    """What a labelling is to be. profiles, contexts: limit it to the first so many. seed: None sends none to a real
+    """The settings of a labelling. profiles, contexts: limit it to the first so many. seed: None sends none to a real
     server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator."""
 
     dataset: Annotated[str, Setting("Dataset", "Dataset; `cimemories datasets` lists them.", Group.TASK, short="-d")]
@@ -99,7 +100,8 @@ class LabellingSpec(CurationSpec):
 
 
 class AuthoringSpec(CurationSpec):
-    """What is to be written: `per_domain` attributes for each of nine domains of each event, and `general` others.
+    """The settings of a generation, which writes `per_domain` attributes for each of nine domains of each event, and
+    `general` others.
 
     seed: of the people and their events. model_seed: sent to the server; None sends none to a real server (some refuse
     it, and vLLM's CPU engine dies of it) and `seed` to the simulator. timeout: of a request, whose answer is a whole

@@ -660,7 +660,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
 
 @dataclass(frozen=True)
 class Expected:
-    """What is known of calls of one kind to one model before they are made.
+    """The expected calls of one kind to one model, before they are made.
 
     learned: means over recorded calls of this kind; characters_a_token: of recorded prompts; None where none is
     recorded. sent_limit: the most tokens of a completion as the request says it. limit: the most that one may have, and

@@ -231,7 +231,7 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
             server = fallback(error, judge)
         return with_identity(store, base_url, server)
 
-    spec = spec.but()  # a spec that was read from a record has not been checked
+    spec = spec.replace()  # a spec that was read from a record has not been checked
     # Wording is read before a server is asked: a missing prompt costs nothing that way.
     wording, what, gated = wording_of(spec), spec.composition, spec.mitigation == "gate"
     # One request a sample, whatever the server can do: for that it is not asked either.
@@ -243,7 +243,7 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
         server = replace(server, n=False)
     if late := server.too_slow(spec.max_tokens, spec.timeout):
         server = replace(server, notes=(*server.notes, late))
-    spec = spec.but(base_url=server.base_url or spec.base_url)
+    spec = spec.replace(base_url=server.base_url or spec.base_url)
     judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)
     memory_server = None
@@ -273,13 +273,13 @@ def as_reference(spec: RunSpec, file: PromptFile | None = None) -> RunSpec:
     have, and StoreError for a setting that contradicts these.
     """
     judge_of, fixed = partial(judge_as_reference, file=file), ("max_tokens", "seed", "mitigation", "memory_template")
-    changed = [item.name for item, value in spec.unusual() if item.name in fixed and value not in (None, "plain")]
+    changed = [item.name for item, value in spec.non_defaults() if item.name in fixed and value not in (None, "plain")]
     if changed:
         raise StoreError(f"a reference run sets these itself, leave them out: {', '.join(changed)}.")
     given = file or reference_prompts()
     known = spec.prompt_level in given.levels("respond")
     level = spec.prompt_level if known else PUBLISHED_LEVELS.get(spec.prompt_level, spec.prompt_level)
-    return spec.but(
+    return spec.replace(
         prompt_level=level,
         prompts={**spec.prompts, "respond": _without_braces(given.prompt("respond", level))},
         memory_template="plain",
@@ -299,7 +299,9 @@ def judge_as_reference(judge: JudgeSpec, file: PromptFile | None = None) -> Judg
         prompt = given.prompt("judge", given.levels("judge")[0])
     if prompt.answers != KEYS or judge.split is not None:
         raise StoreError("a reference judge reads all attributes at once, by a prompt of the published layout.")
-    return judge.but(max_tokens=None, json_schema="none", prompt=_without_braces(prompt), reference=_reference(file))
+    return judge.replace(
+        max_tokens=None, json_schema="none", prompt=_without_braces(prompt), reference=_reference(file)
+    )
 
 
 def _reference(file: PromptFile | None) -> Reference:
@@ -320,7 +322,7 @@ def planned_judge(judge: JudgeSpec, look_up: LookUp) -> PlannedJudge:
         return PlannedJudge(judge.kind, judge)
     fields = json.dumps(judge.request_fields)
     server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None, fields)
-    judge = judge.but(base_url=server.base_url or judge.base_url)
+    judge = judge.replace(base_url=server.base_url or judge.base_url)
     return PlannedJudge(judge.kind, judge, server, judge.prompt or seeds.load_prompt("judge"))
 
 

@@ -70,17 +70,18 @@ class Prices:
 
     @property
     def free(self) -> bool:
-        """Whether no token costs anything."""
+        """Return whether no token costs anything."""
         return not (self.prompt or self.cached or self.completion)
 
     @property
     def text(self) -> str:
-        """As `read` takes them."""
+        """Return the prices as `read` takes them."""
         numbers = "/".join(f"{value:g}" for value in (self.prompt, self.cached, self.completion))
         return f"{numbers} {self.currency}".strip()
 
     def cost(self, prompt: float, cached: float, completion: float) -> float:
-        """What so many tokens cost, in `currency`. cached: those of `prompt` that are paid at the cached price."""
+        """Return what so many tokens cost, in `currency`. cached: those of `prompt` that are paid at the cached
+        price."""
         # What servers report need not add up: more cached tokens than the prompt has would be a price below nothing.
         fresh = max(0.0, prompt - cached)
         return (fresh * self.prompt + min(cached, prompt) * self.cached + completion * self.completion) / MILLION

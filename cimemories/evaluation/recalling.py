@@ -19,7 +19,6 @@ from typing import TypeVar
 
 from cimemories.evaluation.matcher import match
 from cimemories.llm.capabilities import Server
-from cimemories.llm.endpoint import NO_SERVERS, EndpointError, checked_address
 from cimemories.llm.replies import (
     AnswerError,
     answer_form,
@@ -35,7 +34,7 @@ from cimemories.memory.systems import Line, MemorySystem, Question, Recalled, Sy
 from cimemories.model import GENERAL, LONGEST_STATEMENT, Attribute, Context, Profile, Strength
 from cimemories.seeds.prompts import load_prompt
 from cimemories.store.datasets import ProfileRecord, RecalledLine, RecallRecord
-from cimemories.store.engine import StoreError, storable
+from cimemories.store.engine import storable
 
 MOST_LINES = 10_000
 MOST_QUESTIONS = 200  # of one ingest or recall: a system that never stops asking would never stop paying
@@ -278,19 +277,6 @@ def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
 
 
 # ---- whom a system asks
-
-
-def check_asked(system: SystemSpec, base_url: str) -> None:
-    """Raises StoreError where a system names a model of its own that cannot be asked. base_url: of the model under
-    test."""
-    name, address = system.asks or ("", "")
-    if address and address not in NO_SERVERS:
-        try:
-            checked_address(address)
-        except EndpointError as error:
-            raise StoreError(str(error)) from None
-    if name and "batch" in (address, base_url):
-        raise StoreError("a memory system that asks a model of its own needs a server, and batch files have none.")
 
 
 def listed_server(base_url: str, key_env: str, model: str, *_: object) -> Server:

@@ -105,9 +105,9 @@ class MemoryModel:
 
 @dataclass(frozen=True)
 class Writer:
-    """How messages are asked for in a run. parameters: further fields of every request, as sent. spec: the settings of
-    the run. schema: the form of response_format that the server takes. system: what recalls from the memory; None: all
-    of it is in the prompt. memory_model: whom that asks; None: the model under test."""
+    """Everything by which the messages of a run are asked for. parameters: further fields of every request, as sent.
+    spec: the settings of the run. schema: the form of response_format that the server takes. system: what recalls from
+    the memory; None: all of it is in the prompt. memory_model: whom that asks; None: the model under test."""
 
     client: Client
     model: str

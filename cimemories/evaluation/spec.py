@@ -1,4 +1,4 @@
-"""What a run is to be: its settings, each said once.
+"""The settings of a run, each said once.
 
     RunSpec(dataset="demo", model="qwen3-32b", base_url="http://localhost:8000/v1", memory="necessary+20")
 
@@ -106,7 +106,7 @@ def _prompt_hash(prompt: Prompt) -> dict[str, str]:
 Limit = Annotated[int | None, Field(ge=1), BeforeValidator(_limit)]
 Priced = Annotated[Prices | None, BeforeValidator(_prices)]
 Fields = Annotated[Mapping[str, Any], BeforeValidator(read_fields), AfterValidator(_unreserved)]
-Own = Annotated[InstanceOf[Prompt], PlainSerializer(_prompt_hash)]
+PromptByHash = Annotated[InstanceOf[Prompt], PlainSerializer(_prompt_hash)]
 # PostgreSQL's integers have 32 bits: a run of another seed could not be written there, nor moved there.
 SEED = Field(ge=-(2**31), le=2**31 - 1)
 
@@ -131,7 +131,7 @@ class JudgeSpec(Settings):
     channel: Literal["message", "reasoning"] = "message"
     split: Annotated[int | None, Field(ge=1)] = None
     fields: Fields = Field(default_factory=dict)
-    prompt: Own | None = None
+    prompt: PromptByHash | None = None
     json_schema: Literal["json_schema", "plain_schema", "json_object", "none"] | None = None
     timeout: float | None = None
     prices: Priced = None
@@ -404,11 +404,12 @@ class RunSpec(Settings):
         Limit,
         Setting(
             "Token limit per message",
-            "Token limit of a message, reasoning included; `server` leaves it to the server. A message that is cut off "
+            "Token limit of a message, reasoning included. A message that is cut off "
             "counts as missing, so reasoning models need more, such as 8192.",
             Group.MODEL,
             metavar="N",
             typed=str,
+            option_help="`server` leaves it to the server.",
             placeholder="the server's",
             step=128,
         ),
@@ -453,7 +454,7 @@ class RunSpec(Settings):
             Group.PLAN,
         ),
     ] = False
-    prompts: Mapping[str, Own] = Field(default_factory=dict)
+    prompts: Mapping[str, PromptByHash] = Field(default_factory=dict)
     reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
 
     # ---- what the settings mean together
@@ -477,7 +478,11 @@ class RunSpec(Settings):
         """Return in few words what makes it another experiment than the plain run of its model."""
         # A memory without the options that are at their defaults.
         short = {"memory": self.composition.label}
-        return [item.told(short.get(item.name, value)) for item, value in self.unusual() if item.setting.brief]
+        return [
+            item.setting.brief.format(short.get(item.name, value))
+            for item, value in self.non_defaults()
+            if item.setting.brief
+        ]
 
     @property
     def memory_text(self) -> str:
@@ -592,14 +597,13 @@ def differing(runs: Iterable[RunRow | RunSpec]) -> dict[str, list[str]]:
         if not experiment or name in SHOWN_APART or name in ("dataset", "timeout"):
             continue
         # A setting that means nothing in a run, an order of tasks without sessions say, makes it no other.
-        when = item.setting.when
-        given = [getattr(spec, name) for spec in specs if when is None or when(dict(spec))]
+        given = [getattr(spec, name) for spec in specs if item.applies(dict(spec))]
         if any(value != given[0] for value in given):
             columns[item.setting.title] = [str(getattr(spec, name)) for spec in specs]
     return columns
 
 
-def told_apart(runs: Sequence[RunRow]) -> list[tuple[str, ...]]:
+def differences_in_words(runs: Sequence[RunRow]) -> list[tuple[str, ...]]:
     """Return of each run what `differing` finds, in few words: 'temperature 0.5'."""
     columns = differing(runs).items()
     return [tuple(f"{title[:1].lower()}{title[1:]} {texts[n]}" for title, texts in columns) for n in range(len(runs))]
@@ -654,7 +658,7 @@ def _judge_options(spec: RunSpec) -> list[object]:
     rest = [judge for judge in spec.judges if judge.kind != LLM]
     if [*models, *reasoning, *rest] != list(spec.judges):
         raise _no_command("its judges are in another order: options put models before the matcher")
-    if reasoning and reasoning != [judge.but(channel=reasoning[0].channel) for judge in models[:1]]:
+    if reasoning and reasoning != [judge.replace(channel=reasoning[0].channel) for judge in models[:1]]:
         raise _no_command("its reasoning is not judged as its messages are, by the first judge alone")
 
     def each(option: str, values: list[Any]) -> list[object]:

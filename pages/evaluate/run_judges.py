@@ -189,7 +189,7 @@ def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[Ju
         spec = _spec(draft, f"judge.{i}", number, base_url, key_env, model)
         messages.append(spec)
         if spec.kind != MATCHER and draft.get(f"judge.{i}.reasoning"):
-            reasoning.append(spec.but(channel="reasoning"))
+            reasoning.append(spec.replace(channel="reasoning"))
     # The first of these is the run's own judge, whose word counts unless another is chosen: one that reads messages.
     return [*messages, *reasoning]
 

@@ -30,7 +30,7 @@ from pages.evaluate.run_engine import draw_engine
 from pages.evaluate.run_estimate import allow_too_long, draw_power, draw_prices, prices, show
 from pages.evaluate.run_memory import SYSTEM, contradicts, draw_system, label
 from pages.evaluate.run_model import Chosen, chosen, draw_model, is_simulated, preset_of
-from pages.evaluate.run_settings import draw_group, that_apply, values
+from pages.evaluate.run_settings import draw_group, values
 
 # ---- step 2: the experiment
 
@@ -282,7 +282,7 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     reference = bool(draft.get("reference"))
     wording = None if reference else _judge_wording(draft)
     judges = [
-        judge.but(prompt=wording, prices=prices(draft, f"judge.{judge.model}")) if judge.kind == "llm" else judge
+        judge.replace(prompt=wording, prices=prices(draft, f"judge.{judge.model}")) if judge.kind == "llm" else judge
         for judge in run_judges.specs(draft, model.base_url, model.key_env, model.model)
     ]
     profiles, contexts = (draft.get(f"{what}.{row.id}") for what in ("profiles", "contexts"))
@@ -291,7 +291,7 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     sampling, temperature = _spec_sampling(draft)
     given = {name: value for name, value in filled(draft).items() if not (reference and name in BY_REFERENCE)}
     spec = RunSpec(
-        **that_apply(RunSpec, given),
+        **RunSpec.applicable(given),
         dataset=str(name),
         model=model.model,
         base_url=model.base_url,
@@ -476,7 +476,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         "Task check": SETTINGS["check"].setting.labels[spec.check],
     }
     elsewhere = DRAWN_APART | {"memory_order", "memory_template", "max_tokens", "name", "session_order", "session_seed"}
-    for item, value in spec.unusual():
+    for item, value in spec.non_defaults():
         if item.name not in elsewhere:
             text = "on" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
             said.setdefault(item.setting.title, text)

@@ -34,7 +34,7 @@ def draw_group(
             draw_fixed(draft, item, fixed[name])
         elif own and name in own:
             own[name]()
-        elif item.setting.when is None or item.setting.when(given()):
+        elif item.applies(given()):
             draw_field(draft, item)
 
 
@@ -60,6 +60,7 @@ def draw_field(draft: Draft, item: Described) -> None:
         least, most = item.least or 0, item.most
         bounds = number(least), most if most is None else number(most)
         step = None if setting.step is None else number(setting.step)
+        help += f" Leave empty for {setting.placeholder}."
         draft.optional(title, name, item.default, *bounds, step=step, placeholder=setting.placeholder, help=help)
     else:
         most, step = int(item.most or 2**31 - 1), int(setting.step or 1)
@@ -68,7 +69,7 @@ def draw_field(draft: Draft, item: Described) -> None:
 
 def draw_row(draft: Draft, model: type[Settings], names: Sequence[str]) -> None:
     """Draw settings beside each other."""
-    for column, name in zip(st.columns(len(names)), names, strict=True):
+    for column, name in zip(st.columns(len(names), vertical_alignment="bottom"), names, strict=True):
         with column:
             draw_field(draft, model.described()[name])
 
@@ -78,9 +79,3 @@ def values(draft: Draft, model: type[Settings], names: Collection[str]) -> dict[
     has its default."""
     described = model.described()
     return {name: draft.get(name, described[name].default) for name in names}
-
-
-def that_apply(model: type[Settings], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without those that mean nothing beside the others."""
-    conditions = {name: item.setting.when for name, item in model.described().items()}
-    return {name: value for name, value in given.items() if (when := conditions.get(name)) is None or when(given)}

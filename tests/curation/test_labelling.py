@@ -255,12 +255,12 @@ def test_a_labelling_that_is_running_is_not_changed_by_one_that_is_refused(store
         claim = work.claim(connection, labelling_id)
     before = whole(store, labelling_id)
     with pytest.raises(StoreError, match=f"{labelling_id} is running.*nothing was changed"):
-        labelling.plan(store, wanted.but(**more))
+        labelling.plan(store, wanted.replace(**more))
     assert whole(store, labelling_id) == before
     with store.write() as connection:
         claim.hold(connection)
         work.finish(connection, labelling_id, WorkStatus.PAUSED)
-    assert labelling.plan(store, wanted.but(**more)) == labelling_id
+    assert labelling.plan(store, wanted.replace(**more)) == labelling_id
     assert len(whole(store, labelling_id)[1]) == 6 * len(before[1])
 
 
@@ -298,7 +298,9 @@ def test_settings_that_cannot_be_are_refused_when_they_are_given() -> None:
     ]:
         with pytest.raises(StoreError, match=message):
             LabellingSpec(**{**given, **wrong})
-    assert LabellingSpec(**given, max_tokens="server", prices="2/6 EUR").but(draws=3).prices == Prices(2, 2, 6, "EUR")
+    assert LabellingSpec(**given, max_tokens="server", prices="2/6 EUR").replace(draws=3).prices == Prices(
+        2, 2, 6, "EUR"
+    )
 
 
 def test_a_record_has_the_same_settings_as_before_they_were_a_model(sqlite_store: Store) -> None:

@@ -113,7 +113,7 @@ def test_an_estimate_says_what_is_then_really_asked(sqlite_store: Store) -> None
     for name, changes in WAYS.items():
         spec = priced(**changes)
         if name == "split":
-            spec = spec.but(judges=(spec.judge.but(split=15),))
+            spec = spec.replace(judges=(spec.judge.replace(split=15),))
         estimated, done, paid = _estimated_and_done(sqlite_store, spec)
         for stage in estimated.stages:
             really = done.by_kind[stage.kind]
@@ -179,7 +179,7 @@ def test_what_is_not_known_is_said(sqlite_store: Store) -> None:
     assert any("upper bound" in text for text in first.assumptions)
     assert any("4 characters a token" in text for text in first.assumptions)
     runs.execute(sqlite_store, planning.plan(sqlite_store, free))
-    later = estimate(sqlite_store, free.but(prompt_level="light"))
+    later = estimate(sqlite_store, free.replace(prompt_level="light"))
     assert later.seconds is not None and all(stage.completion_known for stage in later.stages)
     assert any("mean of recorded calls" in text for text in later.assumptions)
 
@@ -189,7 +189,7 @@ def test_a_cap_ends_a_run_and_a_higher_one_goes_on(sqlite_store: Store) -> None:
     with pytest.raises(StoreError, match="sim-judge"):
         planning.plan(
             sqlite_store,
-            priced(cap=1.0).but(judges=(planning.JudgeSpec(kind="llm", model="sim-judge", base_url="simulator"),)),
+            priced(cap=1.0).replace(judges=(planning.JudgeSpec(kind="llm", model="sim-judge", base_url="simulator"),)),
         )
     whole = estimate(sqlite_store, priced())
     assert whole.cost_least is not None
@@ -307,7 +307,7 @@ def judged_again(store: Store, run_id: str, *price: str) -> str:
 def test_a_further_judge_is_priced_in_the_currency_of_the_run(sqlite_store: Store, priced_by: str) -> None:
     add(sqlite_store, small_profiles(contexts=2))
     spec = priced(samples=1)
-    spec = spec.but(prices=None) if priced_by == "judge" else spec.but(judges=(planning.JudgeSpec(),))
+    spec = spec.replace(prices=None) if priced_by == "judge" else spec.replace(judges=(planning.JudgeSpec(),))
     run_id = planning.plan(sqlite_store, spec)
     runs.execute(sqlite_store, run_id)
     assert "in one currency" in judged_again(sqlite_store, run_id, "--judge-price", "5/5 USD")

@@ -262,17 +262,17 @@ def test_repeating_a_run_asks_nothing_and_gives_the_same_numbers_whatever_the_se
 def test_one_character_asks_again_exactly_what_it_touches(store: Store) -> None:
     spec = simulated(samples=2)
     with running_simulator() as url:
-        here = spec.but(base_url=url, judges=(spec.judge.but(base_url=url),))
+        here = spec.replace(base_url=url, judges=(spec.judge.replace(base_url=url),))
         ran(store, here)
         before = calls_made(store)
         # A parameter of the judge: every judgement anew, no message.
-        ran(store, here.but(judges=(here.judge.but(max_tokens=2047),)))
+        ran(store, here.replace(judges=(here.judge.replace(max_tokens=2047),)))
         assert calls_made(store) == before + 12
         # A character of the prompt: every message anew, and the judgement of each.
         own = seeds.load_prompt("respond")
         prompt = seeds.prompts.recorded("respond", "base", own.template + ".", "text", "seeds")
         before = calls_made(store)
-        other = ran(store, here.but(prompts={"respond": prompt}))
+        other = ran(store, here.replace(prompts={"respond": prompt}))
         with store.read() as connection:
             stages = store_runs.calls_by_kind(connection, other)
         assert stages["respond"].calls == 12

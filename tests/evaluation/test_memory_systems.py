@@ -252,7 +252,7 @@ def test_what_cannot_be_read_says_why(text: str, says: str) -> None:
 )
 def test_what_makes_no_sense_beside_a_system_is_refused(changes: dict[str, object], says: str) -> None:
     with pytest.raises((StoreError, CompositionError), match=says):
-        by("system:bm25").but(**changes)
+        by("system:bm25").replace(**changes)
 
 
 # ---- what is recalled
@@ -462,9 +462,9 @@ def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store
             fresh=True,
             judges=(judge,),
         )
-        spec = spec.but(prices=Prices.read("1/1/1 USD"))
+        spec = spec.replace(prices=Prices.read("1/1/1 USD"))
         with pytest.raises(StoreError, match="no judge of the run is one"):
-            spec.but(judges=(JudgeSpec(),))
+            spec.replace(judges=(JudgeSpec(),))
         priced = {stage.kind: stage.draws for stage in estimate(store, spec).stages if stage.kind != "ground"}
         assert priced == {"memory": 2, "respond": 12, "judge": 12}
         run_id = ran(store, spec)
@@ -574,10 +574,10 @@ def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
     assert {row["status"] for row in rows(store, run_id)} == {"ok"}
     assert {json.loads(item["body"])["model"] for item in calls_of(store, run_id, "memory")} == {"sim-judge"}
     with pytest.raises(StoreError, match="prices of all that costs: sim-judge has none"):
-        spec.but(cap=1.0, judges=(JudgeSpec(),))
+        spec.replace(cap=1.0, judges=(JudgeSpec(),))
     assert run_cost(store, run_id).unpriced == ("sim-judge",), "what a router costs is not guessed"
     with pytest.raises(StoreError, match="in one currency"):
-        spec.but(memory_prices=Prices.read("1/1/1 EUR"))
+        spec.replace(memory_prices=Prices.read("1/1/1 EUR"))
     with pytest.raises(StoreError, match="a model of its own"):
         simulated(memory="system:partition", memory_prices=Prices.read("1/1/1 USD"))
     with running_simulator() as url:
@@ -588,9 +588,9 @@ def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
             judges=(JudgeSpec(),),
             fresh=True,
         )
-        planned = estimate(store, spec.but(cap=1.0))
+        planned = estimate(store, spec.replace(cap=1.0))
         assert planned.unpriced == () and planned.cost_most is not None
-        run_id = planning.plan(store, spec.but(cap=1.0), find_labels=effective_labels)
+        run_id = planning.plan(store, spec.replace(cap=1.0), find_labels=effective_labels)
         told: list[int] = []
         with progress(store, run_id) as report:
             runs.execute(store, run_id, on_progress=lambda so_far: (report(so_far), told.append(so_far.done)))
@@ -605,7 +605,7 @@ def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
     again = spec_of(store, run_id)
     assert (again.memory, again.memory_prices) == (spec.memory, spec.memory_prices)
     assert "--memory-price '3/3/5 USD'" in command_of(again)
-    find = planned_alike(store, spec.but(cap=1.0), effective_labels)
+    find = planned_alike(store, spec.replace(cap=1.0), effective_labels)
     with store.read() as connection:
         assert find(connection) is not None
 

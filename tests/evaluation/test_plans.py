@@ -255,7 +255,7 @@ def test_a_labelling_is_counted_as_it_is_then_asked(sqlite_store: Store) -> None
     assert cost.amount == pytest.approx(
         PRICE.cost(progress.prompt_tokens, progress.cached_tokens, progress.completion_tokens)
     )
-    after = labelling.estimate(sqlite_store, spec.but(draws=3))
+    after = labelling.estimate(sqlite_store, spec.replace(draws=3))
     assert (after.recorded, after.requests) == (before.draws, 4 * 3)
     assert after.stages[0].completion_known, "what was recorded tells how long ballots are"
     assert labelling.estimate(sqlite_store, spec).requests == 0

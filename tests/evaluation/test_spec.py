@@ -73,7 +73,7 @@ def test_what_cannot_be_is_refused_when_it_is_said(given: dict[str, Any], messag
         RunSpec(**WHO, **given)
     # Changed later, too.
     with pytest.raises(StoreError, match=message):
-        RunSpec(**WHO).but(**given)
+        RunSpec(**WHO).replace(**given)
 
 
 def test_a_record_of_before_is_read_under_the_names_of_today() -> None:
@@ -90,7 +90,7 @@ def test_a_record_of_before_is_read_under_the_names_of_today() -> None:
     # What was asked for then, and what is asked for now, are the same settings; one more changes that.
     asked = RunSpec(**{name: value for name, value in dict(spec).items() if name != "prompts"})
     assert settings_alike(asked, NESTED) and settings_alike(asked, json.loads(json.dumps(asked.as_json())))
-    assert not settings_alike(asked.but(mitigation="gate"), NESTED)
+    assert not settings_alike(asked.replace(mitigation="gate"), NESTED)
 
 
 def test_reading_a_record_never_fails() -> None:
@@ -101,7 +101,7 @@ def test_reading_a_record_never_fails() -> None:
 
 
 def test_one_field_is_an_option_a_field_of_sweeps_and_a_part_of_the_command() -> None:
-    """What it takes to add a setting, but for what it does: one field."""
+    """One field is all that a new setting takes, but for what it does."""
     app, seen = Typer(), list[Any]()
 
     @app.command()

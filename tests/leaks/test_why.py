@@ -49,7 +49,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_labelled(store, contexts=6)
     prices = Prices(1.0, 0.5, 2.0, "USD")
     spec = simulated(model="sim-oversharing", prices=prices)
-    runs.execute(store, planning.plan(store, spec.but(judges=(spec.judge.but(prices=prices),))))
+    runs.execute(store, planning.plan(store, spec.replace(judges=(spec.judge.replace(prices=prices),))))
     store.close()
     return folder
 

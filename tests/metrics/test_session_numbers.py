@@ -216,7 +216,7 @@ def test_a_run_with_sessions_says_which_leaks_travelled(sqlite_store: Store) -> 
     assert numbers.travelled > 0 and numbers.never.leaks > 0 and numbers.unknown.exposures > 0
     assert all_numbers(flows, scope)["sessions"] == numbers.as_json()
     plain = planning.plan(
-        sqlite_store, spec.but(sessions=None, session_order="fixed", session_seed=0, samples=1, memory="full")
+        sqlite_store, spec.replace(sessions=None, session_order="fixed", session_seed=0, samples=1, memory="full")
     )
     runs.execute(sqlite_store, plain)
     assert session_numbers(*ask(sqlite_store, plain)) is None and "sessions" not in all_numbers(

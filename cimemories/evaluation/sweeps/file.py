@@ -42,18 +42,18 @@ NUMBERS_AT_MOST = 200  # of one axis, before it is multiplied with the others
 AT_MOST = Field(max_length=CELLS_AT_MOST)  # of each list: what follows compares every item with every other
 
 
-def _some(items: tuple[Any, ...]) -> tuple[Any, ...]:
+def _not_empty(items: tuple[Any, ...]) -> tuple[Any, ...]:
     if not items:
         raise ValueError("give at least one")
     return items
 
 
-def _once(items: tuple[Any, ...]) -> tuple[Any, ...]:
+def _distinct(items: tuple[Any, ...]) -> tuple[Any, ...]:
     # By their texts: some values cannot be hashed, and the short form gives many memories.
     texts = Counter(map(str, items))
     if twice := next((text for text, times in texts.items() if times > 1), None):
         raise ValueError(f"{twice} is given more than once")
-    return _some(items)
+    return _not_empty(items)
 
 
 def _listed(value: object) -> object:
@@ -108,7 +108,7 @@ class Steps(Seed):
         yield from range(self.first, self.last + 1, self.step)
 
 
-Listed = Annotated[tuple[Count, ...], Field(max_length=NUMBERS_AT_MOST), AfterValidator(_some)]
+Listed = Annotated[tuple[Count, ...], Field(max_length=NUMBERS_AT_MOST), AfterValidator(_not_empty)]
 Numbers = Annotated[
     Annotated[Listed, Tag("list")] | Annotated[Steps, Tag("steps")], _forms((dict, Seed), "steps", "list")
 ]
@@ -148,9 +148,9 @@ Address = Annotated[Line, _accepted_by(lambda text: text in (*NO_SERVERS, WORD) 
 KeyVariable = Annotated[Line, _accepted_by(checked_variable)]
 # Of a run alone, or of the sweep as a whole; every other setting may be a list, here or in an entry of `models`.
 SINGLE = ("dataset", "model", "base_url", "api_key_env", "preset", "prices", "cap", "fresh", "name")
-_MANY = {item.name: item for item in RunSpec.described().values() if item.name not in SINGLE}
+AXES = {name: item for name, item in RunSpec.described().items() if name not in SINGLE}
 # By memory first: the common part of prompts is then still in the server's cache.
-AXES = {"memory": _MANY["memory"], **_MANY}
+AXES = {"memory": AXES.pop("memory"), **AXES}
 
 
 def _axis(item: Described) -> Any:
@@ -164,7 +164,7 @@ def _axis(item: Described) -> Any:
         values = Annotated[tuple[one, ...], AT_MOST]  # type: ignore[valid-type]
         if "on" in item.choices:
             values = Annotated[values, BeforeValidator(_switches)]
-    values = Annotated[values, BeforeValidator(_listed), AfterValidator(_once)]
+    values = Annotated[values, BeforeValidator(_listed), AfterValidator(_distinct)]
     return values | None, Field(default=None, alias=item.setting.plural or None)
 
 
@@ -238,9 +238,9 @@ class SweepFile(Axes):  # type: ignore[misc, valid-type]
 
     name: Line
     dataset: Line
-    models: Annotated[tuple[ModelEntry, ...], AT_MOST, AfterValidator(_some)]
+    models: Annotated[tuple[ModelEntry, ...], AT_MOST, AfterValidator(_not_empty)]
     prompt_file: Line | None = None
-    judges: Annotated[tuple[Judging, ...], AT_MOST, AfterValidator(_some)] = ("matcher",)
+    judges: Annotated[tuple[Judging, ...], AT_MOST, AfterValidator(_not_empty)] = ("matcher",)
     cap: float | None = Field(default=None, gt=0)
     fresh: bool = False
     reference: bool = False
@@ -299,27 +299,26 @@ def _runs(file: SweepFile, entry: ModelEntry, wording: PromptFile | None) -> Ite
     judges = tuple(JudgeSpec() if isinstance(item, str) else item.spec() for item in file.judges)
     seen = set[str]()
     for cell in product(*axes.values()):
-        given = _that_apply(dict(zip(axes, cell, strict=True)), same["model"])
+        given = _of_cell(dict(zip(axes, cell, strict=True)), same["model"])
         level, template = given.get("prompt_level", "base"), given.get("memory_template", "bullets")
         prompts = wording.prompts(level, template) if wording and not file.reference else {}
         spec = RunSpec(**same, **given, judges=judges, prompts=prompts)
         # The cap is that of the sweep; what it needs holds for every cell.
-        spec.but(cap=file.cap)
+        spec.replace(cap=file.cap)
         # Settings that a cell does not have make no cells of their own.
         if (key := canonical_json(spec.as_json())) not in seen:
             seen.add(key)
             yield as_reference(spec, wording) if file.reference else spec
 
 
-def _that_apply(given: dict[str, Any], model: str) -> dict[str, Any]:
+def _of_cell(given: dict[str, Any], model: str) -> dict[str, Any]:
     """Return the settings of a cell without those that mean nothing beside its others."""
-    values = {name: item.default for name, item in RunSpec.described().items() if name in AXES} | given
-    left_out = {name for name, item in AXES.items() if item.setting.when and not item.setting.when(values)}
-    system = read_composition(values["memory"]).system
+    settings = RunSpec.applicable(given)
+    system = read_composition(given.get("memory", "full")).system
     # The other memories of the grid ask no model, or the one under test, which has a price of its own.
     if system is None or system.asks is None or system.asks[0] == model:
-        left_out.add("memory_prices")
-    return {name: value for name, value in given.items() if name not in left_out}
+        settings.pop("memory_prices", None)
+    return settings
 
 
 def _source(file: SweepFile) -> dict[str, Any]:

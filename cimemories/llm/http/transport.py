@@ -225,7 +225,7 @@ SIMULATOR_OWNER = "cimemories-simulator"
 
 
 def probe(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
-    """What a server serves, looked up before any work is planned on it; model: '' for none in particular. Raises
+    """Look up what a server serves, before any work is planned on it; model: '' for none in particular. Raises
     EndpointError where it does not answer, refuses the key, or lists models without this one. A server that has no list
     of models (404, 405) is taken at its word."""
     return event_loop.run(look_up(endpoint, model, retries))

@@ -253,7 +253,7 @@ def test_a_cap_that_is_reached_is_raised_on_the_page(store: Store, at_once: None
     spec = simulated(samples=SAMPLES, judges=(planning.JudgeSpec(),), prices=Prices.read("2/0.5/8 EUR"))
     whole = estimate(store, spec).cost_least
     assert whole is not None
-    run_id = planning.plan(store, spec.but(cap=whole / 2))
+    run_id = planning.plan(store, spec.replace(cap=whole / 2))
     with pytest.raises(WorkError, match="Raise it to continue"):
         runs.execute(store, run_id, concurrency=1)
     app = opened(RUNS, run=run_id)
@@ -479,9 +479,9 @@ def test_more_of_a_plan_costs_as_much_as_nothing_recorded_would(store: Store) ->
     assert before.cost_most and before.cost_once_more == pytest.approx(before.cost_most)
     runs.execute(store, planning.plan(store, spec))
     assert estimate(store, spec).cost_once_more is None, "all is recorded: how long a call is nobody asks"
-    half = estimate(store, spec.but(samples=2 * SAMPLES))
+    half = estimate(store, spec.replace(samples=2 * SAMPLES))
     assert half.cost_most and half.cost_once_more == pytest.approx(2 * half.cost_most, rel=0.05)
-    assert estimate(store, spec.but(prices=None, samples=2 * SAMPLES)).cost_once_more is None
+    assert estimate(store, spec.replace(prices=None, samples=2 * SAMPLES)).cost_once_more is None
 
 
 def test_the_papers_own_settings_are_those_of_the_command_line(store: Store, at_once: None) -> None:
@@ -500,7 +500,7 @@ def test_the_papers_own_settings_are_those_of_the_command_line(store: Store, at_
     button(app, "Start the run").click().run()
     assert not app.exception
     (row,) = rows(store)
-    judge = simulated().judge.but(timeout=None)
+    judge = simulated().judge.replace(timeout=None)
     planned = planning.as_reference(simulated(samples=SAMPLES, judges=(judge,), seed=None))
     own = planning.plan(store, planned)
     by_command = next(run for run in rows(store) if run.id == own)
