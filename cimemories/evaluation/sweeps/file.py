@@ -302,9 +302,8 @@ def _runs(file: SweepFile, entry: ModelEntry, wording: PromptFile | None) -> Ite
         given = _of_cell(dict(zip(axes, cell, strict=True)), same["model"])
         level, template = given.get("prompt_level", "base"), given.get("memory_template", "bullets")
         prompts = wording.prompts(level, template) if wording and not file.reference else {}
-        spec = RunSpec(**same, **given, judges=judges, prompts=prompts)
-        # The cap is that of the sweep; what it needs holds for every cell.
-        spec.replace(cap=file.cap)
+        # The cap is that of the sweep: checked with every cell, and in none.
+        spec = RunSpec(**same, **given, judges=judges, prompts=prompts, cap=file.cap).model_copy(update={"cap": None})
         # Settings that a cell does not have make no cells of their own.
         if (key := canonical_json(spec.as_json())) not in seen:
             seen.add(key)
