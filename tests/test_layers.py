@@ -32,6 +32,7 @@ RANKS = {
     "access": 0,
     "seeds": 1,
     "store": 1,
+    "answer": 1,
     "settings": 2,
     "simulator": 2,
     "formats": 3,
@@ -47,6 +48,7 @@ RANKS = {
     "review": 11,
     "leaks": 11,
     "compare": 11,
+    "answers": 12,
     "charts": 12,
     "check": 12,
     "report": 13,
@@ -69,7 +71,7 @@ RANKS = {
     "pytest_plugin": TOP,
     "ui": UI,
 }
-ANALYSIS = ("flows", "labels", "metrics", "agreement", "review", "compare", "leaks")
+ANALYSIS = ("answers", "flows", "labels", "metrics", "agreement", "review", "compare", "leaks")
 MOST_FILES = 16  # of one folder, __init__.py not counted
 FORBIDDEN_IN_APP = {"sqlalchemy", "duckdb", "numpy", "openai"}
 # What renders its first argument as markdown or HTML and so fetches an image without a click.
@@ -136,7 +138,7 @@ def allowed(here: str, there: str) -> bool:
     if there == "ui":
         return here in ("pages", "app")
     if here == "ui":
-        return there in ("model", "charts", "access", "text", "installation")
+        return there in ("model", "charts", "access", "answer", "text", "installation")
     if there in ("pages", "app"):
         return here == "app"
     return RANKS[there] < RANKS[here] or RANKS[here] == RANKS[there] == TOP

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -13,7 +12,7 @@ from cimemories.cli.base import cli
 from cimemories.cli.options import RUN_ID, AsJson, NumberOptions, Run, Workspace, grouped, one_of, open_record
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
-from cimemories.text import count, listed, percent, sentence, simulated_text
+from cimemories.text import count, percent, sentence, simulated_text
 
 if TYPE_CHECKING:
     from cimemories.compare.norms import PerNorm
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from cimemories.metrics.accumulation import Accumulation, Survival
     from cimemories.metrics.headline import Headline
     from cimemories.metrics.one_user import OneUser
-    from cimemories.metrics.power import Pilot, Row
     from cimemories.metrics.uncertainty import Interval
 
 HEADS = {
@@ -264,93 +262,27 @@ def power(
 
     Example: cimemories power run-3f9a --profiles 40 --difference 3
     """
+    from cimemories.answers import power as question
     from cimemories.flows.flows import Flows
-    from cimemories.metrics.power import CORRELATION, Size, around, pilot
+    from cimemories.metrics.power import CORRELATION
 
     if difference is not None and not 0 < difference <= 100:
         raise StoreError("--difference takes percentage points, above 0 and up to 100.")
     if correlation is not None and second_id is not None:
         raise StoreError("--correlation is assumed where there is one pilot run; two show it.")
     store = open_record(workspace)
-    scope = options.scope(store, run_id)
-    other = None if second_id is None else options.scope(store, second_id)
-    assumed = CORRELATION if correlation is None else correlation
-    known = pilot(Flows(store), scope, other, options.identifier_rule(), correlation=assumed)
-    size = Size(profiles or known.size.profiles, contexts or known.size.contexts, samples or known.size.samples)
-    rows = {name: known.row(item, chance) for name, item in around(size).items()}
-    needed = {} if difference is None else known.profiles_needed(difference / 100, size, chance)
-    scopes = [item for item in (scope, other) if item is not None]
-    if as_json:
-        output.as_json(_power_json(known, scopes, rows, chance, difference, needed))
-    else:
-        _print_power(known, scopes, rows, chance, difference, needed)
-
-
-def _print_power(
-    known: Pilot,
-    scopes: Sequence[Scope],
-    rows: dict[str, Row],
-    chance: float,
-    difference: float | None,
-    needed: dict[str, int | None],
-) -> None:
-    from cimemories.metrics import sentences
-
-    plan = rows["this plan"]
-    pilots = listed([scope.run.id for scope in scopes])
-    output.line(sentences.plan(plan, chance, pilots))
-    output.line("")
-    numbers = ("profiles", "contexts", "samples", "messages", "violation@n", "completeness", "noise V@n", "noise C")
-    output.table(
-        ("points", *output.right(numbers)),
-        [
-            (
-                name,
-                *(f"{n:,}" for n in (row.size.profiles, row.size.contexts, row.size.samples, row.size.messages)),
-                *(sentences.detectable(item) for item in (row.violation, row.completeness)),
-                *(percent(item.floor).removesuffix(" %") for item in (row.violation, row.completeness)),
-            )
-            for name, row in rows.items()
-        ],
-        whole=True,
+    result = question.power(
+        Flows(store),
+        [options.scope(store, item) for item in (run_id, second_id) if item is not None],
+        options.identifier_rule(),
+        profiles=profiles,
+        contexts=contexts,
+        samples=samples,
+        chance=chance,
+        difference=None if difference is None else difference / 100,
+        correlation=CORRELATION if correlation is None else correlation,
     )
-    output.line("noise: two runs of one model lie at most so far apart in 95 % of repetitions, by their samples alone")
-    for name, number in needed.items():
-        measure = f"violation@{plan.size.samples}" if name == "violation" else name
-        output.line(f"{sentences.profiles_needed(number, difference or math.nan, measure, plan.size)}.")
-    output.note(f"pilot: {pilots}, {sentences.size(known.size)}")
-    output.notes(_power_notes(known, scopes, rows, chance))
-
-
-def _power_notes(known: Pilot, scopes: Sequence[Scope], rows: dict[str, Row], chance: float) -> list[str]:
-    from cimemories.metrics import sentences
-
-    notes = sentences.plan_notes(known, [row.size for row in rows.values()], chance)
-    return notes + [note for scope in scopes for note in sentences.pilot_notes(scope.run)]
-
-
-def _power_json(
-    known: Pilot,
-    scopes: Sequence[Scope],
-    rows: dict[str, Row],
-    chance: float,
-    difference: float | None,
-    needed: dict[str, int | None],
-) -> dict[str, object]:
-    return {
-        "pilot": {
-            "runs": [scope.run.id for scope in scopes],
-            **output.attributes(known.size, "profiles contexts samples"),
-        },
-        "correlation_assumed": known.correlation,
-        "significance": 0.05,
-        "power": chance,
-        "plans": [{"plan": name, **row.as_json()} for name, row in rows.items()],
-        "difference": None if difference is None else difference / 100,
-        "profiles_needed": needed,
-        "simulated": any(bool(scope.simulated) for scope in scopes),
-        "notes": _power_notes(known, scopes, rows, chance),
-    }
+    output.answer(result, as_json)
 
 
 # ---- accumulation

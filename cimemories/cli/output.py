@@ -8,7 +8,6 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from textwrap import indent
 from typing import Any
 
@@ -16,7 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cimemories.text import CONTROL, UNDEFINED, Parts, simulated_text, visible
+from cimemories.answer import Answer, plain
+from cimemories.text import CONTROL, UNDEFINED, Parts, sentence, simulated_text, visible
 
 WIDEST = 500  # characters of a table that is shown whole
 
@@ -42,26 +42,11 @@ def notes(texts: Iterable[str | None], kind: str = "note") -> None:
 
 
 def as_json_text(value: object) -> str:
-    """JSON with control characters escaped: a program reads what was meant. Frames and arrays are lists, nan null."""
-    text = json.dumps(_json_value(value), ensure_ascii=False, indent=2, allow_nan=False)
+    """Return JSON (`answer.plain`) with control characters escaped: a program reads what was meant."""
+    text = json.dumps(plain(value), ensure_ascii=False, indent=2, allow_nan=False)
     # json escapes C0 controls itself; left to do are C1 and the marks of writing direction, which it writes as they
     # are.
     return re.sub(CONTROL, lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
-    if isinstance(value, Mapping):
-        return {str(key): _json_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(item) for item in value]
-    # By their methods: most commands never import pandas and numpy.
-    if hasattr(value, "tolist"):  # an array, a number of numpy's, or a column
-        return _json_value(value.tolist())
-    if hasattr(value, "to_dict"):  # a frame
-        return _json_value(value.to_dict("records"))
-    return str(value) if isinstance(value, Path) else value
 
 
 def as_json(value: object) -> None:
@@ -76,6 +61,30 @@ def as_json_with(head: Mapping[str, object], name: str, items: Iterable[object])
         line(f"{begin}[" if last is None else f"{last},")
         last = indent(as_json_text(item), "    ")
     line(f"{begin}[]\n}}" if last is None else f"{last}\n  ]\n}}")
+
+
+def answer(result: Answer, as_json_too: bool = False) -> None:
+    """Print an answer, as JSON where that is asked for: its sentence, tables, parts and notes."""
+    if as_json_too:
+        as_json(result)
+        return
+    _print(result)
+    notes(dict.fromkeys([*result.notes, *(note for part in result.parts() for note in part.notes)]))
+    if result.simulated:
+        note(f"note: {simulated_text(result.simulated)}; says nothing about any real model")
+
+
+def _print(result: Answer) -> None:
+    if result.sentence:
+        line(sentence(result.sentence))
+    for shown in result.tables().values():
+        if len(shown.frame):
+            line(f"\n{shown.caption}" if shown.caption else "")
+            titles = [f">{t}" if number else t for t, number in zip(shown.titles, shown.numeric, strict=True)]
+            table(titles, shown.texts(), whole=True)
+    for part in result.parts():
+        line("")
+        _print(part)
 
 
 def attributes(item: object, names: str) -> dict[str, Any]:

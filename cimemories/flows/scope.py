@@ -74,6 +74,22 @@ class Scope:
     rule: AppliedRule | None = None
     dataset_created: str = ""
 
+    def as_json(self) -> str:
+        """Return the id of the run: in an answer a scope is named by it."""
+        return self.run.id
+
+    @property
+    def about(self) -> dict[str, object]:
+        """What numbers of the run rest on, for files."""
+        return {
+            "run": self.run.id,
+            "model": self.run.model,
+            "dataset": self.dataset_name,
+            "labels": self.labelling.id if self.labelling else "none",
+            "labelled_by": self.labels_text,
+            "judge": self.judge_text,
+        }
+
     @property
     def dataset_version(self) -> tuple[int, str, int]:
         """What is kept of a dataset alone, whatever the run, is kept under."""

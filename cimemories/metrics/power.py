@@ -102,14 +102,6 @@ class Detectable:
     high: float
     floor: float
 
-    def as_json(self) -> dict[str, float | None]:
-        return {
-            "smallest_difference": none_for_nan(self.value),
-            "low": none_for_nan(self.low),
-            "high": none_for_nan(self.high),
-            "noise_floor": none_for_nan(self.floor),
-        }
-
 
 @dataclass(frozen=True)
 class Components:
@@ -178,16 +170,6 @@ class Row:
     size: Size
     violation: Detectable
     completeness: Detectable
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "profiles": self.size.profiles,
-            "contexts": self.size.contexts,
-            "samples": self.size.samples,
-            "messages": self.size.messages,
-            "violation": self.violation.as_json(),
-            "completeness": self.completeness.as_json(),
-        }
 
 
 _TermsOf = Callable[[Entries, Ints], Terms]

@@ -7,26 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
 
+from cimemories.answer import Kind, Table
 from cimemories.text import visible_in, without_formula
-from cimemories.ui import component
+from cimemories.ui import component, safe
 from cimemories.ui.safe import CELL_LIMIT, clip
 
 if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-Column = Literal["text", "wide", "small", "number", "count", "percent", "points", "date"]
+FORMATS = {"count": "localized", "number": None, "percent": "%.1f %%", "points": "%.1f", "difference": "%+.1f"}
+Column = Kind
 
 
 def table(
     frame: pd.DataFrame,
     *,
     key: str,
-    columns: Mapping[str, Column | tuple[Column, str]] | None = None,
+    columns: Mapping[str, Column | Sequence[str]] | None = None,
     on_select: Literal["row"] | None = None,
     selected: int | None = None,
     height: int | Literal["auto", "content"] = "auto",
@@ -36,11 +39,11 @@ def table(
 
     With on_select="row" returns the position in `frame` of the chosen row: the one clicked in this run, else `selected`
     (the one of the URL), whose first cell is then highlighted. The frame's index must tell its rows apart (ids): where
-    it changes, an old click is dropped. A `percent` column holds shares, 0 to 1, nan where there is none.
+    it changes, an old click is dropped. What is shown in percent or points is a share, 0 to 1, nan where there is none.
     """
     columns = columns or dict.fromkeys(frame.columns, "text")
     kinds = {name: column if isinstance(column, str) else column[0] for name, column in columns.items()}
-    shares = [name for name, kind in kinds.items() if kind == "percent"]
+    shares = [name for name, kind in kinds.items() if kind in ("percent", "points", "difference")]
     frame = frame.assign(**{name: frame[name].astype(float) * 100 for name in shares})
     frame = frame.assign(**{name: _clipped(frame[name]) for name in columns if _is_text(frame[name])})
     shown: dict[str, Any] = {
@@ -80,6 +83,16 @@ def table(
     # Without this line the row of the URL counts as clicked: a new widget reports its default like a click.
     memory["seen"] = _row(widget_event)
     return current
+
+
+def grid(shown: Table, label: str) -> None:
+    """Draw a short table of an answer as text; what a column means is one hover away."""
+    numeric = shown.numeric
+    cells = [safe.number if number else partial(safe.tag, "td") for number in numeric]
+    rows = [safe.tag("tr", *(as_cell(text) for as_cell, text in zip(cells, row, strict=True))) for row in shown.texts()]
+    texts = [i for i, number in enumerate(numeric) if not number]
+    hints = {column.title: column.about for column in shown.columns.values() if column.about}
+    safe.show(safe.wide(safe.grid(shown.titles, rows, texts=texts, hints=hints), label))
 
 
 def listing(
@@ -210,22 +223,17 @@ def _row(state: Any) -> int | None:
     return int(cells[0][0]) if cells else None
 
 
-def _config(columns: Mapping[str, Column | tuple[Column, str]]) -> dict[str, Any]:
+def _config(columns: Mapping[str, Column | Sequence[str]]) -> dict[str, Any]:
     config = st.column_config
     made: dict[str, Any] = {}
     for name, column in columns.items():
-        kind, title = column if isinstance(column, tuple) else (column, name)
-        if kind == "count":
-            made[name] = config.NumberColumn(title, format="localized", alignment="right")
-        elif kind == "number":
-            made[name] = config.NumberColumn(title, alignment="right")
-        elif kind == "percent":
-            made[name] = config.NumberColumn(title, format="%.1f %%", alignment="right")
-        elif kind == "points":
-            made[name] = config.NumberColumn(title, format="%.1f", alignment="right")
+        kind, title, *about = (column, name) if isinstance(column, str) else column
+        common: dict[str, Any] = {"label": title, "help": about[0] if about and about[0] else None}
+        if kind in FORMATS:
+            made[name] = config.NumberColumn(**common, format=FORMATS[kind], alignment="right")
         elif kind == "date":
-            made[name] = config.DatetimeColumn(title, format="YYYY-MM-DD HH:mm")
+            made[name] = config.DatetimeColumn(**common, format="YYYY-MM-DD HH:mm")
         else:
             widths: dict[str, int | Literal["large"]] = {"wide": "large", "small": 124}  # "X inappropriate" in full
-            made[name] = config.TextColumn(title, width=widths.get(kind))
+            made[name] = config.TextColumn(**common, width=widths.get(kind))
     return made

@@ -114,7 +114,7 @@ def draw(flows: Flows, scope: Scope, row: SliceRow) -> str:
     tables.table(
         shown,
         key=f"judge_audit.attributes.{scope.run.id}",
-        columns=columns,  # type: ignore[arg-type]
+        columns=columns,
         height="content",
         alt="Violation of the run by the judge alone, corrected by the audit, and by confirmed claims alone",
     )

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import streamlit as st
 
+from cimemories.answer import Column, Table
+from cimemories.answers.power import power
 from cimemories.compare.sweeps import first_pilot
 from cimemories.evaluation.estimates import Estimate
 from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.spec import RunSpec
-from cimemories.flows.flows import Flows, shared_flows
+from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import in_words
 from cimemories.flows.scope import resolve_scope
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import SIMULATOR
 from cimemories.metrics import sentences
-from cimemories.metrics.power import POWER, Pilot, Size, around, pilot, pilot_runs
+from cimemories.metrics.power import pilot_runs
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count, sentence
-from cimemories.ui import page, safe
+from cimemories.ui import answers, page, safe
 from cimemories.ui.annotator import Draft
 from pages.evaluate.run_judges import cost_cap
 
-THIS_PLAN = "this plan"
-POWER_ROWS = (THIS_PLAN, "twice the profiles", "twice the samples")
-POWER_HINTS = {
-    "Violation@n": "Smallest difference in percentage points, n being the samples of the row",
-    "Completeness": "Smallest difference in percentage points",
-    "Noise floor": "How far apart two runs of one model lie at most in 95 % of repetitions: Violation@n, completeness",
-    "Cost at most": "As if none of what a larger plan adds were recorded",
-}
+POWER_ROWS = ("this plan", "twice the profiles", "twice the samples")
+SIZE_COLUMNS = ("profiles", "contexts", "samples")  # said by the rows' names
 
 
 def show(estimated: Estimate) -> None:
@@ -170,41 +167,30 @@ def draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, e
             usual[0].id if usual else next(iter(rows)),
             help="A judged run of the dataset, for how much profiles, contexts and samples vary",
         )
-    known = _pilot(flows, chosen_id)
-    if not isinstance(known, Pilot):
-        safe.inline(sentence(known), muted=True)
-        return
-    size = Size(spec.profiles or dataset.profiles, spec.contexts or dataset.contexts, spec.samples)
-    plans = {name: known.row(item) for name, item in around(size).items() if name in POWER_ROWS}
-    safe.inline(sentences.plan(plans[THIS_PLAN], POWER, rows[chosen_id].name), strong=True)
-    titles = ("", "Messages", "Violation@n", "Completeness", "Noise floor", "Cost at most")
-    more = estimated.cost_once_more
-    grid = []
-    for name, row in plans.items():
-        cost = estimated.cost_most if name == THIS_PLAN else _sum(estimated.cost_most, more)
-        lacking = row.size.profiles > dataset.profiles
-        title = f"{name} (the dataset has {dataset.profiles:,})" if lacking else name
-        grid.append(
-            safe.tag(
-                "tr",
-                safe.tag("td", title),
-                safe.number(count(row.size.messages)),
-                *(safe.number(sentences.detectable(item)) for item in (row.violation, row.completeness)),
-                safe.number(sentences.floors(row)),
-                safe.number("not known" if cost is None else money(cost, estimated.currency)),
-            )
-        )
-    safe.show(safe.wide(safe.grid(titles, grid, hints=POWER_HINTS), "What plans can show"))
-    notes = sentences.plan_notes(known, [row.size for row in plans.values()], POWER)
-    notes += sentences.pilot_notes(rows[chosen_id], spec.memory)
-    safe.show(safe.lines(map(sentence, notes), "ci-point ci-muted"))
-
-
-def _pilot(flows: Flows, run_id: str) -> Pilot | StoreError:
     try:
-        return pilot(flows, resolve_scope(flows.store, run_id))
+        answer = power(
+            flows,
+            [resolve_scope(store, chosen_id)],
+            profiles=spec.profiles or dataset.profiles,
+            contexts=spec.contexts or dataset.contexts,
+            samples=spec.samples,
+            memory=spec.memory,
+        )
     except StoreError as problem:
-        return problem
+        safe.inline(sentence(problem), muted=True)
+        return
+    frame = answer.plans.frame
+    frame = frame[frame["plan"].isin(POWER_ROWS)]
+    most = [estimated.cost_most, *[_sum(estimated.cost_most, estimated.cost_once_more)] * (len(frame) - 1)]
+    plans = [
+        f"{plan} (the dataset has {dataset.profiles:,})" if profiles > dataset.profiles else plan
+        for plan, profiles in zip(frame["plan"], frame["profiles"], strict=True)
+    ]
+    costs = ["not known" if cost is None else money(cost, estimated.currency) for cost in most]
+    columns = {name: column for name, column in answer.plans.columns.items() if name not in SIZE_COLUMNS}
+    cost_column = Column("text", "Cost at most", "As if none of what a larger plan adds were recorded")
+    shown = Table(frame.assign(plan=plans, cost=costs), columns | {"cost": cost_column}, answer.plans.caption)
+    answers.show(replace(answer, plans=shown), "runs.power", {"dataset": dataset.name, "pilot": chosen_id})
 
 
 def _sum(first: float | None, second: float | None) -> float | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -104,10 +104,6 @@ PART_TITLES = {
 _OF_FEW = "attributes"
 
 
-def _width(widths: Mapping[str, float], part: str) -> float:
-    return 100 * widths.get(part, math.nan)
-
-
 def interval_parts(chosen: RunScope, key: str) -> None:
     """What the headline's intervals are made of, as a table and in words, in a fold."""
     numbers, bounds = chosen.numbers, intervals(chosen.flows, chosen.scope)
@@ -125,7 +121,7 @@ def interval_parts(chosen: RunScope, key: str) -> None:
             "part": ("text", "Part", lambda part: PART_TITLES[_OF_FEW if few and part == "users" else part])
         }
         for name, own in zip(known, widths, strict=True):
-            columns[name] = ("points", f"{name}, ± points", partial(_width, own))
+            columns[name] = ("points", f"{name}, ± points", defaultdict(lambda: math.nan, own).__getitem__)
         alt = "Half the width of each interval by what it is made of; the squares of a column add up"
         tables.listing(parts, parts, columns, key=f"{key}.table", alt=alt)
         texts = [f"{name} {percent(i.value)} {bounds_text(i)}: {sentences.made_of(i)}" for name, i in known.items()]

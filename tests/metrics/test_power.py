@@ -277,26 +277,26 @@ def test_the_command_gives_the_table_the_figures_and_what_they_rest_on(pilots: t
         return str(call(*arguments).exception)
 
     printed = call(one, "--profiles", 20, "--difference", 4).output
-    assert "With 20 profiles, 5 contexts and 3 samples" in printed and f"(pilot: {one})" in printed
+    assert "With 20 profiles, 5 contexts and 3 samples" in printed and f"pilot: {one}, 6 profiles" in printed
     assert "twice the profiles" in printed and "A difference of 4 points of violation@3" in printed
     assert "assumed to correlate at 0.5" in printed
     assert "assumed" not in call(one, two).output
     as_json = json.loads(call(one, two, "--json", "--difference", 4, "--samples", 2).stdout)
-    assert as_json["pilot"] == {"runs": [one, two], "profiles": 6, "contexts": 5, "samples": 3}
-    assert as_json["correlation_assumed"] is None and as_json["power"] == 0.8 and set(as_json["profiles_needed"]) == {
+    assert as_json["pilots"] == [one, two] and as_json["pilot"] == {"profiles": 6, "contexts": 5, "samples": 3}
+    assert as_json["correlation"] is None and as_json["power"] == 0.8 and set(as_json["profiles_needed"]) == {
         "violation", "completeness",
     }  # fmt: skip
     plan, twice, *_ = as_json["plans"]
     assert plan["samples"] == 2 and plan["messages"] == 60 and twice["messages"] == 120
     for side in ("violation", "completeness"):
-        assert plan[side]["low"] < plan[side]["smallest_difference"] < plan[side]["high"]
-        assert twice[side]["smallest_difference"] < plan[side]["smallest_difference"]
+        assert plan[f"{side}_low"] < plan[side] < plan[f"{side}_high"]
+        assert twice[side] < plan[side]
     stricter = json.loads(call(one, two, "--json", "--samples", 2, "--power", 0.95).stdout)["plans"][0]
-    assert stricter["violation"]["smallest_difference"] > plan["violation"]["smallest_difference"]
+    assert stricter["violation"] > plan["violation"]
     alike = json.loads(call(one, "--json", "--correlation", 0.9).stdout)["plans"][0]
     assumed = json.loads(call(one, "--json").stdout)["plans"][0]
-    assert alike["violation"]["smallest_difference"] < assumed["violation"]["smallest_difference"]
-    assert alike["violation"]["noise_floor"] == assumed["violation"]["noise_floor"]
+    assert alike["violation"] < assumed["violation"]
+    assert alike["violation_floor"] == assumed["violation_floor"]
     assert f"at least 5 judged and labelled profiles, to say how much they differ; {few} has 3" in refused(few)
     assert "two show it" in refused(one, two, "--correlation", 0.5)
     assert "two different runs" in refused(one, one)
@@ -313,7 +313,7 @@ def test_the_plan_of_a_sweep_says_what_two_of_its_runs_can_show(
     place = "--workspace", str(store.workspace)
     power = json.loads(CliRunner().invoke(cli, ["power", two, "--json", *place]).stdout)["plans"][0]["violation"]
     printed = CliRunner().invoke(cli, ["sweep", str(file), "--plan", *place]).output
-    about = f"this run can show a difference from another one of about {100 * power['smallest_difference']:.1f} ("
+    about = f"this run can show a difference from another one of about {100 * power:.1f} ("
     assert f"With 6 profiles, 5 contexts and 3 samples {about}" in printed
     planned = json.loads(CliRunner().invoke(cli, ["sweep", str(file), "--plan", "--json", *place]).stdout)
     assert planned["power"] in printed and planned["power"].endswith("(pilot: small run).")

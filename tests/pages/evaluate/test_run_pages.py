@@ -464,7 +464,7 @@ def test_the_plan_says_what_it_can_show_by_a_pilot_that_is_chosen(store: Store) 
     assert "twice the profiles (the dataset has 6)" in by_newer and "twice the samples" in by_newer
     # Of a sweep the same is said, on the page and by the command.
     assert plan_sentence(store, simulated(dataset=data.name, samples=2)) in by_newer
-    assert "assumed to correlate" in by_newer and "more samples than the pilot (6 profiles" in by_newer
+    assert "assumed to correlate" in by_newer and "more contexts or samples than the pilot (6 profiles" in by_newer
     pilot.set_value(older).run()
     assert "this run can show a difference" in page_html(app) and page_html(app) != by_newer
     app.selectbox(key="run_new.pilot").set_value(few).run()

@@ -1,0 +1,211 @@
+"""Answers: what a question about results returns, and what any face can draw.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Power(Answer):
+        power: float              a number, in full precision
+        plans: Table              rows, and what their columns are
+                                  and of every answer: sentence, notes, simulated
+
+A command prints an answer or writes its fields as JSON, a page and a report draw it, and the Python API returns it.
+None of them names its numbers, so that a number is added to all of them where the answer is made.
+
+    Table(frame, {"domain": Column("text", "Domain"), "violation": Column("percent", "Violation@5")})
+
+A number `x` of a frame has a 95 % interval where `x_low` and `x_high` stand beside it, and a standard deviation over
+profiles where `x_sd` does. As text they share a cell, '12.4 % ± 3.1 [10.1, 14.9]'; a page shows them as columns to sort
+by, and files have every column of the frame.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
+
+from cimemories.text import UNDEFINED, count, html_escaped, markdown_escaped, percent, visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# percent: a share, 0 to 1. points: a share in percentage points; difference: the same with its sign. wide, small: texts
+# that take much or little room.
+Kind = Literal["text", "wide", "small", "number", "count", "percent", "points", "difference", "date"]
+TEXTS: tuple[Kind, ...] = ("text", "wide", "small", "date")
+BESIDE = {"sd": "sd", "low": "from", "high": "to"}  # what may stand beside a number, and its title
+LONGEST_CELL = 80  # characters of a text in HTML
+
+
+class Column(NamedTuple):
+    """What a column holds, its title, and what it means where the title does not say it."""
+
+    kind: Kind
+    title: str
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """columns: those that people see, in order; the frame may have more. caption: what the rows are."""
+
+    frame: pd.DataFrame
+    columns: Mapping[str, Column]
+    caption: str = ""
+
+    @property
+    def titles(self) -> list[str]:
+        return [column.title for column in self.columns.values()]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers, which stand right."""
+        return [column.kind not in TEXTS for column in self.columns.values()]
+
+    def spread_out(self) -> dict[str, Column]:
+        """Return the columns, those of intervals and deviations as columns of their own."""
+        shown: dict[str, Column] = {}
+        for name, column in self.columns.items():
+            shown[name] = column
+            for end, title in BESIDE.items():
+                if f"{name}_{end}" in self.frame.columns:
+                    shown[f"{name}_{end}"] = Column(column.kind, f"{column.title}, {title}")
+        return shown
+
+    def texts(self) -> list[list[str]]:
+        """Return the rows as text, a cell a column."""
+        rows = self.frame.to_dict("records")
+        return [[cell(column.kind, str(name), row) for name, column in self.columns.items()] for row in rows]
+
+    def markdown(self) -> str:
+        """Return the table as Markdown."""
+        rule = ["---:" if number else "---" for number in self.numeric]
+        rows = [self.titles, rule, *([markdown_escaped(text) for text in row] for row in self.texts())]
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+    def latex(self) -> str:
+        """Return the table as a LaTeX tabular for the package booktabs."""
+        import pandas as pd
+
+        rows = [[" ".join(text.split()) for text in row] for row in self.texts()]
+        alignment = "".join("r" if number else "l" for number in self.numeric)
+        frame = pd.DataFrame(rows, columns=self.titles)
+        return in_math(frame.to_latex(index=False, escape=True, column_format=alignment))
+
+
+def cell(kind: Kind, name: str, row: Mapping[Any, Any]) -> str:
+    """Return the text of a row's value, with its deviation and interval where the row has them. Of a share that is
+    undefined but has ends, these are all that can be said: '10.1 to 31.0 %'."""
+    value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
+    if not defined(value):
+        if kind == "percent" and defined(low) and defined(high):
+            return f"{100 * low:.1f} to {percent(high)}"
+        return "" if kind in TEXTS else UNDEFINED
+    if kind in TEXTS:
+        return f"{value:%Y-%m-%d %H:%M}" if isinstance(value, datetime) else str(value)
+    if kind == "count":
+        return count(value)
+    if kind == "number":
+        return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+    sign = "+" if kind == "difference" else ""
+    parts = [percent(value) if kind == "percent" else f"{100 * value:{sign}.1f}"]
+    if defined(deviation := row.get(f"{name}_sd")):
+        parts.append(f"± {100 * deviation:.1f}")
+    if defined(low) and defined(high):
+        parts.append(f"[{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]")
+    return " ".join(parts)
+
+
+def defined(value: Any) -> TypeGuard[Any]:
+    """Return whether a number is there, and not nan."""
+    return value is not None and value == value
+
+
+def in_math(text: str) -> str:
+    """Return escaped LaTeX with the characters that need math mode in it."""
+    return text.replace("±", r"$\pm$").replace(UNDEFINED, "--")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a question about results returns. Fields of a subclass are numbers, tables (in the order in which they are
+    drawn) and answers to further questions, which are drawn below.
+
+    sentence: the takeaway. notes: what a reader has to know before quoting a number. simulated: which parts of the
+    numbers come from a simulator.
+    """
+
+    sentence: str = ""
+    notes: tuple[str, ...] = ()
+    simulated: tuple[str, ...] = ()
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields by name, those of the subclass first."""
+        names = [field.name for field in dataclasses.fields(self)]
+        first = len(dataclasses.fields(Answer))
+        return {name: getattr(self, name) for name in names[first:] + names[:first]}
+
+    def tables(self) -> dict[str, Table]:
+        """Return the tables by the name of their field."""
+        return {name: value for name, value in self.fields().items() if isinstance(value, Table)}
+
+    def parts(self) -> list[Answer]:
+        """Return the answers to further questions."""
+        return [value for value in self.fields().values() if isinstance(value, Answer)]
+
+    def to_frame(self, table: str | None = None) -> pd.DataFrame:
+        """Return a copy of a table's frame: of the one of this name, by default of the first. Raises KeyError for
+        another name."""
+        tables = self.tables()
+        return tables[next(iter(tables)) if table is None else table].frame.copy()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON has them (`plain`)."""
+        simulated = {"simulated": bool(self.simulated), "simulated_parts": self.simulated}
+        return {name: plain(value) for name, value in (self.fields() | simulated).items()}
+
+    def __repr__(self) -> str:
+        return visible(f"<{type(self).__name__}: {self.sentence}>")
+
+    def _repr_html_(self) -> str:
+        blocks = [html_table([""], [[self.sentence]], longest=None)] if self.sentence else []
+        blocks += [html_table(table.titles, table.texts()) for table in self.tables().values() if len(table.frame)]
+        blocks += [html_table(["notes"], [[note] for note in self.notes], longest=None)] if self.notes else []
+        return "".join(blocks)
+
+
+def html_table(
+    titles: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0, longest: int | None = LONGEST_CELL
+) -> str:
+    """Return a table as HTML in which every text is text, whatever it holds. more: rows that are left out, as a last
+    line. longest: characters of a cell; None for sentences, of which the end counts as much."""
+    head = "".join(f"<th>{html_escaped(title)}</th>" for title in titles)
+    lines = ("".join(f"<td>{html_escaped('' if cell is None else cell, longest)}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    end = f"<p>{more:,} more; to_frame() has all.</p>" if more else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{end}"
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: nan as null, tables and frames as lists of rows, dataclasses as objects of their
+    fields, and what has `as_json` as that says."""
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Table):
+        return plain(value.frame)
+    if hasattr(value, "as_json"):
+        return plain(value.as_json())
+    # By their methods: most commands never import pandas and numpy.
+    if hasattr(value, "tolist"):  # an array, a number of numpy's, or a column
+        return plain(value.tolist())
+    if hasattr(value, "to_dict"):  # a frame
+        return plain(value.to_dict("records"))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return str(value) if isinstance(value, Path) else value

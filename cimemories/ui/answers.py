@@ -1,0 +1,55 @@
+"""Answers on a page: any of them is drawn here, whatever its numbers are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from cimemories.answer import Answer, Table
+from cimemories.text import Parts, sentence
+from cimemories.ui import exports, page, safe, tables
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+def show(answer: Answer, key: str, about: Mapping[str, object]) -> None:
+    """Draw an answer: its badge, sentence, tables, the answers below it, and its notes. about: what it rests on."""
+    page.badge_simulated(answer.simulated)
+    if answer.sentence:
+        safe.inline(sentence(answer.sentence), strong=True)
+    for name, table in answer.tables().items():
+        if len(table.frame):
+            if table.caption:
+                safe.inline(table.caption, muted=True)
+            tables.grid(table, table.caption or name)
+            export(table, f"{key}.{name}", about, answer.simulated)
+    for number, part in enumerate(answer.parts()):
+        show(part, f"{key}.{number}", about)
+    safe.show(safe.lines(map(sentence, answer.notes), "ci-point ci-muted"))
+
+
+def export(table: Table, key: str, about: Mapping[str, object], simulated: Parts, fig: go.Figure | None = None) -> None:
+    """Draw the exports of a table, and of the picture of it."""
+    exports.buttons(key.replace(".", "-"), table.frame, fig=fig, key=key, simulated=simulated, about=about)
+
+
+def twin(
+    table: Table,
+    key: str,
+    *,
+    on_select: Literal["row"] | None = None,
+    selected: int | None = None,
+    height: int | Literal["auto", "content"] = "auto",
+    alt: str = "",
+) -> int | None:
+    """Draw a table to be sorted, with intervals and deviations as columns. Returns what `tables.table` does."""
+    return tables.table(
+        table.frame,
+        key=key,
+        columns=table.spread_out(),
+        on_select=on_select,
+        selected=selected,
+        height=height,
+        alt=alt or table.caption,
+    )
