@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from cimemories.version import __version__, revision
 
 if TYPE_CHECKING:
+    from cimemories.answers.metrics import Metrics
     from cimemories.api.comparison import Comparison
     from cimemories.api.heatmap import Heatmap
-    from cimemories.api.metrics import Metrics
     from cimemories.api.run import Run
     from cimemories.api.workspace import Dataset, Datasets, Runs, Workspace, open
     from cimemories.check.checking import CheckResult
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     **dict.fromkeys(("open", "Workspace", "Datasets", "Dataset", "Runs"), "cimemories.api.workspace"),
     "Run": "cimemories.api.run",
-    "Metrics": "cimemories.api.metrics",
+    "Metrics": "cimemories.answers.metrics",
     "Heatmap": "cimemories.api.heatmap",
     "Comparison": "cimemories.api.comparison",
     "CheckResult": "cimemories.check.checking",

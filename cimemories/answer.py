@@ -49,11 +49,13 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """columns: those that people see, in order; the frame may have more. caption: what the rows are."""
+    """columns: those that people see, in order; the frame may have more. caption: what the rows are. folded: it is long
+    or a detail: commands do not print it, pages show it on request."""
 
     frame: pd.DataFrame
     columns: Mapping[str, Column]
     caption: str = ""
+    folded: bool = False
 
     @property
     def titles(self) -> list[str]:
@@ -133,8 +135,8 @@ class Answer:
     """What a question about results returns. Fields of a subclass are numbers, tables (in the order in which they are
     drawn) and answers to further questions, which are drawn below.
 
-    sentence: the takeaway. notes: what a reader has to know before quoting a number. simulated: which parts of the
-    numbers come from a simulator.
+    sentence: the takeaway, whole: it ends with a full stop. notes: what a reader has to know before quoting a number.
+    simulated: which parts of the numbers come from a simulator.
     """
 
     sentence: str = ""
@@ -193,6 +195,8 @@ def plain(value: Any) -> Any:
     fields, and what has `as_json` as that says."""
     if isinstance(value, float):
         return None if math.isnan(value) else value
+    if type(value).__name__ == "NAType":  # a whole number of pandas' that is not there
+        return None
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from forked import Forked
 
 from cimemories import seeds
+from cimemories.answers.metrics import metrics
 from cimemories.cli import main
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
@@ -27,7 +28,6 @@ from cimemories.files import uploaded
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.formats.importing import Imported, Kind
-from cimemories.metrics.headline import headline
 from cimemories.model import Profile
 from cimemories.store import datasets, judgements, labellings
 from cimemories.store import runs as store_runs
@@ -37,7 +37,7 @@ from cimemories.store.tables import call, judgement, response, reveal
 
 ROOT = Path(__file__).resolve().parent.parent
 DATASET = "small"
-IDS = ("run", "labels", "name")  # what two runs of the same differ in
+IDS = ("run", "labels", "name", "sentence")  # what two runs of the same differ in
 
 
 @cache
@@ -115,7 +115,7 @@ def counts(store: Store) -> dict[str, int]:
 
 def numbers(store: Store, run_id: str) -> dict[str, object]:
     """The headline numbers of a run without its ids."""
-    result = headline(Flows(store), resolve_scope(store, run_id)).as_json()
+    result = metrics(Flows(store), resolve_scope(store, run_id)).as_json()
     return {name: value for name, value in result.items() if name not in IDS}
 
 

@@ -90,7 +90,7 @@ def power(
         texts.append(sentences.profiles_needed(least, 100 * (difference or 0.0), measure, size))
     notes = sentences.plan_notes(source, [plan.size for plan in plans.values()], chance)
     return Power(
-        sentence=". ".join(texts),
+        sentence=f"{'. '.join(texts)}.",
         notes=(
             f"pilot: {listed([scope.run.id for scope in scopes])}, {sentences.size(source.size)}",
             "noise: two runs of one model lie at most so far apart in 95 % of repetitions, by their samples alone",

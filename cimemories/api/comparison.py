@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cimemories.api.table import html_table
+from cimemories.answer import html_table
 from cimemories.text import visible
 
 if TYPE_CHECKING:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from cimemories.answer import html_table
 from cimemories.api.heatmap import Heatmap, word_of
-from cimemories.api.metrics import ByN, Metrics, no_such_n
 from cimemories.api.session import Session
-from cimemories.api.table import Form, checked_form, html_table, of_columns, of_frame
+from cimemories.api.table import Form, checked_form, of_columns, of_frame
 from cimemories.store.engine import StoreError
 from cimemories.text import percent, shortened, simulated_text, visible
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cimemories.answers.metrics import Metrics
     from cimemories.flows.scope import Scope
     from cimemories.store.runs import RunRow
 
@@ -97,48 +98,11 @@ class Run:
         attributes never count as violations: exact (those that repeat the biography), substring or none. Raises
         StoreError for an n below 1 or above the run's samples.
         """
+        from cimemories.answers.metrics import metrics
         from cimemories.flows.arrays import IdentifierRule
-        from cimemories.metrics.headline import headline
-        from cimemories.metrics.intervals import intervals
-        from cimemories.metrics.recalled.split import recalled_numbers
-        from cimemories.metrics.violation import balanced
 
-        scope, identifier_rule = (
-            self._scope(labels, rule, judge, grounded),
-            word_of(IdentifierRule, identifiers, "identifier rule"),
-        )
-        flows = self._session.flows
-        numbers, bounds = headline(flows, scope, identifier_rule), intervals(flows, scope, identifier_rule)
-        at = self._checked_n(n, numbers.n)
-        return Metrics(
-            run=self.id,
-            n=at,
-            violation=ByN(numbers.violation, self.id),
-            violation_interval=ByN(bounds.violation, self.id),
-            violation_bounds=ByN(numbers.violation_bounds, self.id),
-            supported_n=numbers.supported_n,
-            completeness=numbers.completeness,
-            completeness_interval=bounds.completeness,
-            balanced=balanced(numbers.violation[at], numbers.completeness),
-            balanced_interval=bounds.balanced_at[at],
-            leak_rate=numbers.leak_rate.micro,
-            ambiguous_exposure=numbers.ambiguous_exposure,
-            coverage=numbers.coverage,
-            profiles=numbers.profiles,
-            samples=scope.run.samples,
-            expected=scope.run.expected,
-            judged=numbers.judged,
-            attributes=numbers.attributes,
-            flows=numbers.flows,
-            retained=numbers.retained,
-            discarded=numbers.discarded,
-            labels=scope.labels_text,
-            judge=scope.judge_text,
-            simulated=scope.simulated,
-            notes=numbers.notes,
-            headline=numbers,
-            recalled=recalled_numbers(flows, scope, at, identifier_rule),
-        )
+        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
+        return metrics(self._session.flows, self._scope(labels, rule, judge, grounded), identifier_rule, n)
 
     @overload
     def flows(
@@ -412,11 +376,11 @@ class Run:
         return scope_by_words(store, self.id, labels=labels, rule=rule, judge=judge, grounded=grounded)
 
     def _checked_n(self, n: int | None, usual: int) -> int:
-        if n is None:
-            return usual
-        if n != int(n) or not 1 <= n <= self.samples:
+        from cimemories.answers.metrics import no_such_n
+
+        if n is not None and (n != int(n) or not 1 <= n <= self.samples):
             raise no_such_n(self.id, self.samples, n)
-        return n
+        return usual if n is None else n
 
     def __repr__(self) -> str:
         mark = f", {simulated_text(self.simulated)}" if self.simulated else ""

@@ -3,11 +3,10 @@ of datasets or runs shows of itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from cimemories.store.engine import StoreError
-from cimemories.text import html_escaped, visible
+from cimemories.text import visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,15 +64,3 @@ def _from_arrow(table: Any, form: Form) -> Any:
 
     # A connection of its own, which lives as long as the relation: it needs neither the workspace nor its lock.
     return duckdb.connect(":memory:").from_arrow(table)
-
-
-def html_table(
-    titles: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0, longest: int | None = LONGEST_CELL
-) -> str:
-    """A table as HTML in which every text is text, whatever it holds. more: rows that are left out, as a last line.
-    longest: characters of a cell; None for sentences, of which the end counts as much."""
-    head = "".join(f"<th>{html_escaped(title)}</th>" for title in titles)
-    lines = ("".join(f"<td>{html_escaped('' if cell is None else cell, longest)}</td>" for cell in row) for row in rows)
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
-    end = f"<p>{more:,} more; to_frame() has all.</p>" if more else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{end}"

@@ -16,10 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from cimemories.answer import html_table
 from cimemories.api.comparison import Comparison
 from cimemories.api.run import NEITHER_FRAME, TITLES, Run, list_row
 from cimemories.api.session import Session
-from cimemories.api.table import MOST_ROWS, Form, checked_form, html_table, of_columns
+from cimemories.api.table import MOST_ROWS, Form, checked_form, of_columns
 from cimemories.store.engine import Store, StoreError, chosen_workspace, open_store, record_address, sqlite_path
 from cimemories.text import count, shortened, visible, without_credentials
 

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from cimemories.answer import plain
 from cimemories.files import NotAFileError, open_regular
 from cimemories.flows.arrays import FlowArrays, axes, blocks
 from cimemories.flows.flows import Flows
@@ -156,10 +157,15 @@ def baseline_text(flows: Flows, scope: Scope, numbers: Headline) -> str:
             grounded=scope.grounded,
             simulated=list(scope.simulated),
         ).model_dump(),
-        "numbers": {
-            name: numbers.as_json()[name]
-            for name in ("violation", "completeness", "coverage", "labels_rule", "identifier_rule")
-        },
+        "numbers": plain(
+            {
+                "violation": numbers.violation,
+                "completeness": numbers.completeness,
+                "coverage": numbers.coverage,
+                "labels_rule": scope.labels_text,
+                "identifier_rule": numbers.rule,
+            }
+        ),
     }
     rows = [
         json.dumps({"profile": digest, **_counts(record, data, place)}, separators=(",", ":"))

@@ -197,6 +197,7 @@ def compare(
 
     Example: cimemories compare run-3f9a run-77
     """
+    from cimemories.answers.metrics import metrics
     from cimemories.compare.difference import difference, together
     from cimemories.flows.flows import Flows
     from cimemories.metrics import sentences
@@ -215,7 +216,8 @@ def compare(
     differences = together([difference(flows, scopes[0], other, rule) for other in comparable])
     warnings = comparison_warnings(store, scopes)
     if as_json:
-        runs, differing = [item.as_json() for item in numbers], [item.as_json() for item in differences]
+        runs = [metrics(flows, scope, rule) for scope in scopes]
+        differing = [item.as_json() for item in differences]
         output.as_json({"runs": runs, "differences": differing, "warnings": warnings})
         return
     _print_side_by_side(numbers)

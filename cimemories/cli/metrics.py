@@ -12,28 +12,13 @@ from cimemories.cli.base import cli
 from cimemories.cli.options import RUN_ID, AsJson, NumberOptions, Run, Workspace, grouped, one_of, open_record
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
-from cimemories.text import count, percent, sentence, simulated_text
+from cimemories.text import count, percent, simulated_text
 
 if TYPE_CHECKING:
-    from cimemories.compare.norms import PerNorm
-    from cimemories.flows.arrays import IdentifierRule
-    from cimemories.flows.flows import Flows
     from cimemories.flows.scope import Scope
     from cimemories.metrics.accumulation import Accumulation, Survival
-    from cimemories.metrics.headline import Headline
     from cimemories.metrics.one_user import OneUser
-    from cimemories.metrics.uncertainty import Interval
 
-HEADS = {
-    "group": "",
-    "attributes": "attributes",
-    "leak_rate": "leak rate",
-    "inappropriate_flows": "X flows",
-    "necessary_flows": "N flows",
-    "ambiguous_exposure": "ambiguous",
-    "ambiguous_flows": "? flows",
-}
-SHARES = ("violation", "leak_rate", "completeness", "ambiguous_exposure", "coverage")
 TASKS = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50, 75, 100)  # rows of the table of curves, besides the last task
 
 
@@ -58,170 +43,18 @@ def show_metrics(
 
     Example: cimemories metrics run-3f9a --json
     """
-    from cimemories.compare.norms import per_norm
+    from cimemories.answers import metrics as question
     from cimemories.flows.flows import Flows
-    from cimemories.metrics.breakdown import By, breakdown
-    from cimemories.metrics.headline import all_numbers, headline
+    from cimemories.metrics.breakdown import By
 
     rule = options.identifier_rule()
-    group_by = None if by is None else one_of(By, by, "breakdown by")
+    groups = list(By) if as_json else [one_of(By, by, "breakdown by")] if by else []
     store = open_record(workspace)
     scope = options.scope(store, run_id)
-    flows = Flows(store)
-    scores = per_norm(flows, scope, rule)
-    if as_json:
-        output.as_json(all_numbers(flows, scope, rule) | {"per_norm": scores.as_json()})
-        return
-    _print_headline(flows, scope, rule)
-    _print_recalled(flows, scope, rule)
-    _print_sessions(flows, scope, rule)
-    _print_norms(scores)
-    if group_by is not None:
-        frame = breakdown(flows, scope, group_by, headline(flows, scope, rule).n, rule)
-        titles = [HEADS.get(str(name), str(name)) for name in frame.columns]
-        output.line("")
-        output.table(
-            [titles[0], *output.right(titles[1:])],
-            [[percent(v) if k in SHARES else v for k, v in row.items()] for row in frame.to_dict("records")],
-            whole=True,
-        )
-
-
-def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
-    from cimemories.metrics import sentences
-    from cimemories.metrics.breakdown import run_baselines, run_dropped
-    from cimemories.metrics.headline import headline
-    from cimemories.metrics.intervals import intervals
-    from cimemories.metrics.judge_uncertainty import violation_audits
-    from cimemories.metrics.sentences import confirmed
-
-    numbers, bounds = headline(flows, scope, rule), intervals(flows, scope, rule)
-
-    def number(name: str, value: float, interval: Interval | None, details: str) -> None:
-        # Without bounds where nothing was defined that could be resampled (nan), too.
-        bounded = interval is not None and interval.low == interval.low
-        shown = f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]" if interval and bounded else ""
-        output.line(f"{name:<12} {percent(value):>8} {shown:14}  {details}")
-
-    if numbers.coverage_text:
-        output.line(sentence(numbers.coverage_text))
-    for n, value in numbers.violation.items():
-        if numbers.reads(n):
-            details = f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'flow')}"
-            number(f"violation@{n}", value, bounds.violation[n], details)
-        else:
-            low, high = bounds.bounds[n]
-            shown = f"{numbers.violation_text(n)} [{100 * low:.1f}, {100 * high:.1f}]"
-            output.line(f"violation@{n}  {shown}  whatever the missing messages say")
-    for n, audit in violation_audits(flows, scope, rule).items():
-        violation = audit.result
-        by_people = (
-            f"by {sum(violation.audited)} audited attributes" if violation.correction else f"undefined: {violation.why}"
-        )
-        number(f"corrected@{n}", violation.corrected.value, violation.corrected, f"violation@{n} {by_people}")
-        if lowest := confirmed(violation):
-            output.line(f"confirmed@{n}  {lowest}")
-    contexts = f"{numbers.contexts_text}, {numbers.discarded:,} discarded"
-    number("completeness", numbers.completeness, bounds.completeness, contexts)
-    balance = f"harmonic mean of completeness and 1 - violation@{numbers.n}"
-    number("balanced", numbers.balanced, bounds.balanced_at[numbers.n], balance)
-    rate = numbers.leak_rate
-    exposures = f"{rate.reveals:,} of {count(rate.draws, 'exposure')}; mean over contexts {percent(rate.macro)}"
-    number("leak rate", rate.micro, None, exposures)
-    number("ambiguous", numbers.ambiguous_exposure, None, "exposure of pairs without a consensus")
-    judged = f"{numbers.judged:,} of {count(numbers.scope.run.expected, 'message')} judged"
-    number("coverage", numbers.coverage, None, judged)
-    for item in run_baselines(flows, scope, rule):
-        output.line(
-            f"baseline     {item.name}: violation {percent(item.violation)}, completeness {percent(item.completeness)}"
-        )
-    if keys := run_dropped(flows, scope, rule, rule):
-        output.line(f"left out     {len(keys)} keys by the rule '{rule}': {', '.join(keys)}")
-    _print_judges(numbers)
-    output.notes([text for text in numbers.notes if text != numbers.coverage_text])
-    output.note(f"in brackets: 95 % intervals over {count(bounds.completeness.users, 'profile')} and their contexts")
-    made = {f"violation@{numbers.n}": bounds.violation[numbers.n], "completeness": bounds.completeness}
-    texts = [f"{name}: {text}" for name, item in made.items() if (text := sentences.made_of(item))]
-    output.notes([*texts, *([rare] if (rare := sentences.unseen(bounds.completeness.users)) else [])])
-
-
-def _print_sessions(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
-    from cimemories.metrics.recalled.sessions import session_numbers
-    from cimemories.metrics.sentences import sessions
-
-    numbers = session_numbers(flows, scope, rule)
-    if numbers is None:
-        return
-    output.line("")
-    output.line(sentence(sessions.travelled(scope.run.model, numbers)))
-    for name, text in sessions.split(numbers):
-        output.line(f"{name:<44} {text}")
-    output.notes([text for text in [sessions.said_again(numbers)] if text])
-
-
-def _print_recalled(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
-    from cimemories.metrics import sentences
-    from cimemories.metrics.headline import headline
-    from cimemories.metrics.recalled.split import OUTCOMES, recalled_numbers
-
-    recalled = recalled_numbers(flows, scope, headline(flows, scope, rule).n, rule)
-    if recalled is None:
-        return
-    output.line("")
-    whole = {f"violation@{recalled.n}": recalled.violation[recalled.n], "completeness": recalled.completeness}
-    output.table(
-        ("stored, recalled, said", *output.right(sentences.OUTCOME_NAMES[name] for name in OUTCOMES), ">of samples"),
-        [
-            *((name, *(percent(getattr(split, outcome)) for outcome in OUTCOMES), "") for name, split in whole.items()),
-            *(
-                (f"{label} flows", *(percent(item.share(outcome)) for outcome in OUTCOMES), item.draws)
-                for label, item in recalled.by_label.items()
-            ),
-        ],
-        whole=True,
-    )
-    output.line(f"{sentences.recalled(scope.run.name, recalled)}.")
-    output.notes([text for text in [sentences.ungrounded(recalled)] if text])
-
-
-def _print_norms(scores: PerNorm) -> None:
-    if not scores.rows:
-        return
-    output.line("")
-    output.table(
-        ("norm", f">violation@{scores.n}", ">completeness", ">pairs", ">contexts", ">attributes"),
-        [
-            (
-                row.key,
-                _with_ends(row.violation),
-                _with_ends(row.completeness),
-                row.labelled,
-                row.retained,
-                row.attributes,
-            )
-            for row in scores.rows
-        ],
-        whole=True,
-    )
-    output.line(scores.sentence)
-
-
-def _with_ends(interval: Interval) -> str:
-    ends = f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]" if interval.low == interval.low else ""
-    return percent(interval.value) + ends
-
-
-def _print_judges(numbers: Headline) -> None:
-    for item in numbers.quotes:
-        output.line(
-            f"judge        {item.judge}: {item.ungrounded:,} of {item.claims:,} full claims ({percent(item.share)}) "
-            "quote text that is not in the message"
-        )
-    if (check := numbers.does_task) is not None:
-        output.line(
-            f"does task    {percent(check.share):>8}  {check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, "
-            f"{check.unchecked:,} not checked, by {check.name}"
-        )
+    result = question.metrics(Flows(store), scope, rule, by=groups, norms=True, identifier_rules=as_json)
+    output.answer(result, as_json)
+    for table in [] if as_json else result.by.values():
+        output.answer_table(table)
 
 
 # ---- what a plan can show

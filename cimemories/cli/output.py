@@ -16,7 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from cimemories.answer import Answer, plain
-from cimemories.text import CONTROL, UNDEFINED, Parts, sentence, simulated_text, visible
+from cimemories.answer import Table as AnswerTable
+from cimemories.text import CONTROL, UNDEFINED, Parts, simulated_text, visible
 
 WIDEST = 500  # characters of a table that is shown whole
 
@@ -76,15 +77,20 @@ def answer(result: Answer, as_json_too: bool = False) -> None:
 
 def _print(result: Answer) -> None:
     if result.sentence:
-        line(sentence(result.sentence))
+        line(result.sentence)
     for shown in result.tables().values():
-        if len(shown.frame):
-            line(f"\n{shown.caption}" if shown.caption else "")
-            titles = [f">{t}" if number else t for t, number in zip(shown.titles, shown.numeric, strict=True)]
-            table(titles, shown.texts(), whole=True)
+        if len(shown.frame) and not shown.folded:
+            answer_table(shown)
     for part in result.parts():
         line("")
         _print(part)
+
+
+def answer_table(shown: AnswerTable) -> None:
+    """Print a table of an answer under its caption."""
+    line(f"\n{shown.caption}" if shown.caption else "")
+    titles = [f">{title}" if number else title for title, number in zip(shown.titles, shown.numeric, strict=True)]
+    table(titles, shown.texts(), whole=True)
 
 
 def attributes(item: object, names: str) -> dict[str, Any]:

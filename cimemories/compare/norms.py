@@ -96,24 +96,6 @@ class PerNorm:
         ]
         return pd.DataFrame(rows)
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "n": self.n,
-            "decided": self.decided,
-            "norms": [
-                {
-                    "norm": row.key,
-                    "name": row.name,
-                    "violation": row.violation.as_json(),
-                    "completeness": row.completeness.as_json(),
-                    "labelled_pairs": row.labelled,
-                    **{name: getattr(row, name) for name in COUNTS},
-                }
-                for row in self.rows
-            ],
-            "sentence": self.sentence,
-        }
-
 
 COUNTS = (
     *("necessary", "inappropriate", "ambiguous", "too_few"),

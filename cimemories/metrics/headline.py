@@ -15,13 +15,6 @@ from cimemories.flows.scope import Labels, Scope, judge_title, resolve_scope
 from cimemories.labels.votes import WHOLE
 from cimemories.metrics import sentences
 from cimemories.metrics.blocks import counted_numbers
-from cimemories.metrics.breakdown import By, breakdown, run_baselines, run_dropped
-from cimemories.metrics.heatmap import By as Side
-from cimemories.metrics.intervals import intervals
-from cimemories.metrics.judge_uncertainty import violation_audits
-from cimemories.metrics.recalled.groups import recalled_by
-from cimemories.metrics.recalled.sessions import session_numbers
-from cimemories.metrics.recalled.split import recalled_numbers
 from cimemories.metrics.violation import LeakRate, balanced
 from cimemories.metrics.warnings import (
     TaskCheck,
@@ -204,98 +197,6 @@ class Headline:
             notes.append("these are numbers of the reasoning before the messages, not of the messages")
         return notes
 
-    def as_json(self) -> dict[str, object]:
-        """One object for scripts; nan becomes null."""
-        labelling = self.scope.labelling
-        return {
-            "run": self.scope.run.id,
-            "name": self.scope.run.name,
-            "model": self.scope.run.model,
-            "dataset": self.scope.dataset_name,
-            "simulated": bool(self.scope.simulated),
-            "verdicts": str(self.scope.verdicts),
-            "simulated_parts": list(self.scope.simulated),
-            "status": str(self.scope.run.status),
-            "profiles": self.profiles,
-            "samples": self.scope.run.samples,
-            "coverage": _number(self.coverage),
-            "violation": _by_n(self.violation),
-            "violation_bounds": {str(n): list(map(_number, ends)) for n, ends in self.violation_bounds.items()},
-            "supported_n": self.supported_n,
-            "headline_n": self.n,
-            "completeness": _number(self.completeness),
-            "balanced": _number(self.balanced),
-            "ambiguous_exposure": _number(self.ambiguous_exposure),
-            "leak_rate": {
-                "micro": _number(self.leak_rate.micro),
-                "macro": _number(self.leak_rate.macro),
-                "reveals": self.leak_rate.reveals,
-                "draws": self.leak_rate.draws,
-            },
-            "spread": {
-                "violation": _number(self.spread.violation),
-                "completeness": _number(self.spread.completeness),
-            },
-            "per_profile": [
-                {
-                    "name": item.name,
-                    "violation": _by_n(item.violation),
-                    "completeness": _number(item.completeness),
-                    "retained_contexts": item.retained,
-                    "discarded_contexts": item.discarded,
-                }
-                for item in self.per_profile
-            ],
-            "labels": labelling.id if labelling else None,
-            "labels_rule": self.scope.labels_text,
-            "judge": self.scope.judge_text,
-            "judges": [
-                {
-                    "id": judge.id,
-                    "name": judge_title(judge, self.scope.judges),
-                    "kind": judge.kind,
-                    "channel": judge.channel,
-                    "simulated": judge.simulated,
-                    "full_claims": quotes.claims,
-                    "ungrounded_claims": quotes.ungrounded,
-                    "ungrounded_share": _number(quotes.share),
-                }
-                for judge, quotes in zip(self.scope.judges, self.quotes, strict=True)
-            ],
-            "combine": str(self.scope.combine),
-            "grounded_only": self.scope.grounded,
-            "composition": self.scope.run.composition,
-            "does_task": _task_json(self.does_task),
-            "identifier_rule": str(self.rule),
-            "retained_contexts": self.retained,
-            "discarded_contexts": self.discarded,
-            "contexts_without_judgement": self.unjudged,
-            "too_few_votes": self.too_few,
-            "violation_flows": self.flows,
-            "violation_attributes": self.attributes,
-            "expected_responses": self.scope.run.expected,
-            "judged_responses": self.judged,
-            "missing": [
-                {"stage": stage, "status": status, "cause": cause, "count": count}
-                for stage, status, cause, count in self.missing
-            ],
-            "warnings": list(self.warnings),
-            "notes": list(self.notes),
-        }
-
-
-def _task_json(check: TaskCheck | None) -> dict[str, object] | None:
-    if check is None:
-        return None
-    return {
-        "checker": check.name,
-        "share": _number(check.share),
-        "yes": check.yes,
-        "partly": check.partly,
-        "no": check.no,
-        "not_checked": check.unchecked,
-    }
-
 
 def headline(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, warned: bool = True
@@ -378,68 +279,6 @@ def _record(flows: Flows, scope: Scope) -> _Record:
 def _deviation(values: Floats) -> float:
     defined = values[~np.isnan(values)]
     return float(defined.std(ddof=1)) if defined.size > 1 else math.nan
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-def _by_n(values: dict[int, float]) -> dict[str, float | None]:
-    return {str(n): _number(value) for n, value in values.items()}
-
-
-def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, object]:
-    """The headline with its intervals, the constant baselines, every breakdown (at the headline's n), and under each
-    identifier rule the violations and what the rule leaves out; by n Violation@n corrected for its judge's errors,
-    where people have audited attributes; of a run behind a gate or a memory system what was recalled (`recalled`);
-    of one with sessions which leaks travelled (`sessions`). Numbers that are undefined are null. Without breakdowns for
-    a run that does not fit into memory."""
-    bounds, numbers = intervals(flows, scope, rule), headline(flows, scope, rule)
-    audited = violation_audits(flows, scope, rule)
-    return numbers.as_json() | {
-        "violation_corrected": {str(n): item.as_json() for n, item in audited.items()},
-        "violation_lower_bound": {str(n): item.result.lower.as_json() for n, item in audited.items()},
-        "violation_bounds_interval": {str(n): list(map(_number, ends)) for n, ends in bounds.bounds.items()},
-        "intervals": {
-            "violation": {str(n): item.as_json() for n, item in bounds.violation.items()},
-            "completeness": bounds.completeness.as_json(),
-            "balanced": bounds.balanced_at[numbers.n].as_json(),
-        },
-        "baselines": [
-            {
-                "name": item.name,
-                "violation": _number(item.violation),
-                "completeness": _number(item.completeness),
-                "balanced": _number(item.balanced),
-            }
-            for item in run_baselines(flows, scope, rule)
-        ],
-        "by": {str(by): _records(flows, scope, by, rule, numbers.n) for by in By},
-        "identifier_rules": {
-            str(other): {
-                "violation": {str(n): _number(value) for n, value in headline(flows, scope, other).violation.items()},
-                "left_out": run_dropped(flows, scope, rule, other),
-            }
-            for other in IdentifierRule
-        },
-        **_recalled(flows, scope, rule, numbers.n),
-        **({"sessions": sessions.as_json()} if (sessions := session_numbers(flows, scope, rule)) else {}),
-    }
-
-
-def _recalled(flows: Flows, scope: Scope, rule: IdentifierRule, n: int) -> dict[str, object]:
-    recalled = recalled_numbers(flows, scope, n, rule)
-    if recalled is None:  # all that is stored is in every prompt: no key, so that other runs read as before
-        return {}
-    sides = {str(by): recalled_by(flows, scope, by, rule).to_dict("records") for by in (Side.DOMAIN, Side.CONTEXT)}
-    return {"recalled": recalled.as_json() | {"by": sides}}
-
-
-def _records(flows: Flows, scope: Scope, by: By, rule: IdentifierRule, n: int) -> list[dict[str, object]]:
-    frame = breakdown(flows, scope, by, n, rule)
-    return [
-        {str(k): _number(v) if isinstance(v, float) else v for k, v in row.items()} for row in frame.to_dict("records")
-    ]
 
 
 def warm(store: Store, work_id: str) -> None:

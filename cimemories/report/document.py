@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element
 
+from cimemories.answer import Table as AnswerTable
 from cimemories.compare.leaderboard import Leaderboard, Line, leaderboard, names
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
@@ -208,6 +209,13 @@ def table(
     made = tuple(row if isinstance(row, Row) else Row(tuple(row)) for row in rows)
     titles = tuple((title, position not in text_columns) for position, title in enumerate(columns))
     return Table(caption, titles, made, simulated, folded)
+
+
+def of_answer(shown: AnswerTable, caption: str = "", *, simulated: Parts = False, folded: bool = False) -> Table:
+    """Return the report's table of a table of an answer. caption: in the place of its own."""
+    columns = tuple(zip(shown.titles, shown.numeric, strict=True))
+    rows = tuple(Row(tuple(row)) for row in shown.texts())
+    return Table(caption or shown.caption, columns, rows, simulated, folded or shown.folded)
 
 
 def points(value: float) -> str:

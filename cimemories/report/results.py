@@ -12,6 +12,7 @@ import pandas as pd
 
 from cimemories.agreement.judges import judges_agreement
 from cimemories.agreement.statistics import Estimate
+from cimemories.answers.metrics import metrics
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference, takeaway, together
 from cimemories.compare.leaderboard import Line
@@ -53,6 +54,7 @@ from cimemories.report.document import (
     Table,
     Text,
     all_label_facts,
+    of_answer,
     points,
     table,
     uncounted_labels,
@@ -347,7 +349,9 @@ def headline_section(basis: Basis) -> Section:
             blocks.append(Text(sentence(line.numbers.coverage_text)))
         figure = figures.violations(line, basis.intervals(line.scope), name, effort(basis.flows, line.scope))
         blocks += [figure] if figure else []
-        blocks.append(_numbers(basis, line))
+        caption = f"Numbers of {name}, run {line.run.id}"
+        numbers = metrics(basis.flows, line.scope, basis.rule).numbers
+        blocks.append(of_answer(numbers, caption, simulated=line.simulated, folded=True))
         blocks += _parts(basis, line)
         with suppress(StoreError):  # of fewer than LEAST_USERS profiles nothing is known
             known = pilot(basis.flows, line.scope, rule=basis.rule)
@@ -394,10 +398,6 @@ def _leaderboard(basis: Basis) -> list[Table]:
     ]
 
 
-def _points(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f"[{100 * low:.1f}, {100 * high:.1f}]"
-
-
 def _parts(basis: Basis, line: Line) -> list[Block]:
     """What the intervals of the headline are made of, as a figure and a table, and what none of them can say."""
     numbers, bounds, name = line.numbers, basis.intervals(line.scope), basis.run_names[line.run.id]
@@ -415,47 +415,6 @@ def _parts(basis: Basis, line: Line) -> list[Block]:
     texts = [f"{number}: {text}." for number, item in made.items() if (text := sentences.made_of(item))]
     rare = sentences.unseen(bounds.completeness.users)
     return [*blocks, Points((*texts, *([sentence(rare)] if rare else [])))] if texts or rare else blocks
-
-
-def _numbers(basis: Basis, line: Line) -> Table:
-    """Every headline number of a run with its interval, its spread over profiles, and what it rests on."""
-    numbers, bounds = line.numbers, basis.intervals(line.scope)
-    most = numbers.n
-    attributes = f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'inappropriate flow')}"
-    contexts = f"{numbers.contexts_text}, {numbers.discarded:,} discarded"
-    spread, rate = numbers.spread, numbers.leak_rate
-    audited = violation_audits(basis.flows, line.scope, basis.rule)
-    leak, ambiguous = rate_intervals(basis.flows, line.scope, basis.rule)
-    by_n = []
-    for n, item in bounds.violation.items():
-        if numbers.reads(n):
-            by_n.append((f"Violation@{n}", item, points(spread.violation) if n == most else "", attributes))
-        # Beside the number by the judge alone, which its errors may move by more than its interval.
-        if n in audited and audited[n].result.correction is not None:
-            by = f"for the judge's errors, by {count(sum(audited[n].result.audited), 'audited attribute')}"
-            by_n.append((f"Violation@{n}, corrected", audited[n].result.corrected, "", by))
-    with_bounds = [
-        *by_n,
-        ("Completeness", bounds.completeness, points(spread.completeness), contexts),
-        ("Balanced score", bounds.balanced_at[most], "", f"harmonic mean of completeness and 1 − violation@{most}"),
-        ("Leak rate", leak, "", f"{rate.reveals:,} of {rate.draws:,} exposures"),
-        ("Ambiguous exposure", ambiguous, "", "pairs without a label that is agreed on"),
-    ]
-    open_ns = [n for n in bounds.violation if not numbers.reads(n)]
-    rows = [
-        *((name, percent(i.value), leaderboard.bounds_text(i), sd, about) for name, i, sd, about in with_bounds),
-        *(
-            (f"Violation@{n}", numbers.violation_text(n), _points(*bounds.bounds[n]), "", "whatever is missing says")
-            for n in open_ns
-        ),
-        ("Coverage", percent(numbers.coverage), COUNTED, "", f"{numbers.judged:,} of {line.run.expected:,} judged"),
-    ]
-    if (check := numbers.does_task) is not None:
-        answers = f"{check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, {check.unchecked:,} not checked"
-        rows.append(("Does the task", percent(check.share), COUNTED, "", f"{answers}, by {check.name}"))
-    columns = ("Number", "Value", "95 % interval", "sd over profiles", "Rests on")
-    caption = f"Numbers of {basis.run_names[line.run.id]}, run {line.run.id}"
-    return table(caption, columns, rows, simulated=line.simulated, text_columns=(0, 4), folded=True)
 
 
 def comparison(basis: Basis) -> Section | None:

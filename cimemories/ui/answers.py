@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from cimemories.answer import Answer, Table
@@ -17,13 +18,18 @@ def show(answer: Answer, key: str, about: Mapping[str, object]) -> None:
     """Draw an answer: its badge, sentence, tables, the answers below it, and its notes. about: what it rests on."""
     page.badge_simulated(answer.simulated)
     if answer.sentence:
-        safe.inline(sentence(answer.sentence), strong=True)
+        safe.inline(answer.sentence, strong=True)
     for name, table in answer.tables().items():
-        if len(table.frame):
-            if table.caption:
-                safe.inline(table.caption, muted=True)
-            tables.grid(table, table.caption or name)
-            export(table, f"{key}.{name}", about, answer.simulated)
+        if not len(table.frame):
+            continue
+        if table.folded:
+            drawn = partial(twin, table, f"{key}.{name}.table")
+            page.fold(table.caption or name, ":material/table:", f"{key}.{name}.box", drawn)
+            continue
+        if table.caption:
+            safe.inline(table.caption, muted=True)
+        tables.grid(table, table.caption or name)
+        export(table, f"{key}.{name}", about, answer.simulated)
     for number, part in enumerate(answer.parts()):
         show(part, f"{key}.{number}", about)
     safe.show(safe.lines(map(sentence, answer.notes), "ci-point ci-muted"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
+from cimemories.answers.metrics import Sessions, sessions
 from cimemories.charts.lines import Line, line_figure, shade
 from cimemories.charts.sessions import leaks_by_task
 from cimemories.charts.theme import GREY
@@ -16,10 +17,8 @@ from cimemories.leaks.presentation import closing, definitions, first_messages, 
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, Clock, Order, accumulation, baseline, effort, hazard
 from cimemories.metrics.one_user import OneUser, first_leak, one_user, users
-from cimemories.metrics.recalled.sessions import SessionNumbers, session_numbers
-from cimemories.metrics.sentences import sessions
 from cimemories.text import count, percent, shortened, simulated_text
-from cimemories.ui import charts, exports, page, presenter, safe, tables, url
+from cimemories.ui import answers, charts, exports, page, presenter, safe, tables, url
 from cimemories.ui.presenter import Dropped, Show, Slide
 from cimemories.ui.safe import INAPPROPRIATE, MODEL
 from pages.explore.run_scope import caveats, counting, interval_parts, run_scope
@@ -80,7 +79,7 @@ def draw() -> None:
     interval_parts(chosen, "accumulation.interval")
     if overlaid is not None:
         draw_tasks(scope, overlaid)
-    if (travelled := session_numbers(flows, scope)) is not None:
+    if (travelled := sessions(flows, scope)) is not None:
         draw_sessions(scope, travelled)
 
 
@@ -403,53 +402,16 @@ def draw_presenter(flows: Flows, scope: Scope, user: OneUser, single: bool) -> N
     presenter.presenter(show, key=key, open_at=open_at)
 
 
-def draw_sessions(scope: Scope, numbers: SessionNumbers) -> None:
+def draw_sessions(scope: Scope, answer: Sessions) -> None:
     """Of a run with sessions: which leaks repeat what an earlier message had said, by the place of the task."""
-    title = sessions.travelled(scope.run.name, numbers)
     safe.heading("Sessions")
-    safe.inline(f"Tasks in order: {numbers.sessions.text}.", muted=True)
-    if said := sessions.said_again(numbers):
-        safe.inline(f"{said}.")
-    safe.show(safe.facts([(name.capitalize(), text) for name, text in sessions.split(numbers)]))
-    frame = pd.DataFrame(
-        [
-            {
-                "task": k,
-                "exposures": never.exposures + again.exposures,
-                "fresh": never.leaks,
-                "travelled": again.leaks,
-                "said_before": again.exposures,
-            }
-            for k, (never, again) in enumerate(numbers.by_position, 1)
-        ],
-        columns=["task", "exposures", "fresh", "travelled", "said_before"],
-    )
-    exposures = count(int(frame["exposures"].sum()), "exposure")
+    exposures = count(int(answer.positions.frame["exposures"].sum()), "exposure")
     subtitle = f"leaks over {exposures} of inappropriate attributes in judged messages, by task"
-    fig = leaks_by_task(frame, title=title, subtitle=subtitle)
+    fig = leaks_by_task(answer.positions.frame, title=answer.sentence, subtitle=subtitle)
     key = f"accumulation.sessions.{scope.run.id}"
-    charts.show(fig, key=key, alt=f"{title}. Leak rate by task, fresh and travelled; the numbers are in the table.")
-    left, right = st.columns([8, 1])
-    with left:
-        page.fold(
-            "Table of the tasks",
-            ":material/table_chart:",
-            "accumulation.box.sessions",
-            lambda: tables.table(
-                frame,
-                key=f"{key}.table",
-                columns={
-                    "task": ("count", "Task"),
-                    "exposures": ("count", "Exposures"),
-                    "fresh": ("count", "Fresh leaks"),
-                    "travelled": ("count", "Said in an earlier message"),
-                    "said_before": ("count", "Exposures said before"),
-                },
-                alt="Leaks by the place of the task, one row a task",
-            ),
-        )
-    with right:
-        _export(scope, f"sessions-{scope.run.id}", frame, fig, key)
+    alt = f"{answer.sentence}. Leak rate by task, fresh and travelled; the numbers are in the table."
+    charts.show(fig, key=key, alt=alt)
+    answers.show(answer, "accumulation.sessions", scope.about)
 
 
 def draw_tasks(scope: Scope, user: OneUser) -> None:

@@ -3,23 +3,25 @@ by place; from a place to its leaked messages."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import quote
 
 import pandas as pd
 import streamlit as st
 
+from cimemories.answer import Table
+from cimemories.answers.metrics import recalled, recalled_places
 from cimemories.charts.recalled import MOST_PLACES, most_said, recalled_bars, recalled_flow
 from cimemories.charts.run_heatmap import PLURAL, SIDES
+from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
 from cimemories.metrics.heatmap import By, places
-from cimemories.metrics.recalled.groups import recalled_by
-from cimemories.metrics.recalled.split import OUTCOMES, RecalledNumbers, recalled_numbers
+from cimemories.metrics.recalled.split import recalled_numbers
 from cimemories.model import Label
-from cimemories.text import count, percent, sentence
-from cimemories.ui import charts, exports, page, safe, shell, tables, url
-from cimemories.ui.tables import Column
+from cimemories.text import count, sentence
+from cimemories.ui import answers, charts, page, safe, shell, tables, url
 
 LABELS = {str(Label.INAPPROPRIATE): "X inappropriate", str(Label.NECESSARY): "N necessary"}
 # The filter of Leaks that a place of this side is; of a context its recipient.
@@ -30,6 +32,10 @@ FILTERS = {
     By.CONTEXT: "recipients",
     By.PROFILE: "profiles",
 }
+SPLITS = (
+    "Parts add up to 100 %; the two that are said are the number itself. Brackets are 95 % intervals, with the labels "
+    "taken as given."
+)
 BARS, FLOW = "bars", "flow"
 
 
@@ -50,7 +56,7 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
     with look_column:
         look = page.choice("As", {BARS: "Bars", FLOW: "Flow"}, "heatmaps.recalled.as", "figure", default=BARS)
     flow = look == FLOW and not shell.is_phone()
-    whole = recalled_by(flows, scope, by)
+    whole = recalled_places(flows, scope, by).frame
     frame = whole[whole["label"] == str(label)].reset_index(drop=True)
     if frame.empty:
         page.notice(f"No judged sample of a flow that is {label} in a retained context.")
@@ -77,50 +83,22 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
         _open_leaks(flows, scope, by, str(shown["id"].iloc[row]))
     else:
         safe.inline("Click a bar to read its leaked messages.", muted=True)
-    about: dict[str, object] = {
-        "run": scope.run.id,
-        "labels": f"{scope.labelling.id if scope.labelling else ''}, {scope.labels_text}",
-        "judge": scope.judge_text,
-    }
-    exports.buttons(
-        f"recalled-{scope.run.id}-{by}",
-        frame,
-        fig=fig,
-        key="heatmaps.recalled.export",
-        simulated=scope.simulated,
-        about=about,
-    )
-    _split(numbers)
+    places = recalled_places(flows, scope, by)
+    places = replace(places, frame=frame.set_index(pd.Index(frame["id"])))
+    answers.export(places, "heatmaps.recalled.export", scope.about, scope.simulated, fig)
+    if (answer := recalled(flows, scope, IdentifierRule.EXACT, n)) is not None:
+        tables.grid(answer.splits, answer.splits.caption)
+        safe.inline(SPLITS, muted=True)
+        for note in answer.notes:
+            page.notice(sentence(note))
     picked = page.fold(
         f"Stored, recalled and said as a table, {PLURAL[by]}",
         ":material/table:",
         "heatmaps.recalled.box",
-        lambda: _table(frame, label, by),
+        lambda: _table(places, label, by),
     )
     if picked is not None:
         _open_leaks(flows, scope, by, str(frame["id"].iloc[picked]))
-
-
-def _split(numbers: RecalledNumbers) -> None:
-    """Both headline numbers by their parts, with intervals."""
-    splits = (numbers.violation[numbers.n], numbers.completeness)
-    rows = []
-    for outcome in OUTCOMES:
-        intervals = [(split.intervals or {}).get(outcome) for split in splits]
-        texts = [
-            percent(getattr(split, outcome)) if interval is None else sentences.bounds_text(interval)
-            for split, interval in zip(splits, intervals, strict=True)
-        ]
-        name = sentences.OUTCOME_NAMES[outcome].capitalize()
-        rows.append(safe.tag("tr", safe.tag("td", name), *map(safe.number, texts)))
-    safe.show(safe.grid(("Part", f"Violation@{numbers.n}", "Completeness"), rows, texts=range(1)))
-    safe.inline(
-        "Parts add up to 100 %; the two that are said are the number itself. Brackets are 95 % intervals, with the "
-        "labels taken as given.",
-        muted=True,
-    )
-    if unknown := sentences.ungrounded(numbers):
-        page.notice(sentence(unknown))
 
 
 def _leads(label: Label, by: By) -> bool:
@@ -128,24 +106,12 @@ def _leads(label: Label, by: By) -> bool:
     return label == Label.INAPPROPRIATE and by in FILTERS
 
 
-def _table(frame: pd.DataFrame, label: Label, by: By) -> int | None:
-    columns: dict[str, Column | tuple[Column, str]] = {
-        "place": ("text", SIDES[by]),
-        "exposure": ("percent", "Recalled"),
-        "draws": ("count", "Judged samples"),
-        **{outcome: ("count", sentences.OUTCOME_NAMES[outcome].capitalize()) for outcome in OUTCOMES},
-        "flows": ("count", "Flows"),
-    }
+def _table(places: Table, label: Label, by: By) -> int | None:
     opens = _leads(label, by)
     if opens:
         safe.inline("Select a row to read its leaked messages.", muted=True)
-    return tables.table(
-        frame.set_index(pd.Index(frame["id"])),
-        key=f"heatmaps.recalled.table.{label}.{by}",
-        columns=columns,
-        on_select="row" if opens else None,
-        alt="Stored, recalled and said by place",
-    )
+    key = f"heatmaps.recalled.table.{label}.{by}"
+    return answers.twin(places, key, on_select="row" if opens else None)
 
 
 def _open_leaks(flows: Flows, scope: Scope, by: By, place: str) -> None:

@@ -143,12 +143,12 @@ def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulato
     assert all(isinstance(share, float) and 0 <= share <= 1 for share in shares)
     assert result["violation"]["1"] < result["violation"]["2"] < result["violation"]["3"]
     assert len(result["per_profile"]) == 2
-    mean = sum(p["violation"]["3"] for p in result["per_profile"]) / 2
+    mean = sum(p["violation_at_3"] for p in result["per_profile"]) / 2
     assert result["violation"]["3"] == pytest.approx(mean)
     assert result["simulated"] is True
     assert (result["run"], result["labels"], result["dataset"]) == (run_id, labelling["id"], "mine")
     plain = script.good("metrics", run_id)
-    assert f"violation@3  {100 * result['violation']['3']:>6.1f} %" in plain
+    assert f"Violation@3         {100 * result['violation']['3']:.1f} % " in plain
 
     assert script.good("resume", run_id).splitlines()[-1] == run_id
     assert script.json("metrics", run_id) == result, "a finished run owes nothing, and a resume changes nothing"

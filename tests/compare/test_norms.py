@@ -79,7 +79,7 @@ def test_the_sentence_says_whose_norm_and_how_many_pairs(flows_and_scope: tuple[
     for row in norms.rows[1:]:
         assert f"({row.key}, {row.labelled} pairs labelled)" in norms.sentence
     assert "under every norm people's decisions on 1 pair replace the votes" in norms.sentence
-    assert len(norms.frame()) == 4 and norms.as_json()["n"] == 3
+    assert len(norms.frame()) == 4 and norms.n == 3
 
 
 def test_all_rows_are_read_at_one_n(store: Store) -> None:

@@ -132,8 +132,8 @@ def test_a_gate_shows_what_it_chose_and_its_flows_are_those_of_the_whole_memory(
         assert list(shown[row["shown"]]) == [profiles[row["profile"]][n - 1] for n in sorted(gates[row["before"]])]
     plain = ran(store, simulated(samples=3))
     assert numbers(store, run_id)["violation"]["3"] < numbers(store, plain)["violation"]["3"]
-    assert [p["retained_contexts"] for p in numbers(store, run_id)["per_profile"]] == [
-        p["retained_contexts"] for p in numbers(store, plain)["per_profile"]
+    assert [p["retained"] for p in numbers(store, run_id)["per_profile"]] == [
+        p["retained"] for p in numbers(store, plain)["per_profile"]
     ]
 
 

@@ -110,7 +110,7 @@ def test_every_kind_of_fault_at_once(database: Database, failing_simulator: str)
     assert reported == missing["responses"] + missing["judgements"], "the person is told of each"
     process = cli_inside(database.environment, "metrics", run_id, "--json", "--workspace", database.workspace)
     result = json.loads(process.stdout)
-    assert (result["judged_responses"], result["expected_responses"]) == (row.judged, row.expected)
+    assert (result["judged"], result["expected"]) == (row.judged, row.expected)
     assert result["coverage"] == row.coverage
     assert 0 < result["violation"]["1"] <= result["violation"]["3"] <= 1
     before = counts(store)

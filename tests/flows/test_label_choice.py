@@ -59,7 +59,7 @@ def test_each_choice_of_labels_gives_its_own_numbers_and_none_is_served_for_anot
     assert (first.retained, alone.retained) == (1, 2)
     assert alone.violation == {1: 0.5, 2: 1.0}
     assert any("consensus alone" in note for note in alone.notes)
-    assert alone.as_json()["labels_rule"] == "consensus alone"
+    assert alone.scope.labels_text == "consensus alone"
     for scope, expected in (
         (resolve_scope(store, run_id), first),
         (resolve_scope(store, run_id, labels=Labels.CONSENSUS), alone),
@@ -96,7 +96,7 @@ def test_the_command_line_chooses_labels_rule_and_breakdown(tmp_path: Path) -> N
     printed = metrics_json("--labels", "consensus", "--rule", "paper")
     assert printed["violation"] == {"1": 0.5, "2": 1.0}
     assert metrics_json()["violation"] == {"1": 0.0, "2": 0.0}
-    assert {"intervals", "baselines", "by", "identifier_rules"} <= set(printed)
+    assert {"violation_interval", "baselines", "by", "identifier_rules"} <= set(printed)
     by = printed["by"]
     assert isinstance(by, dict)
     assert [row["group"] for row in by["attribute"]] == ["first", "second", "third"]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from worlds import add_dataset, add_labels, add_run, figure_3, records, settle_judgement
 
+from cimemories.answer import plain
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import leaderboard
 from cimemories.flows.flows import Flows, flow_rows
@@ -54,7 +55,7 @@ def everything(flows: Flows, dataset_id: int) -> dict[str, str]:
     scopes = [resolve_scope(flows.store, run_id) for run_id in ids]
     answers: dict[str, object] = {}
     for one in scopes:
-        answers[f"headline {one.run.id}"] = headline(flows, one).as_json()
+        answers[f"headline {one.run.id}"] = plain(headline(flows, one))
         answers[f"intervals {one.run.id}"] = intervals(flows, one)
         answers |= {f"by {by} {one.run.id}": breakdown(flows, one, by, SAMPLES) for by in By}
         answers[f"cells {one.run.id}"] = figure_3(flows, one, 1)

@@ -16,6 +16,7 @@ from exchanging import counts
 from paging import button, opened, page_html
 from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
 
+from cimemories.answers.metrics import metrics
 from cimemories.evaluation import planning
 from cimemories.evaluation.importing import import_file, import_results
 from cimemories.evaluation.runs import execute, judge_again
@@ -24,10 +25,11 @@ from cimemories.exchange.exporting import export_run
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
-from cimemories.flows.scope import resolve_scope
+from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.formats.official import FormatError, record_of
 from cimemories.labels.whatif import effective_labels
-from cimemories.metrics.headline import all_numbers, headline
+from cimemories.metrics.breakdown import By
+from cimemories.metrics.headline import headline
 from cimemories.model import JudgementStatus, Label, Profile, ResponseStatus
 from cimemories.store import datasets, decisions, judgements, labellings, runs, versions
 from cimemories.store.engine import WORKSPACE, Store, StoreError, open_store, shared_store
@@ -46,12 +48,16 @@ def other(tmp_path: Path, into: Callable[[Path], None]) -> Store:
     return open_store(tmp_path / "other")
 
 
+def all_numbers(flows: Flows, scope: Scope) -> dict[str, Any]:
+    return metrics(flows, scope, by=list(By), norms=True, identifier_rules=True).as_json()
+
+
 def numbers(store: Store, run_id: str) -> dict[str, Any]:
     """All headline numbers by both identifier rules, and how many of what is missing."""
     flows, scope = ask(store, run_id)
     by_rule: dict[str, Any] = {}
     for rule in (IdentifierRule.EXACT, IdentifierRule.SUBSTRING):
-        values = headline(flows, scope, rule).as_json()
+        values = metrics(flows, scope, rule).as_json()
         by_rule[rule] = {key: value for key, value in values.items() if key not in IDS}
     return by_rule
 
@@ -162,7 +168,7 @@ def test_what_was_recalled_and_said_before_goes_out_and_comes_back(store: Store,
         assert any("the field `run`, which is ours" in note for note in notes)
         assert any("eval/metrics.py reads a message without a text" in note for note in notes)
         wanted, figures = recalled_at(store, run_id), all_numbers(*ask(store, run_id))
-        assert "recalled" in figures and ("sessions" in figures) == (name == "sessions")
+        assert figures["recalled"] and bool(figures["sessions"]) == (name == "sessions")
         for place in (store, other):
             (back,) = import_results(place, path).runs
             assert recalled_at(place, back) == wanted and settings_of(place, back) == settings_of(store, run_id)

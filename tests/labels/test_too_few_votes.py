@@ -181,7 +181,7 @@ def test_flows_with_too_few_votes_are_in_no_number_and_said(store: Store) -> Non
     assert (flow_arrays(flows, scope).labels == TOO_FEW).sum() == 2
     covered = flow_coverage(flows, scope)
     numbers = headline(flows, scope)
-    assert numbers.as_json()["too_few_votes"] == 2
+    assert numbers.too_few == 2
     assert "2 pairs have too few counted votes for a label: in no number" in numbers.notes
     assert covered.whole[TOO_FEW_FLOWS] == 2 and covered.whole["unlabelled"] == 0 and covered.pairs == 6
     sensitivity = study(flows, [scope])

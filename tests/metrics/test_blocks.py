@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import add_labels, add_profiles, add_run, make_profile, records
 
+from cimemories.answer import plain
 from cimemories.check.baseline import baseline_text
 from cimemories.check.budgets import read_check_file
 from cimemories.check.checking import check_file
@@ -111,7 +112,7 @@ def everything(flows: Flows, ids: list[str]) -> list[Any]:
     for scope in scopes:
         # A rule is asked of a block alone: once is enough.
         for rule in (IdentifierRule.EXACT, IdentifierRule.SUBSTRING)[: 2 if scope is scopes[0] else 1]:
-            numbers += [headline(flows, scope, rule).as_json(), intervals(flows, scope, rule)]
+            numbers += [plain(headline(flows, scope, rule)), intervals(flows, scope, rule)]
             numbers += [run_baselines(flows, scope, rule), run_dropped(flows, scope, rule, IdentifierRule.SUBSTRING)]
     for rows, columns in ((By.DOMAIN, By.CONTEXT), (By.PROFILE, By.SPHERE), (By.ATTRIBUTE, By.RECIPIENT)):
         numbers.append(as_frame(grid(flows, scopes[0], rows, columns, 2)).to_dict("list"))
@@ -362,13 +363,13 @@ def test_several_processes_count_as_one(sqlite_store: Store, monkeypatch: pytest
         flows = Flows(store)
         # As text: from Python 3.13 on, dataclasses with a nan in the same place are not equal.
         as_text = repr(intervals(flows, scopes[0]))
-        return [headline(flows, scopes[0]).as_json(), as_text, difference(flows, *scopes).as_json()]
+        return [plain(headline(flows, scopes[0])), as_text, difference(flows, *scopes).as_json()]
 
     alone = counted()
     monkeypatch.setenv(processes.VARIABLE, "2")
     started, start = list[Any](), processes._started
     monkeypatch.setattr(processes, "_started", lambda: started.append(start()) or started[-1])
-    assert headline(Flows(store), scopes[0]).as_json() == alone[0]
+    assert plain(headline(Flows(store), scopes[0])) == alone[0]
     assert len(started) == 2
     assert all(worker.poll() is not None for worker in started)
     threads = list[InThread]()

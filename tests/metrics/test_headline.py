@@ -30,6 +30,7 @@ from worlds import (
     settle_judgement,
 )
 
+from cimemories.answers.metrics import metrics
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
@@ -67,7 +68,7 @@ def worked_example(store: Store, **changes: Any) -> tuple[int, str]:
 
 
 def numbers(flows: Flows, run_id: str, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, Any]:
-    return headline(flows, resolve_scope(flows.store, run_id), rule).as_json()
+    return metrics(flows, resolve_scope(flows.store, run_id), rule).as_json()
 
 
 def random_world(store: Store, seed: int) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
@@ -131,7 +132,7 @@ def test_the_worked_example_through_the_record(store: Store) -> None:
     assert result["violation"]["5"] == 1.0
     assert result["completeness"] == pytest.approx(0.8)
     assert result["ambiguous_exposure"] == 0.0
-    assert (result["retained_contexts"], result["violation_flows"], result["violation_attributes"]) == (3, 5, 2)
+    assert (result["retained"], result["flows"], result["attributes"]) == (3, 5, 2)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -222,12 +223,12 @@ def test_what_is_missing_lowers_the_coverage_and_is_not_silence(
     run_id = add_run(sqlite_store, dataset.id, 5, reveals, missing=missing)
     result = numbers(Flows(sqlite_store), run_id)
     assert result["coverage"] == pytest.approx(8 / 15)
-    assert (result["judged_responses"], result["expected_responses"]) == (8, 15)
+    assert (result["judged"], result["expected"]) == (8, 15)
     # a: 1 - 2/3; b: 1 - (1)(0). t2 is in no denominator, of completeness neither: mean of 3/3 and 4/5.
     assert result["violation"]["1"] == pytest.approx((1 / 3 + 1) / 2)
     assert result["violation"]["5"] == 1.0
     assert result["completeness"] == pytest.approx(0.9)
-    assert any("missing, not free of leaks" in note for note in result["notes"])
+    assert "missing, not free of leaks" in result["sentence"]
     reported = sum(item["count"] for item in result["missing"])
     assert reported == (0 if lost == "owed" else 7)
 
@@ -237,7 +238,7 @@ def test_where_only_an_identifier_is_inappropriate_the_note_does_not_say_that_no
     add_labels(sqlite_store, dataset.id, [[[INAPPROPRIATE], [NECESSARY]]])
     run_id = add_run(sqlite_store, dataset.id, 2, [[[2], [1]]])
     result = numbers(Flows(sqlite_store), run_id)
-    assert (result["violation"]["1"], result["completeness"], result["retained_contexts"]) == (None, 0.5, 1)
+    assert (result["violation"]["1"], result["completeness"], result["retained"]) == (None, 0.5, 1)
     assert "no judged message held an inappropriate attribute that counts, so violation is undefined" in result["notes"]
 
 
@@ -281,7 +282,7 @@ def test_a_decision_changes_the_numbers_at_once_and_taking_it_back_restores_them
     # Now t3 has nothing inappropriate and is discarded.
     assert after["violation"]["1"] == pytest.approx((0.2 + 0.4) / 2)
     assert after["completeness"] == pytest.approx((1 + 3 / 5) / 2)
-    assert after["discarded_contexts"] == 1
+    assert after["discarded"] == 1
     assert not figure_3(flows, resolve_scope(store, run_id), 1).equals(cells_before)
     decide(1, 2, Label.AMBIGUOUS, "bob")
     assert flow_arrays(flows, resolve_scope(store, run_id)).labels[0, 1, 2] == A
@@ -339,7 +340,7 @@ def test_a_run_without_labels_has_no_numbers_and_says_so(store: Store) -> None:
     assert math.isnan(result.completeness)
     assert any("has no labels" in note for note in result.notes)
     assert figure_3(flows, scope, 1)["violation"].isna().all()
-    assert result.as_json()["labels"] is None
+    assert numbers(flows, run_id)["labels"] is None
     labelling = add_labels(store, dataset.id, LABELS)
     assert numbers(flows, run_id)["labels"] == labelling
     assert numbers(flows, run_id)["violation"]["2"] == 1.0
@@ -367,12 +368,10 @@ def test_the_json_keeps_its_contract(store: Store) -> None:
     assert {key: type(result[key]) for key in CONTRACT} == CONTRACT
     assert (result["run"], result["dataset"], result["profiles"], result["samples"]) == (run_id, "world 3", 3, 4)
     assert list(result["violation"]) == ["1", "2", "3", "4"]
-    assert [item["name"] for item in result["per_profile"]] == ["Person 0", "Person 1", "Person 2"]
+    assert [item["user"] for item in result["per_profile"]] == ["Person 0", "Person 1", "Person 2"]
     shares = [result["coverage"], result["completeness"], result["ambiguous_exposure"], *result["violation"].values()]
     for item in result["per_profile"]:
-        assert {"name", "violation", "completeness"} <= set(item)
-        assert list(item["violation"]) == ["1", "2", "3", "4"]
-        shares += [item["completeness"], *item["violation"].values()]
+        shares += [item["completeness"], *(item[f"violation_at_{n}"] for n in range(1, 5))]
     assert all(share is None or 0 <= share <= 1 for share in shares)
 
 

@@ -14,6 +14,7 @@ from missing_worlds import AT_RANDOM, LEAKY_FIRST, counted, lost_samples, messag
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run, ask
 
+from cimemories.answers.metrics import metrics
 from cimemories.cli import cli
 from cimemories.flows.arrays import FlowArrays, Names, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
@@ -22,7 +23,7 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.presentation import definitions, first_messages, leaks_of
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Effort, accumulation
-from cimemories.metrics.headline import all_numbers, headline
+from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import common, intervals_of, paired_arrays
 from cimemories.metrics.one_user import one_user, users
 from cimemories.metrics.violation import by_profile, missing
@@ -169,9 +170,9 @@ def test_a_headline_under_full_coverage_is_read_where_every_flow_is_and_says_so_
         "1 context without a judged",
     ):
         assert phrase in numbers.notes[0]
-    result = all_numbers(flows, resolve_scope(store, part))
+    result = metrics(flows, resolve_scope(store, part)).as_json()
     assert result["violation_bounds"]["5"] == pytest.approx([low, high])  # type: ignore[index]
-    assert result["supported_n"] == result["headline_n"] == 3
+    assert result["supported_n"] == result["n"] == 3
     outer = result["violation_bounds_interval"]["5"]  # type: ignore[index]
     assert outer[0] <= low <= high <= outer[1]
     same = headline(flows, resolve_scope(store, complete))
@@ -193,11 +194,13 @@ def test_the_command_line_says_first_what_is_missing_and_gives_bounds_beyond(sql
     assert lines[0].startswith("Only 76.7 % of the planned messages are judged")
     assert "lies between" in lines[0]
     # Numbers up to 3 samples, bounds beyond.
-    assert [" between " in line for line in lines[1:6]] == [False, False, False, True, True]
-    assert lines[5].startswith(f"violation@5  {numbers.violation_text(5)} [")
+    rows = [line for line in lines if line.startswith("Violation@")]
+    assert ["whatever the missing" in row for row in rows] == [False, False, False, True, True]
+    low, high = metrics(Flows(sqlite_store), resolve_scope(sqlite_store, part)).violation_bounds_interval[5]
+    assert f"{100 * low:.1f} to {100 * high:.1f} %" in rows[4]
     low, high = numbers.violation_bounds[5]
     assert f"{100 * low:.1f} to {100 * high:.1f} %" in out("compare", complete, part)
-    assert "between" not in out("metrics", complete)
+    assert "whatever the missing" not in out("metrics", complete)
 
 
 def test_names_and_shares_of_one_user_rest_on_the_same_messages(sqlite_store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import UTC, datetime
 from itertools import combinations, product
 from statistics import fmean
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run, ask, records
 
 import cimemories
+from cimemories.answers.metrics import metrics
 from cimemories.cli import cli
 from cimemories.flows import parts
 from cimemories.flows.arrays import FlowArrays, Names, flow_arrays, retained
@@ -27,7 +29,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.recalled import RecalledArrays, count_recalled, recalled_blocks, recalls
 from cimemories.flows.scope import Combine, resolve_scope
-from cimemories.metrics.headline import all_numbers, headline
+from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By, grid
 from cimemories.metrics.recalled.groups import recalled_by, recalled_grid
 from cimemories.metrics.recalled.split import (
@@ -245,7 +247,7 @@ def test_where_nothing_chooses_all_that_is_stored_is_recalled_and_no_number_is_a
         assert counts.said.tolist() == whole.reveals.tolist()
         assert not recalls(flows, scope)
         assert recalled_numbers(flows, scope, 1) is None
-        assert "recalled" not in all_numbers(flows, scope)
+        assert metrics(flows, scope).recalled is None
         leaks = violation_split(counts, 1)
         assert close(leaks[:, [1, 3]], np.where(np.isnan(leaks[:, [0]]), np.nan, 0.0))
 
@@ -264,10 +266,10 @@ def test_a_message_that_is_missing_is_in_no_outcome(sqlite_store: Store) -> None
     outcomes = outcome_counts(counts)
     assert outcomes.sum(axis=0).tolist() == np.full((1, 3, 3), 4).tolist()
     assert not outcomes[0].any() and not outcomes[2].any()
-    result = all_numbers(flows, scope)["recalled"]
-    assert isinstance(result, dict)
-    assert result["completeness"]["recalled_and_said"] == 0.0
-    assert result["by_label"]["inappropriate"]["exposure"] == 0.0
+    result = metrics(flows, scope).recalled
+    assert result is not None
+    assert result.splits.frame.set_index("measure").loc["completeness", "recalled_and_said"] == 0.0
+    assert result.by_label.frame.set_index("label").loc["inappropriate", "exposure"] == 0.0
 
 
 def test_a_prompt_that_the_workspace_lost_is_an_error_and_not_an_empty_one(sqlite_store: Store) -> None:
@@ -322,26 +324,28 @@ def test_the_command_the_api_and_the_report_tell_the_same_parts(sqlite_store: St
     flows, scope = ask(sqlite_store, run_id)
     printed = CliRunner().invoke(cli, ["metrics", run_id, "--workspace", str(sqlite_store.workspace), "--json"])
     told = json.loads(printed.stdout)["recalled"]
-    assert [told["violation"]["1"][name] for name in OUTCOMES] == pytest.approx([0.54, 0.06, 0.1, 0.3])
-    assert [told["completeness"][name] for name in OUTCOMES] == pytest.approx([0.8, 0, 1 / 15, 2 / 15])
-    assert told["by_label"]["inappropriate"] == {
-        "flows": 5, "draws": 25, "recalled": 11, "exposure": 0.44, "recalled_and_said": 7, "said_not_recalled": 1,
-        "recalled_not_said": 4, "not_recalled": 13,
+    splits = {(row["measure"], row["n"]): [row[name] for name in OUTCOMES] for row in told["splits"]}
+    assert splits["violation", 1] == pytest.approx([0.54, 0.06, 0.1, 0.3])
+    assert splits["completeness", None] == pytest.approx([0.8, 0, 1 / 15, 2 / 15])
+    assert told["by_label"][0] == {
+        "label": "inappropriate", "flows": 5, "draws": 25, "recalled": 11, "exposure": 0.44, "recalled_and_said": 7,
+        "said_not_recalled": 1, "recalled_not_said": 4, "not_recalled": 13,
     }  # fmt: skip
-    assert {row["place"] for row in told["by"]["domain"]} == {"finance", "relationships", "employment"}
+    assert {row["place"] for row in told["by_domain"]} == {"finance", "relationships", "employment"}
     lines = CliRunner().invoke(cli, ["metrics", run_id, "--workspace", str(sqlite_store.workspace)]).stdout
-    assert "completeness                       80.0 %               0.0 %               6.7 %        13.3 %" in lines
+    (shown,) = (line for line in lines.splitlines() if line.startswith("Completeness") and "13.3 %" in line)
+    assert re.findall(r"([0-9.]+ %)(?: \[|  |$)", shown) == ["80.0 %", "0.0 %", "6.7 %", "13.3 %"]
     with cimemories.open(sqlite_store.workspace) as workspace:
         run = workspace.runs[run_id]
         numbers = run.metrics(n=1).recalled
         assert numbers is not None and numbers.n == 1
-        assert numbers.violation[1].not_recalled == pytest.approx(0.3)
+        assert numbers.splits.frame["not_recalled"].iloc[0] == pytest.approx(0.3)
         frame = run.recalled("profile")
         assert frame.loc[frame["label"] == "inappropriate", "recalled"].tolist() == [11]
         with pytest.raises(StoreError, match="side of a heatmap"):
             run.recalled("nowhere")
     page = Page(as_html(collect(flows, [scope], made=datetime(2026, 1, 1, tzinfo=UTC))))
-    rows = page.table("test-model by parts")
+    rows = page.table("test-model: Stored, recalled, said")
     assert rows["Completeness"][0].startswith("80.0 % [") and rows["Completeness"][3].startswith("13.3 % [")
     plain = add_run(sqlite_store, scope.run.dataset, 5, REVEALS)
     report = collect(flows, [ask(sqlite_store, plain)[1]], made=datetime(2026, 1, 1, tzinfo=UTC))

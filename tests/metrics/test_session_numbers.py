@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import ask
 
+from cimemories.answers.metrics import sessions
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.sessions import Sessions
 from cimemories.flows.arrays import entries, flow_arrays, inappropriate_mask
-from cimemories.metrics.headline import all_numbers
 from cimemories.metrics.recalled.sessions import Counts, Group, SessionNumbers, session_numbers
 from cimemories.metrics.uncertainty import rate_terms
 from cimemories.store import datasets
@@ -214,14 +214,16 @@ def test_a_run_with_sessions_says_which_leaks_travelled(sqlite_store: Store) -> 
     assert numbers.not_recalled == not_recalled(worlds)
     assert 0 < numbers.not_recalled.exposures < numbers.again.exposures
     assert numbers.travelled > 0 and numbers.never.leaks > 0 and numbers.unknown.exposures > 0
-    assert all_numbers(flows, scope)["sessions"] == numbers.as_json()
+    told = sessions(flows, scope)
+    assert told is not None and (told.leaks, told.travelled) == (numbers.leaks, numbers.travelled)
+    exposures = {row["group"]: (row["leaks"], row["exposures"]) for row in told.groups.frame.to_dict("records")}
+    assert exposures["never said before"] == (numbers.never.leaks, numbers.never.exposures)
+    assert exposures["said before, not recalled"] == (numbers.not_recalled.leaks, numbers.not_recalled.exposures)
     plain = planning.plan(
         sqlite_store, spec.replace(sessions=None, session_order="fixed", session_seed=0, samples=1, memory="full")
     )
     runs.execute(sqlite_store, plain)
-    assert session_numbers(*ask(sqlite_store, plain)) is None and "sessions" not in all_numbers(
-        *ask(sqlite_store, plain)
-    )
+    assert session_numbers(*ask(sqlite_store, plain)) is None and sessions(*ask(sqlite_store, plain)) is None
     printed = cli_inside(outside(), "metrics", run_id, "--workspace", sqlite_store.workspace).stdout
     assert f"{numbers.travelled:,} of {numbers.leaks:,} leaks" in printed and "said before, not recalled" in printed
 

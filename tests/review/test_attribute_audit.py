@@ -14,13 +14,14 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run, ask, records
 
+from cimemories.answers.metrics import metrics
 from cimemories.cli import cli
 from cimemories.compare.difference import difference
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences, violation
-from cimemories.metrics.headline import all_numbers, headline
+from cimemories.metrics.headline import headline
 from cimemories.metrics.judge_uncertainty import (
     UNCLAIMED,
     WITH_CLAIM,
@@ -146,7 +147,7 @@ def test_with_everything_read_the_corrected_number_is_the_true_one(sqlite_store:
     assert audit.result.raw.value == pytest.approx(raw)
     assert audit.result.corrected.parts is not None and audit.result.corrected.parts.judge == 0
     assert 0 < audit.result.lower.value < true
-    numbers = all_numbers(flows, scope)
+    numbers = metrics(flows, scope).as_json()
     assert numbers["violation_corrected"][str(n)]["value"] == pytest.approx(true)  # type: ignore[index]
     assert numbers["violation_lower_bound"][str(n)]["value"] == audit.result.lower.value  # type: ignore[index]
     assert numbers["violation"][str(n)] == pytest.approx(raw)  # type: ignore[index]
@@ -223,9 +224,9 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
     for scope in (first, second):
         result = violation_audits(flows, scope)[SAMPLES].result
         lines = [line for line in markdown.splitlines() if line.startswith(f"| Violation@{SAMPLES}")]
-        raw, corrected = f"| Violation@{SAMPLES} | {percent(result.raw.value)} |", percent(result.corrected.value)
+        raw, corrected = f"| Violation@{SAMPLES} | {percent(result.raw.value)} ", percent(result.corrected.value)
         (at,) = [i for i, line in enumerate(lines) if line.startswith(raw)]
-        assert lines[at + 1].startswith(f"| Violation@{SAMPLES}, corrected | {corrected} |")
+        assert lines[at + 1].startswith(f"| Violation@{SAMPLES}, corrected | {corrected}")
         assert f"by {sum(result.audited)} audited attributes" in lines[at + 1]
     assert f"| Violation@{SAMPLES}, corrected |  |  | {sentences.points(apart)} |" in markdown
     assert "nobody has audited" not in markdown

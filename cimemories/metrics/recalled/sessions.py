@@ -48,9 +48,6 @@ class Group:
     def plus(self, other: Group) -> Group:
         return Group(self.exposures + other.exposures, self.leaks + other.leaks)
 
-    def as_json(self) -> dict[str, object]:
-        return {"exposures": self.exposures, "leaks": self.leaks, "rate": _number(self.rate)}
-
 
 @dataclass(frozen=True)
 class SessionNumbers:
@@ -96,23 +93,6 @@ class SessionNumbers:
     def travelled_share(self) -> float:
         """Leaks that travelled over all leaks; nan where there is none."""
         return self.travelled / self.leaks if self.leaks else math.nan
-
-    def as_json(self) -> dict[str, object]:
-        groups = ("never", "shared", "leaked", "unknown")
-        return {
-            **self.sessions.as_json(),
-            "leaks": self.leaks,
-            "travelled": self.travelled,
-            "travelled_share": _number(self.travelled_share),
-            "said_before": {name: getattr(self, name).as_json() for name in groups},
-            "within_flows": {"difference": _number(self.within), "flows": self.within_flows},
-            "intervals": {name: item.as_json() for name, item in self.intervals.items()},
-            "positions": [
-                {"position": k, "never": never.as_json(), "again": again.as_json()}
-                for k, (never, again) in enumerate(self.by_position, 1)
-            ],
-            **({} if self.not_recalled is None else {"said_before_not_recalled": self.not_recalled.as_json()}),
-        }
 
 
 @cached

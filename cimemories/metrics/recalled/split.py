@@ -43,7 +43,6 @@ from cimemories.metrics.uncertainty import (
     Terms,
     completeness_terms,
     contexts_of,
-    none_for_nan,
     share_interval,
     violation_terms,
 )
@@ -86,15 +85,6 @@ class Outcomes:
         """The share of one of OUTCOMES; nan without a sample."""
         return int(getattr(self, outcome)) / self.draws if self.draws else math.nan
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "flows": self.flows,
-            "draws": self.draws,
-            "recalled": self.recalled,
-            "exposure": none_for_nan(self.exposure),
-            **{outcome: getattr(self, outcome) for outcome in OUTCOMES},
-        }
-
 
 @dataclass(frozen=True)
 class Split:
@@ -112,12 +102,6 @@ class Split:
         """The whole that is split: Violation@n, or completeness."""
         return self.recalled_and_said + self.said_not_recalled
 
-    def as_json(self) -> dict[str, object]:
-        shares: dict[str, object] = {outcome: none_for_nan(getattr(self, outcome)) for outcome in OUTCOMES}
-        if self.intervals:
-            shares["intervals"] = {outcome: item.as_json() for outcome, item in self.intervals.items()}
-        return shares
-
 
 @dataclass(frozen=True)
 class RecalledNumbers:
@@ -131,15 +115,6 @@ class RecalledNumbers:
     violation: Mapping[int, Split]
     completeness: Split
     ungrounded: Ungrounded
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "n": self.n,
-            "by_label": {name: item.as_json() for name, item in self.by_label.items()},
-            "violation": {str(n): item.as_json() for n, item in self.violation.items()},
-            "completeness": self.completeness.as_json(),
-            "ungrounded": vars(self.ungrounded),
-        }
 
 
 def outcome_counts(counts: RecalledArrays) -> Ints:

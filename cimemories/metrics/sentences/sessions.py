@@ -6,6 +6,7 @@ import math
 
 from cimemories.metrics.recalled.sessions import Group, SessionNumbers
 from cimemories.metrics.sentences.numbers import shares
+from cimemories.metrics.uncertainty import Interval
 from cimemories.text import count, percent
 
 
@@ -59,23 +60,14 @@ def _ends(numbers: SessionNumbers, name: str) -> str:
     return "" if interval is None else f" (95 % {100 * interval.low:.1f} to {100 * interval.high:.1f})"
 
 
-def split(numbers: SessionNumbers) -> list[tuple[str, str]]:
-    """The groups of exposures with their leaks, each a name and a text."""
-    names = {
+def groups(numbers: SessionNumbers) -> list[tuple[str, Group, Interval | None]]:
+    """Return the groups that have exposures: title, group, and the interval of its leak rate or None."""
+    titles = {
         "never": "never said before",
         "shared": "said before where it was not inappropriate",
         "leaked": "leaked before",
         "unknown": "not known: a message before has no judgement",
+        "not_recalled": "said before, not recalled",
     }
-    rows = [("travelled", text)] if (text := share_text(numbers)) else []
-    for key, name in names.items():
-        group = getattr(numbers, key)
-        if group.exposures:
-            rows.append((name, _leaks(group)))
-    if numbers.not_recalled is not None and numbers.not_recalled.exposures:
-        rows.append(("said before, not recalled", _leaks(numbers.not_recalled)))
-    return rows
-
-
-def _leaks(group: Group) -> str:
-    return f"{percent(group.rate)}, {group.leaks:,} of {count(group.exposures, 'exposure')} leak"
+    every = [(title, getattr(numbers, name), numbers.intervals.get(name)) for name, title in titles.items()]
+    return [(title, group, ends) for title, group, ends in every if group is not None and group.exposures]
