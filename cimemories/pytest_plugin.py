@@ -32,7 +32,7 @@ class Checks(Protocol):
         file: a relative path is from the folder of the test's file. run: id or unique name of a run of the workspace;
         without one, `dataset`, `model` and `base_url` name a model that is run first, with the options of
         `Workspace.run`. workspace: as for `cimemories.open`; it is made where a model is run. Further options say what
-        counts, as for `Workspace.check`: labels, rule, by_judge, grounded, identifiers.
+        counts, as for `Workspace.check`: labels, rule, by_judge (its `judge`), grounded, identifiers.
         """
         ...
 
@@ -49,7 +49,8 @@ def cimemories_check(request: pytest.FixtureRequest) -> Checks:
         from cimemories.evaluation.spec import RunSpec
 
         path = request.path.parent / file
-        counting = {name: options.pop(name) for name in _COUNTING if name in options}
+        # `judge` is that of a model to run, so the one that counts has another name here.
+        counting = {_COUNTING[name]: options.pop(name) for name in _COUNTING if name in options}
         if (run is None) != bool(options):
             raise TypeError("cimemories_check takes `run`, or `dataset`, `model` and `base_url` of a model to run")
         try:
@@ -72,7 +73,7 @@ def cimemories_check(request: pytest.FixtureRequest) -> Checks:
     return check
 
 
-_COUNTING = ("labels", "rule", "by_judge", "grounded", "identifiers")
+_COUNTING = {name: name for name in ("labels", "rule", "grounded", "identifiers")} | {"by_judge": "judge"}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

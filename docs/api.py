@@ -46,7 +46,7 @@ statements and names are a model's or a file's text: show them as text.
 A list of datasets or runs, a run and its metrics draw themselves as tables in a notebook, with everything escaped. The
 progress bar of `ws.run` needs the package ipywidgets there; without it only the result is shown.
 
-`as_="arrow"` gives a pyarrow table, `as_="duckdb"` a DuckDB relation over it:
+Of flows, `as_="arrow"` gives a pyarrow table, `as_="duckdb"` a DuckDB relation over it:
 
     run.flows("duckdb").filter("retained AND NOT identifier").aggregate("domain, label, sum(reveals), sum(draws)")
 
@@ -94,6 +94,9 @@ def _entry(name: str, function: Any) -> str:
     for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             shown, starred = [*shown, "*"], True
+        if parameter.kind is parameter.VAR_KEYWORD:
+            shown.append(f"**{parameter.name}")
+            continue
         default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
         shown.append(f"{parameter.name}{default}")
     return f"{level} {name}\n\n`{name}({', '.join(shown)})`\n\n{_text(function)}\n"

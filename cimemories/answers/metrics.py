@@ -567,6 +567,10 @@ def sessions(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.E
         within=found.within,
         within_flows=found.within_flows,
         intervals=found.intervals,
-        groups=Table(pd.DataFrame(rows, columns=list(columns) if not rows else None), columns, found.sessions.text),
+        groups=Table(
+            pd.DataFrame(rows, columns=list(columns) if not rows else None),
+            columns,
+            f"Tasks in order: {found.sessions.text}.",
+        ),
         positions=Table(pd.DataFrame(tasks, columns=list(POSITIONS)), POSITIONS, "Leaks by task", folded=True),
     )

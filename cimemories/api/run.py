@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from cimemories.answer import html_table
 from cimemories.api.heatmap import Heatmap, word_of
-from cimemories.api.session import Session
-from cimemories.api.table import Form, checked_form, of_columns, of_frame
+from cimemories.api.session import Choices, Reading, Session
+from cimemories.api.table import Form, checked_form, of_columns
 from cimemories.store.engine import StoreError
 from cimemories.text import percent, shortened, simulated_text, visible
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cimemories.answers.accumulation import Accumulated
     from cimemories.answers.metrics import Metrics
+    from cimemories.flows.arrays import IdentifierRule
     from cimemories.flows.scope import Scope
     from cimemories.store.runs import RunRow
 
@@ -35,10 +37,12 @@ class Run:
     id, name, model, dataset (name), samples (messages a context), status, created (datetime in UTC), coverage (judged
     over planned messages, None where none is planned), simulated (which parts come from a simulator).
 
-    Most methods take the choices that numbers rest on, as the command line does. labels: 'decisions' (of people, then
-    the consensus; default), 'consensus', or the id of a labelling. rule: 'paper', or a rule of the dataset. judge: id
-    or name of a judge, or any, majority or all of them; default: the first. grounded: count only reveals whose quote
-    is in the message. They raise StoreError for what is not there, and name what is.
+    Most methods take what numbers rest on as keywords (`reading`), as the command line does. labels: 'decisions' (of
+    people, then the consensus; default), 'consensus', or the id of a labelling. rule: 'paper', or a rule of the
+    dataset. judge: id or name of a judge, or any, majority or all of them; default: the first. grounded: count only
+    reveals whose quote is in the message. identifiers (of numbers, not of rows): which attributes never count as
+    violations, exact (those that repeat the biography; default), substring or none. They raise StoreError for what is
+    not there, and name what is.
     """
 
     def __init__(self, session: Session, row: RunRow, dataset: str) -> None:
@@ -82,57 +86,21 @@ class Run:
         """What shaped the run, as it was recorded: model, server, prompts by hash, memory, judges, versions."""
         return dict(self._row.manifest.recorded)
 
-    def metrics(
-        self,
-        n: int | None = None,
-        *,
-        labels: str | None = None,
-        rule: str | None = None,
-        judge: str | None = None,
-        grounded: bool = False,
-        identifiers: str = "exact",
-    ) -> Metrics:
+    def metrics(self, n: int | None = None, **reading: Unpack[Reading]) -> Metrics:
         """Violation@n, completeness and what else is known of the run, with 95 % intervals.
 
-        n: what the balanced score is read at; default: the largest n that messages support. identifiers: which
-        attributes never count as violations: exact (those that repeat the biography), substring or none. Raises
-        StoreError for an n below 1 or above the run's samples.
+        n: what the balanced score is read at; default: the largest n that messages support. Raises StoreError for an n
+        below 1 or above the run's samples.
         """
         from cimemories.answers.metrics import metrics
-        from cimemories.flows.arrays import IdentifierRule
 
-        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
-        return metrics(self._session.flows, self._scope(labels, rule, judge, grounded), identifier_rule, n)
+        return metrics(self._session.flows, *self._read(**reading), n)
 
     @overload
-    def flows(
-        self,
-        as_: Literal["pandas"] = ...,
-        *,
-        labels: str | None = ...,
-        rule: str | None = ...,
-        judge: str | None = ...,
-        grounded: bool = ...,
-    ) -> pd.DataFrame: ...
+    def flows(self, as_: Literal["pandas"] = ..., **reading: Unpack[Choices]) -> pd.DataFrame: ...
     @overload
-    def flows(
-        self,
-        as_: NEITHER_FRAME,
-        *,
-        labels: str | None = ...,
-        rule: str | None = ...,
-        judge: str | None = ...,
-        grounded: bool = ...,
-    ) -> Any: ...
-    def flows(
-        self,
-        as_: Form = "pandas",
-        *,
-        labels: str | None = None,
-        rule: str | None = None,
-        judge: str | None = None,
-        grounded: bool = False,
-    ) -> Any:
+    def flows(self, as_: NEITHER_FRAME, **reading: Unpack[Choices]) -> Any: ...
+    def flows(self, as_: Form = "pandas", **reading: Unpack[Choices]) -> Any:
         """One row an information flow: an attribute of a profile in a context, by profile, attribute and context.
 
         run; profile (id), user (name); attribute (id), key, domain, event; context (id), recipient, task, sphere
@@ -150,18 +118,9 @@ class Run:
         from cimemories.flows.columns import flow_columns
 
         checked_form(as_)
-        return of_columns(flow_columns(self._session.flows, self._scope(labels, rule, judge, grounded)), as_)
+        return of_columns(flow_columns(self._session.flows, self._scope(**reading)), as_)
 
-    def recalled(
-        self,
-        by: str = "domain",
-        *,
-        labels: str | None = None,
-        rule: str | None = None,
-        judge: str | None = None,
-        grounded: bool = False,
-        identifiers: str = "exact",
-    ) -> pd.DataFrame:
+    def recalled(self, by: str = "domain", **reading: Unpack[Reading]) -> pd.DataFrame:
         """What was recalled of what is stored, and said of that, behind a gate or a memory system: one row a place and
         label. by: domain, event, attribute, profile, context, recipient or sphere.
 
@@ -170,50 +129,16 @@ class Run:
         recalled_not_said, not_recalled. Where all that is stored is in every prompt, all of it is recalled. Raises
         StoreError for another word.
         """
-        from cimemories.flows.arrays import IdentifierRule
         from cimemories.metrics.heatmap import By
         from cimemories.metrics.recalled.groups import recalled_by
 
+        scope, rule = self._read(**reading)
         side = word_of(By, by, "side of a heatmap")
-        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
-        scope = self._scope(labels, rule, judge, grounded)
-        return recalled_by(self._session.flows, scope, side, identifier_rule).copy()  # what is cached is shared
+        return recalled_by(self._session.flows, scope, side, rule).copy()  # what is cached is shared
 
-    @overload
     def leaks(
-        self,
-        as_: Literal["pandas"] = ...,
-        *,
-        strength: str | None = ...,
-        excerpts: bool = ...,
-        labels: str | None = ...,
-        rule: str | None = ...,
-        judge: str | None = ...,
-        grounded: bool = ...,
-    ) -> pd.DataFrame: ...
-    @overload
-    def leaks(
-        self,
-        as_: NEITHER_FRAME,
-        *,
-        strength: str | None = ...,
-        excerpts: bool = ...,
-        labels: str | None = ...,
-        rule: str | None = ...,
-        judge: str | None = ...,
-        grounded: bool = ...,
-    ) -> Any: ...
-    def leaks(
-        self,
-        as_: Form = "pandas",
-        *,
-        strength: str | None = "full",
-        excerpts: bool = False,
-        labels: str | None = None,
-        rule: str | None = None,
-        judge: str | None = None,
-        grounded: bool = False,
-    ) -> Any:
+        self, strength: str | None = "full", *, excerpts: bool = False, **reading: Unpack[Choices]
+    ) -> pd.DataFrame:
         """One row a flow that the run gave away although it is inappropriate, the severest first (docs/leaks.md).
 
         id; run; model; profile (id), user; attribute (id), key, statement, domain, event; context (id), task,
@@ -226,7 +151,7 @@ class Run:
         strength: full (what counts as a violation), partial or implied; None for all. excerpts adds what the message
         says, and takes a moment for each row: excerpt, leaked (the part of it that gives the attribute away), sample
         (from 1, <NA> where no judge quotes any), in_message. The texts are a model's: they may say anything. Empty
-        where nothing is labelled or nothing leaks. as_: as in `flows`.
+        where nothing is labelled or nothing leaks.
         """
         import pandas as pd
 
@@ -235,9 +160,8 @@ class Run:
         from cimemories.leaks.table import leak_rows
         from cimemories.model import Strength
 
-        checked_form(as_)
         wanted = {} if strength is None else {Facet.STRENGTH: [str(word_of(Strength, strength, "strength"))]}
-        flows, scope = self._session.flows, self._scope(labels, rule, judge, grounded)
+        flows, scope = self._session.flows, self._scope(**reading)
         rows = examples(flows, [scope]).page(wanted, 0, None).reset_index(drop=True)
         frame = rows.reindex(columns=LEAKS)  # a copy: the gallery is shared by all who ask
         if len(frame):
@@ -247,15 +171,9 @@ class Run:
             texts = [row.as_json() for row in leak_rows(flows, {scope.run.id: scope}, rows)]
             more = pd.DataFrame([{name: row[name] for name in EXCERPT} for row in texts], columns=EXCERPT)
             frame = pd.concat([frame, more.astype({"sample": "Int64"})], axis=1)
-        return of_frame(frame, as_)
+        return frame
 
-    @overload
-    def responses(
-        self, as_: Literal["pandas"] = ..., *, judge: str | None = ..., grounded: bool = ...
-    ) -> pd.DataFrame: ...
-    @overload
-    def responses(self, as_: NEITHER_FRAME, *, judge: str | None = ..., grounded: bool = ...) -> Any: ...
-    def responses(self, as_: Form = "pandas", *, judge: str | None = None, grounded: bool = False) -> Any:
+    def responses(self, **reading: Unpack[Choices]) -> pd.DataFrame:
         """One row a planned message, those that are missing too, by profile, context and sample.
 
         run; profile (id), user; context (id), recipient, task, sphere (missing where unknown); sample (from 0);
@@ -263,35 +181,25 @@ class Run:
         message; judgement: status of the (first) judge's reading, missing while it is owed; judgement_cause; reveals:
         how many attributes it reveals in full, <NA> where not every counted judge has read it.
 
-        The messages are a model's: they may say anything. as_: as in `flows`.
+        The messages are a model's: they may say anything.
         """
         from cimemories.flows.columns import response_columns
 
-        checked_form(as_)
-        scope = self._scope(None, None, judge, grounded)
-        return of_frame(response_columns(self._session.store, scope), as_)
+        return response_columns(self._session.store, self._scope(**reading))
 
-    @overload
-    def judges(
-        self, as_: Literal["pandas"] = ..., *, labels: str | None = ..., grounded: bool = ...
-    ) -> pd.DataFrame: ...
-    @overload
-    def judges(self, as_: NEITHER_FRAME, *, labels: str | None = ..., grounded: bool = ...) -> Any: ...
-    def judges(self, as_: Form = "pandas", *, labels: str | None = None, grounded: bool = False) -> Any:
+    def judges(self, **reading: Unpack[Choices]) -> pd.DataFrame:
         """How far each two judges of the run agree: one row for all places, then one for the places of each label.
 
         run; first, second (judges); label: all, inappropriate, identifier (inappropriate, but a repetition of the
         biography, so never a violation), necessary, ambiguous or not labelled; simulated; messages both have judged;
         places (an attribute of the memory in a message); both, first_alone, second_alone, neither: places that they
         call revealed in full; agreement (share), kappa (Cohen's), ac1 (Gwet's), missing where undefined; why: why
-        kappa is. Empty where no two judges read the same text. as_: as in `flows`.
+        kappa is. Empty where no two judges read the same text.
         """
         from cimemories.agreement.judges import judges_agreement, pairs_frame
 
-        checked_form(as_)
-        scope = self._scope(labels, None, None, grounded)
-        agreement = judges_agreement(self._session.flows, self.id, grounded=grounded, labels=scope)
-        return of_frame(pairs_frame(agreement), as_)
+        scope = self._scope(**reading)
+        return pairs_frame(judges_agreement(self._session.flows, self.id, grounded=scope.grounded, labels=scope))
 
     def claims(self, *, judge: str | None = None, silent: bool = False) -> pd.DataFrame:
         """What judges claim that the messages reveal, one row a claim of a judge on an attribute in a message, by
@@ -313,63 +221,49 @@ class Run:
         from cimemories.flows.columns import claim_frame
 
         store = self._session.store
-        judges = judges_of(store, self.id) if judge is None else self._scope(None, None, judge, False).judges
+        judges = judges_of(store, self.id) if judge is None else self._scope(judge=judge).judges
         return claim_frame(store, self._row, judges, silent=silent)
 
-    def accumulation(
-        self,
-        *,
-        labels: str | None = None,
-        rule: str | None = None,
-        judge: str | None = None,
-        grounded: bool = False,
-        identifiers: str = "exact",
-    ) -> pd.DataFrame:
-        """How leaks accumulate over a user's tasks (docs/metrics.md), one row an n and number of tasks: n, tasks (from
-        0); share of a user's attributes that is revealed where it is inappropriate after so many tasks, mean over all
-        orders of tasks, then over users; low, high: 95 % band over users; hazard: share of what was private before that
-        this task reveals; profiles (behind the mean); growing (of these, how many have that many tasks); independent:
-        the share if each task leaked by itself. Identifiers as in `metrics`."""
-        import numpy as np
+    def accumulation(self, **reading: Unpack[Reading]) -> Accumulated:
+        """Return how leaks accumulate over a user's tasks (docs/metrics.md): `curves`, and the time to the first leak.
 
-        from cimemories.flows.arrays import IdentifierRule
-        from cimemories.metrics.accumulation import accumulation, baseline
+        `to_frame()` has one row an n and number of tasks: n, tasks (from 0); share of a user's attributes that is
+        revealed where it is inappropriate after so many tasks, mean over all orders of tasks, then over users, with its
+        95 % band over users (share_low, share_high); hazard: share of what was private before that this task reveals;
+        profiles (behind the mean); growing (of these, how many have that many tasks); independent: the share if each
+        task leaked by itself."""
+        from cimemories.answers.accumulation import accumulated
 
-        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
-        flows, scope = self._session.flows, self._scope(labels, rule, judge, grounded)
-        result = accumulation(flows, scope, identifier_rule)
-        independent = [baseline(flows, scope, n, identifier_rule) for n in result.curves.ns]
-        return result.frame().assign(independent=np.concatenate(independent))
+        return accumulated(self._session.flows, *self._read(**reading))
 
     def heatmap(
-        self,
-        rows: str = "domain",
-        columns: str = "context",
-        n: int | None = None,
-        *,
-        labels: str | None = None,
-        rule: str | None = None,
-        judge: str | None = None,
-        grounded: bool = False,
-        identifiers: str = "exact",
+        self, rows: str = "domain", columns: str = "context", n: int | None = None, **reading: Unpack[Reading]
     ) -> Heatmap:
         """Violation and completeness by two things, each of domain, event, attribute, profile, context, recipient and
         sphere (paper, Figure 3). n: samples that violation is read at; default: the largest n that messages support.
         Raises StoreError for two sides that are the same, another word, or an n above the run's samples."""
-        from cimemories.flows.arrays import IdentifierRule
         from cimemories.metrics.headline import headline
         from cimemories.metrics.heatmap import By, grid
 
         sides = [word_of(By, side, "side of a heatmap") for side in (rows, columns)]
         if sides[0] == sides[1]:
             raise StoreError(f"a heatmap needs two different sides, both are '{rows}'. Use two of {', '.join(By)}.")
-        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
-        flows, scope = self._session.flows, self._scope(labels, rule, judge, grounded)
-        at = self._checked_n(n, headline(flows, scope, identifier_rule, warned=False).n)
-        cells = grid(flows, scope, sides[0], sides[1], at, identifier_rule)
-        return Heatmap(cells, flows, scope, identifier_rule)
+        flows, (scope, rule) = self._session.flows, self._read(**reading)
+        at = self._checked_n(n, headline(flows, scope, rule, warned=False).n)
+        return Heatmap(grid(flows, scope, sides[0], sides[1], at, rule), flows, scope, rule)
 
-    def _scope(self, labels: str | None, rule: str | None, judge: str | None, grounded: bool) -> Scope:
+    def _read(self, identifiers: str = "exact", **choices: Unpack[Choices]) -> tuple[Scope, IdentifierRule]:
+        from cimemories.flows.arrays import IdentifierRule
+
+        return self._scope(**choices), word_of(IdentifierRule, identifiers, "identifier rule")
+
+    def _scope(
+        self,
+        labels: str | None = None,
+        rule: str | None = None,
+        judge: str | None = None,
+        grounded: bool = False,
+    ) -> Scope:
         from cimemories.flows.scope import scope_by_words
 
         store = self._session.store

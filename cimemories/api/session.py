@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import visible, without_credentials
 
 if TYPE_CHECKING:
     from cimemories.flows.flows import Flows
+
+
+class Choices(TypedDict, total=False):
+    """What flows rest on, as the command line takes it. labels: 'decisions' (of people, then the consensus; default),
+    'consensus', or the id of a labelling. rule: 'paper', or a rule of the dataset. judge: id or name of a judge, or
+    any, majority or all of them; default: the first. grounded: count only reveals whose quote is in the message."""
+
+    labels: str | None
+    rule: str | None
+    judge: str | None
+    grounded: bool
+
+
+class Reading(Choices, total=False):
+    """What numbers rest on. identifiers: which attributes never count as violations: exact (those that repeat the
+    biography; default), substring or none."""
+
+    identifiers: str
 
 
 class Session:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 Form = Literal["pandas", "arrow", "duckdb"]
 FORMS: tuple[Form, ...] = ("pandas", "arrow", "duckdb")
-LONGEST_CELL = 80  # characters of a text in a list
 MOST_ROWS = 100  # of a list in a notebook; `to_frame()` has all
 
 
@@ -32,15 +31,6 @@ def of_columns(columns: Columns, form: Form) -> Any:
     from cimemories.flows.columns import arrow_table
 
     return _from_arrow(arrow_table(columns), form)
-
-
-def of_frame(frame: pd.DataFrame, form: Form) -> Any:
-    """A frame in this form; its index is left out of the others."""
-    if form == "pandas":
-        return frame
-    import pyarrow as pa
-
-    return _from_arrow(pa.Table.from_pandas(frame, preserve_index=False), form)
 
 
 def _frame(columns: Columns) -> pd.DataFrame:

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from cimemories.answer import html_table
 from cimemories.api.comparison import Comparison
 from cimemories.api.run import NEITHER_FRAME, TITLES, Run, list_row
-from cimemories.api.session import Session
+from cimemories.api.session import Choices, Reading, Session
 from cimemories.api.table import MOST_ROWS, Form, checked_form, of_columns
 from cimemories.store.engine import Store, StoreError, chosen_workspace, open_store, record_address, sqlite_path
 from cimemories.text import count, shortened, visible, without_credentials
@@ -104,38 +104,14 @@ class Workspace:
         return Comparison(one.id if alike else one.name, other.id if alike else other.name, result)
 
     @overload
-    def flows(
-        self,
-        *runs: Run | str,
-        as_: Literal["pandas"] = ...,
-        labels: str | None = ...,
-        rule: str | None = ...,
-        judge: str | None = ...,
-        grounded: bool = ...,
-    ) -> pd.DataFrame: ...
+    def flows(self, *runs: Run | str, as_: Literal["pandas"] = ..., **reading: Unpack[Choices]) -> pd.DataFrame: ...
     @overload
-    def flows(
-        self,
-        *runs: Run | str,
-        as_: NEITHER_FRAME,
-        labels: str | None = ...,
-        rule: str | None = ...,
-        judge: str | None = ...,
-        grounded: bool = ...,
-    ) -> Any: ...
-    def flows(
-        self,
-        *runs: Run | str,
-        as_: Form = "pandas",
-        labels: str | None = None,
-        rule: str | None = None,
-        judge: str | None = None,
-        grounded: bool = False,
-    ) -> Any:
+    def flows(self, *runs: Run | str, as_: NEITHER_FRAME, **reading: Unpack[Choices]) -> Any: ...
+    def flows(self, *runs: Run | str, as_: Form = "pandas", **reading: Unpack[Choices]) -> Any:
         """The flows of several runs, one run below the other, in the columns of `Run.flows`. runs: by id, unique
         name or object; none: every run of which a message is judged, oldest first. Settings join on the run:
-        `ws.flows().merge(ws.runs.to_frame()[["id", "thinking"]], left_on="run", right_on="id")`. The other choices are
-        as in `Run`. Raises StoreError where there is no run."""
+        `ws.flows().merge(ws.runs.to_frame()[["id", "thinking"]], left_on="run", right_on="id")`. reading: as in
+        `Run`. Raises StoreError where there is no run."""
         from cimemories.compare.leaderboard import judged_runs
         from cimemories.flows.columns import flow_columns, stacked
 
@@ -146,7 +122,7 @@ class Workspace:
             raise StoreError(
                 "no run of this workspace is judged yet, so there are no flows. Name a run for its labels."
             )
-        parts = [flow_columns(flows, run._scope(labels, rule, judge, grounded)) for run in chosen]
+        parts = [flow_columns(flows, run._scope(**reading)) for run in chosen]
         return of_columns(stacked(parts), as_)
 
     def leaderboard(
@@ -238,27 +214,18 @@ class Workspace:
         self,
         file: str | Path,
         run: Run | str,
-        *,
-        labels: str | None = None,
-        rule: str | None = None,
-        by_judge: str | None = None,
-        grounded: bool = False,
-        identifiers: str = "exact",
+        **reading: Unpack[Reading],
     ) -> CheckResult:
         """Hold a run against a file of budgets and named flows, as `cimemories check FILE --run RUN` does
-        (docs/check.md). by_judge: whose claims count; the other choices as in `Run`. Raises StoreError, with file
+        (docs/check.md). reading: as in `Run`. Raises StoreError, with file
         and line, for a file that cannot be read, and for a flow or baseline that means nothing here."""
-        from cimemories.api.heatmap import word_of
         from cimemories.check.budgets import read_check_file
         from cimemories.check.checking import check_file
-        from cimemories.flows.arrays import IdentifierRule
         from cimemories.seeds.reading import SeedError
 
-        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
-        chosen = run if isinstance(run, Run) else self.runs[run]
-        scope = chosen._scope(labels, rule, by_judge, grounded)
+        scope, rule = (run if isinstance(run, Run) else self.runs[run])._read(**reading)
         try:
-            return check_file(self._session.flows, scope, read_check_file(Path(file)), identifier_rule)
+            return check_file(self._session.flows, scope, read_check_file(Path(file)), rule)
         except SeedError as error:
             raise StoreError(str(error)) from None
 

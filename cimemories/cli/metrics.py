@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -10,14 +9,10 @@ from typer import Argument, Option
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import RUN_ID, AsJson, NumberOptions, Run, Workspace, grouped, one_of, open_record
-from cimemories.store import datasets as store_datasets
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
-from cimemories.text import count, percent, simulated_text
+from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
 
 if TYPE_CHECKING:
-    from cimemories.flows.scope import Scope
-    from cimemories.metrics.accumulation import Accumulation, Survival
-    from cimemories.metrics.one_user import OneUser
+    pass
 
 TASKS = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50, 75, 100)  # rows of the table of curves, besides the last task
 
@@ -140,149 +135,12 @@ def accumulate(
 
     Example: cimemories accumulate run-3f9a --profile 0 --order worst
     """
+    from cimemories.answers.accumulation import accumulated
     from cimemories.flows.flows import Flows
-    from cimemories.metrics import sentences
-    from cimemories.metrics.accumulation import Order, accumulation, baseline, effort
-    from cimemories.metrics.one_user import first_leak, one_user
+    from cimemories.metrics.accumulation import Order
 
     rule, task_order = options.identifier_rule(), one_of(Order, order, "order of tasks")
     store = open_record(workspace)
-    scope = options.scope(store, run_id)
-    flows = Flows(store)
-    result = accumulation(flows, scope, rule)
-    if n is not None and n not in result.curves.ns:
-        most = sentences.read_at(max(result.curves.ns), scope.run.samples)
-        raise StoreError(f"{scope.run.id} is {most}, so --n {n} is too many.")
-    ns = result.curves.ns if n is None else (n,)
-    profile_id = None if profile is None else _profile_id(store, scope, profile)
-    user = None if profile_id is None else one_user(flows, scope, profile_id, task_order, seed, rule)
-    first = first_leak(flows, scope, profile_id, task_order, seed, rule=rule)
-    independent = {m: baseline(flows, scope, m, rule).tolist() for m in ns}
-    if as_json:
-        output.as_json(_accumulation_json(scope, result, ns, independent, first, user) | {"identifier_rule": rule})
-        return
-    done = effort(flows, scope)
-    title = sentences.curves(result, independent[max(ns)][-1], max(ns), done) if result.curves.profiles else ""
-    output.line(f"{title} ({sentences.messages(done)})." if title else "nothing can accumulate here")
-    _print_curves(result, ns, independent)
-    if user is not None:
-        _print_tasks(user)
-    whose = f"of {user.name}" if user else "of all users, each in this order"
-    output.line(f"\n{sentences.first_leak_line(first, whose)}")
-    if scope.simulated:
-        output.note(f"note: {simulated_text(scope.simulated)}")
-
-
-def _profile_id(store: Store, scope: Scope, ordinal: int) -> int:
-    """The database's id of a profile of the run's dataset. Raises StoreError where there is none of that number."""
-    with store.read() as connection:
-        ids = store_datasets.profile_ids(connection, scope.run.dataset)
-    if ordinal >= len(ids):
-        raise StoreError(f"there is no profile {ordinal}: '{scope.dataset_name}' has {len(ids)}, counted from 0.")
-    return ids[ordinal]
-
-
-def _print_curves(result: Accumulation, ns: Iterable[int], independent: dict[int, list[float]]) -> None:
-    points = {(int(row["n"]), int(row["tasks"])): row for row in result.frame().to_dict("records")}
-    # Band, baseline and hazard are those of the largest n: one of each is what a line can hold.
-    last = max(ns)
-    users = result.curves.growing()
-    tasks = sorted({k for k in TASKS if k < result.most} | {result.most})
-    titles = ("tasks", *(f"n = {n}" for n in ns), "95 % band", "independent", "hazard", "users")
-    output.table(
-        output.right(titles),
-        [
-            (
-                k,
-                *(percent(points[n, k]["share"]) for n in ns),
-                f"{points[last, k]['low'] * 100:.1f}-{points[last, k]['high'] * 100:.1f}",
-                percent(independent[last][k]),
-                percent(points[last, k]["hazard"]),
-                int(users[k]),
-            )
-            for k in tasks
-            if k
-        ],
-        whole=True,
-    )
-    output.line(
-        f"share of {count(result.attributes, 'attribute')} of {count(result.curves.profiles, 'user')} revealed "
-        f"inappropriately, {count(result.flows, 'flow')}, mean over all orders of tasks\nband, independence baseline "
-        f"and hazard at n = {last}; "
-        "users: how many have this many tasks (the others keep their last value)"
-    )
-
-
-def _print_tasks(user: OneUser) -> None:
-    from cimemories.metrics import sentences
-
-    output.line(f"\n{sentences.one_user(user)}, {user.order} order, stated in {sentences.any_message(user)}")
-    output.table(
-        (">task", "recipient", "", ">new", ">share", "newly leaked"),
-        [
-            (
-                step.number,
-                step.recipient,
-                step.task,
-                len(step.leaks) if step.judged else None,
-                percent(step.share),
-                ", ".join(leak.key for leak in step.leaks) if step.judged else "no judged message",
-            )
-            for step in user.steps
-        ],
-        whole=True,
-    )
-
-
-def _accumulation_json(
-    scope: Scope,
-    result: Accumulation,
-    ns: Iterable[int],
-    independent: dict[int, list[float]],
-    first: Survival,
-    user: OneUser | None,
-) -> dict[str, object]:
-    frame = result.frame()
-    curves = {
-        str(n): {name: frame[frame["n"] == n][name] for name in ("share", "low", "high", "hazard")}
-        | {"independent": independent[n]}
-        for n in ns
-    }
-    return {
-        "run": scope.run.id,
-        "labels": scope.labels_text,
-        "judge": scope.judge_text,
-        "simulated": scope.simulated,
-        "attributes": result.attributes,
-        "flows": result.flows,
-        "profiles": result.curves.profiles,
-        "growing": result.curves.growing(),
-        "curves": curves,
-        "first_leak": {
-            **output.attributes(first, "attributes leaked median at_risk"),
-            "silent": first.private,
-            **output.attributes(first, "low high"),
-        },
-        "user": None if user is None else _user_json(user, ns),
-    }
-
-
-def _user_json(user: OneUser, ns: Iterable[int]) -> dict[str, object]:
-    return {
-        **output.attributes(user, "name order attributes leaked"),
-        "curves": {n: user.curves[n] for n in ns},
-        "expected": {n: user.expected[n] for n in ns},
-        "tasks": [
-            {
-                "recipient": step.recipient,
-                "task": step.task,
-                "inappropriate": step.private,
-                "judged_messages": step.judged,
-                "newly_leaked": [
-                    {"key": leak.key, "statement": leak.statement, "reveals": leak.reveals, "messages": leak.draws}
-                    for leak in step.leaks
-                ],
-            }
-            for step in user.steps
-        ],
-    }
+    scope, tasks = options.scope(store, run_id), () if as_json else TASKS
+    result = accumulated(Flows(store), scope, rule, n, profile=profile, order=task_order, seed=seed, tasks=tasks)
+    output.answer(result, as_json)

@@ -90,7 +90,12 @@ class PerNorm:
         inappropriate, ambiguous, too_few (pairs), retained, attributes, flows, necessary_flows (counts)."""
         counts = ("labelled", *COUNTS)
         rows = [
-            {"norm": row.name, **_bounds("violation", row.violation), **_bounds("completeness", row.completeness)}
+            {
+                "norm": row.name,
+                "key": row.key,
+                **_bounds("violation", row.violation),
+                **_bounds("completeness", row.completeness),
+            }
             | {name: getattr(row, name) for name in counts}
             for row in self.rows
         ]

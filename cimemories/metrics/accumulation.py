@@ -604,16 +604,16 @@ class Accumulation:
         return int(np.argmax(line >= line[-1] / 2 - TIE)) if line[-1] > 0 else None
 
     def frame(self) -> pd.DataFrame:
-        """One row a point: n, tasks (k), share, low, high, hazard, profiles (behind the mean), growing (of these, how
-        many have a k-th task). Shares are 0 to 1; the hazard is nan at k = 0 and where nothing is left."""
+        """One row a point: n, tasks (k), share, share_low, share_high, hazard, profiles (behind the mean), growing (of
+        these, how many have a k-th task). Shares are 0 to 1; the hazard is nan at k = 0 and where nothing is left."""
         count, steps = self.mean.shape
         return pd.DataFrame(
             {
                 "n": np.repeat(self.curves.ns, steps),
                 "tasks": np.tile(np.arange(steps), count),
                 "share": self.mean.reshape(-1),
-                "low": self.low.reshape(-1),
-                "high": self.high.reshape(-1),
+                "share_low": self.low.reshape(-1),
+                "share_high": self.high.reshape(-1),
                 "hazard": hazard(self.mean).reshape(-1),
                 "profiles": self.curves.profiles,
                 "growing": np.tile(self.curves.growing(), count),

@@ -174,6 +174,10 @@ class TaskCheck:
     def name(self) -> str:
         return judge_title(self.checker)
 
+    def as_json(self) -> dict[str, object]:
+        counts = {"yes": self.yes, "partly": self.partly, "no": self.no, "not_checked": self.unchecked}
+        return {"checker": self.name, "share": self.share, **counts}
+
     @property
     def note(self) -> str | None:
         """What a reader has to know; None where hardly any message misses its task."""

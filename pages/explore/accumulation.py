@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pandas as pd
 import streamlit as st
 
+from cimemories.answers.accumulation import curve_table, survival_table, task_table
 from cimemories.answers.metrics import Sessions, sessions
 from cimemories.charts.lines import Line, line_figure, shade
 from cimemories.charts.sessions import leaks_by_task
@@ -18,13 +21,13 @@ from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, Clock, Order, accumulation, baseline, effort, hazard
 from cimemories.metrics.one_user import OneUser, first_leak, one_user, users
 from cimemories.text import count, percent, shortened, simulated_text
-from cimemories.ui import answers, charts, exports, page, presenter, safe, tables, url
+from cimemories.ui import answers, charts, page, presenter, safe, url
 from cimemories.ui.presenter import Dropped, Show, Slide
 from cimemories.ui.safe import INAPPROPRIATE, MODEL
 from pages.explore.run_scope import caveats, counting, interval_parts, run_scope
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
+    pass
 
 
 ORDERS = {Order.LISTED: "as listed", Order.WORST: "most leaking first", Order.SHUFFLED: "shuffled"}
@@ -176,25 +179,6 @@ def _put(way: Order, seed: int) -> None:
 
 
 HEIGHT, SMALL = 430, 300
-CURVES: dict[str, tables.Column | tuple[tables.Column, str]] = {
-    "n": ("number", "n"),
-    "tasks": ("count", "Tasks done"),
-    "share": ("percent", "Revealed"),
-    "low": ("percent", "95 % low"),
-    "high": ("percent", "95 % high"),
-    "independent": ("percent", "Independent"),
-    "one_user": ("percent", "This user"),
-    "hazard": ("percent", "Hazard"),
-    "growing": ("count", "Users with this task"),
-    "profiles": ("count", "Users"),
-}
-FIRST_LEAK: dict[str, tables.Column | tuple[tables.Column, str]] = {
-    "time": ("count", "After"),
-    "private": ("percent", "Still private"),
-    "low": ("percent", "95 % low"),
-    "high": ("percent", "95 % high"),
-    "at_risk": ("count", "At risk"),
-}
 CLOCKS = {Clock.TASKS: "tasks done", Clock.EXPOSURES: "tasks where it is private"}
 SHORT: dict[str, str] = {Clock.TASKS: "all tasks", Clock.EXPOSURES: "where private"}
 
@@ -232,18 +216,13 @@ def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[
         own = {(n, k): v for n in ns for k, v in enumerate(user.curves[n])}
         mine = [own.get((n, k), float("nan")) for n, k in zip(frame["n"], frame["tasks"], strict=True)]
         frame = frame.assign(one_user=mine)
-    shown = {name: kind for name, kind in CURVES.items() if name in frame.columns}
-    table = f"accumulation.table.{scope.run.id}"
+    table = curve_table(frame)
     left, right = st.columns([8, 1])
     with left:
-        page.fold(
-            "The curves as a table",
-            ":material/table:",
-            "accumulation.box.curves",
-            lambda: tables.table(frame, key=table, columns=shown, alt="The curves, one row a point"),
-        )
+        drawn = partial(answers.twin, table, f"accumulation.table.{scope.run.id}")
+        page.fold("The curves as a table", ":material/table:", "accumulation.box.curves", drawn)
     with right:
-        _export(scope, f"accumulation-{scope.run.id}", frame, fig, key)
+        answers.export(table, key, scope.about, scope.simulated, fig)
 
 
 def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
@@ -268,20 +247,7 @@ def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: On
     charts.show(
         fig, key=key, alt=f"{title}. The hazard over tasks; the numbers are in the table of the curves.", half=True
     )
-    _export(scope, f"hazard-{scope.run.id}", frame, fig, key)
-
-
-def _export(scope: Scope, name: str, frame: pd.DataFrame, fig: go.Figure | None, key: str) -> None:
-    """The buttons that save a table and its figure, with what the numbers rest on."""
-    about: dict[str, object] = {
-        "run": scope.run.id,
-        "model": scope.run.model,
-        "dataset": scope.dataset_name,
-        "labels": scope.labels_text,
-        "judge": scope.judge_text,
-        "identifiers": "exact",
-    }
-    exports.buttons(name, frame, fig=fig, key=key, simulated=scope.simulated, about=about)
+    answers.export(curve_table(frame), key, scope.about, scope.simulated, fig)
 
 
 def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = False) -> list[Line]:
@@ -289,7 +255,7 @@ def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = Fal
     for position, n in enumerate(ns):
         part = frame[frame["n"] == n]
         part = part[part["tasks"] > 0] if column == "hazard" else part
-        value, low, high = (part[name].tolist() for name in (column, "low", "high"))
+        value, low, high = (part[name].tolist() for name in (column, "share_low", "share_high"))
         means.append(
             Line(
                 f"n = {n}",
@@ -342,26 +308,13 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
     key = f"accumulation.first.{scope.run.id}"
     with chart:
         charts.show(fig, key=key, alt=f"{title}. A falling line of steps; the numbers are in the table.", half=True)
-    frame = pd.DataFrame(
-        {
-            "time": survived.times,
-            "private": survived.private,
-            "low": survived.low,
-            "high": survived.high,
-            "at_risk": survived.at_risk,
-        }
-    )
-    table_key = f"accumulation.first.table.{scope.run.id}.{clock}"
+    shown = survival_table(survived)
     with table:
-        page.fold(
-            "As a table",
-            ":material/table:",
-            "accumulation.box.first",
-            lambda: tables.table(frame, key=table_key, columns=FIRST_LEAK, alt="Time to the first leak"),
-        )
-    exported = frame.assign(clock=str(clock), order=str(way), user=user.name if user else "")
+        drawn = partial(answers.twin, shown, f"accumulation.first.table.{scope.run.id}.{clock}")
+        page.fold("As a table", ":material/table:", "accumulation.box.first", drawn)
+    exported = shown.frame.assign(clock=str(clock), order=str(way), user=user.name if user else "")
     with export:
-        _export(scope, f"first-leak-{scope.run.id}", exported, fig, key)
+        answers.export(replace(shown, frame=exported), key, scope.about, scope.simulated, fig)
 
 
 def draw_presenter(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
@@ -415,35 +368,18 @@ def draw_sessions(scope: Scope, answer: Sessions) -> None:
 
 
 def draw_tasks(scope: Scope, user: OneUser) -> None:
-    frame = user.frame()
+    table = task_table(user)
     safe.heading(sentences.one_user(user))
-    shown = frame.assign(now=[step.share for step in user.steps])
-    shown.index = pd.Index([f"{user.profile}.{step.context}" for step in user.steps])
-    picked = tables.table(
-        shown,
-        key=f"accumulation.tasks.{scope.run.id}",
-        columns={
-            "task": ("count", "Task"),
-            "recipient": ("text", "Recipient"),
-            "words": ("wide", "Request"),
-            "private": ("count", "Private here"),
-            "judged": ("count", "Judged"),
-            "newly_leaked": ("count", "Newly leaked"),
-            "leaked": ("count", "Leaked so far"),
-            "now": ("percent", "Share so far"),
-            "names": ("wide", "Names"),
-        },
-        on_select="row",
-        alt=f"The tasks of {user.name} in their order",
-    )
+    shown = table.frame.set_index(pd.Index([f"{user.profile}.{step.context}" for step in user.steps]))
+    picked = answers.twin(replace(table, frame=shown), f"accumulation.tasks.{scope.run.id}", on_select="row")
     left, right = st.columns([8, 1])
     with left:
         counted = f"An attribute leaks where {sentences.any_message(user)} of a task states it."
         safe.inline(f"{counted} Select a row to read the messages of that task.", muted=True)
     with right:
-        exported = frame.assign(user=user.name, order=str(user.order))
+        exported = table.frame.assign(user=user.name, order=str(user.order))
         key = f"accumulation.tasks.{scope.run.id}.{user.profile}"
-        _export(scope, f"tasks-{scope.run.id}-{user.profile}", exported, None, key)
+        answers.export(replace(table, frame=exported), key, scope.about, scope.simulated)
     if picked is not None:
         step = user.steps[picked]
         first = step.leaks[0].attribute if step.leaks else None

@@ -31,6 +31,7 @@ from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run
 
 import cimemories
+from cimemories.answer import LONGEST_CELL
 from cimemories.api import running, table
 from cimemories.charts.run_heatmap import run_figure
 from cimemories.cli import cli, output
@@ -95,8 +96,9 @@ def test_metrics_are_those_of_the_command_line(
     expected, numbers = printed("metrics", run.id, "-w", folder, *flags), run.metrics(**options)
     assert {str(n): value for n, value in numbers.violation.items()} == expected["violation"]
     assert len(numbers.violation) == 5 and 0 < numbers.violation[1] < numbers.violation[5]
-    told = numbers.as_json()
-    assert told.items() <= expected.items(), "what the notebook has is what the command prints"
+    # What the notebook has is what the command prints, which adds what takes longer.
+    more = {"norms", "by", "identifier_rules"}
+    assert json.loads(json.dumps(numbers.as_json())) | {name: expected[name] for name in more} == expected
     assert list(numbers.notes) == expected["notes"] and list(numbers.simulated) == expected["simulated_parts"]
     users = numbers.to_frame("per_profile")
     assert users["completeness"].tolist() == [item["completeness"] for item in expected["per_profile"]]
@@ -199,14 +201,13 @@ def test_every_label_is_a_word(sqlite_store: Store) -> None:
 
 def test_the_forms_hold_the_same_rows(demo: cimemories.Workspace) -> None:
     run = demo.runs[CAREFUL]
-    for method in (run.flows, run.leaks, run.responses):
-        frame = method().astype(object).where(lambda f: f.notna(), None)
-        arrow = method("arrow")
-        assert arrow.column_names == list(frame.columns)
-        for name in frame.columns:
-            assert arrow.column(name).to_pylist() == frame[name].tolist(), name
-        relation = method("duckdb")
-        assert relation.columns == arrow.column_names and len(relation) == len(frame)
+    frame = run.flows().astype(object).where(lambda f: f.notna(), None)
+    arrow = run.flows("arrow")
+    assert arrow.column_names == list(frame.columns)
+    for name in frame.columns:
+        assert arrow.column(name).to_pylist() == frame[name].tolist(), name
+    relation = run.flows("duckdb")
+    assert relation.columns == arrow.column_names and len(relation) == len(frame)
     counts = run.flows("duckdb").aggregate("label, count(*) AS n").fetchall()
     assert dict(counts) == run.flows()["label"].astype(str).value_counts().to_dict()
     with pytest.raises(StoreError, match="pandas, arrow, duckdb"):
@@ -215,7 +216,7 @@ def test_the_forms_hold_the_same_rows(demo: cimemories.Workspace) -> None:
 
 def test_no_form_copies_the_flows(demo: cimemories.Workspace) -> None:
     run = demo.runs[CAREFUL]
-    columns = flow_columns(demo._session.flows, run._scope(None, None, None, False))
+    columns = flow_columns(demo._session.flows, run._scope())
     frame, arrow = table.of_columns(columns, "pandas"), table.of_columns(columns, "arrow")
     for name, column in columns.items():
         own = column.codes if isinstance(column, Coded) else column
@@ -309,9 +310,8 @@ def test_a_run_without_labels_has_rows_and_no_numbers(sqlite_store: Store) -> No
         run = ws.runs[run_id]
         assert set(run.flows()["label"]) == {"unlabelled"}
         assert np.isnan(run.metrics().violation[5]) and "no labels" in run.metrics().notes[0]
-        assert "no labels" in run.metrics()._repr_html_() and "–" in repr(run.metrics())
+        assert "no labels" in run.metrics()._repr_html_() and "nothing to measure" in repr(run.metrics())
         assert run.leaks().empty and run.leaks(excerpts=True).empty and "leaked" in run.leaks(excerpts=True)
-        assert run.leaks("arrow").num_rows == 0
 
 
 def test_hostile_names_stay_text(sqlite_store: Store) -> None:
@@ -332,7 +332,7 @@ def test_hostile_names_stay_text(sqlite_store: Store) -> None:
 def test_what_a_notebook_shows_of_numbers_has_their_sentences_whole(demo: cimemories.Workspace) -> None:
     run = next(run for run in demo.runs if run.coverage is not None and run.coverage < 0.5)
     notes, page = run.metrics().notes, run.metrics()._repr_html_()
-    assert max(map(len, notes)) > table.LONGEST_CELL and all(html.escape(note) in page for note in notes)
+    assert max(map(len, notes)) > LONGEST_CELL and all(html.escape(note) in page for note in notes)
     page = demo.compare(CAREFUL, AVERAGE)._repr_html_()
     assert page.count("95 % CI") == page.count(".</td>") == 2, "whole sentences"
 
