@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 import streamlit as st
 
+from cimemories.answers.metrics import metrics
 from cimemories.charts.heatmap import (
     PHONE_WIDTH,
     PLOT_WIDTH,
@@ -61,7 +62,7 @@ from cimemories.metrics.separation import cell_changes
 from cimemories.model import Label
 from cimemories.store.engine import StoreError
 from cimemories.text import count, percent, sentence
-from cimemories.ui import charts, exports, page, safe, shell, tables, url
+from cimemories.ui import answers, charts, exports, page, safe, shell, tables, url
 from cimemories.ui.tables import Column
 from pages.explore import heatmaps_recalled
 from pages.explore.run_scope import RunScope, caveats, counting, interval_parts, run_scope
@@ -112,6 +113,12 @@ def draw() -> None:
     if scope.labelling is not None and recalls(flows, scope):
         heatmaps_recalled.draw(flows, scope, whole.n, (view.rows, view.columns))
     interval_parts(chosen, "heatmaps.interval")
+    page.fold(
+        "All numbers of this run",
+        ":material/format_list_numbered:",
+        "heatmaps.box.numbers",
+        lambda: answers.show(metrics(flows, scope), "heatmaps.numbers", scope.about),
+    )
     warning = scope.labelling and warnings.family_warning(scope.labelling.model, scope.run.model)
     if warning:
         page.notice(sentence(warning))
@@ -126,12 +133,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
     spheres = column_groups(flows, scope, few, maps, PHONE_WIDTH if phone else PLOT_WIDTH)
     groups = [spheres[place] for place in few.columns.ids] if spheres else []
     shown, frame = ordered(few, view.row_order, view.column_order, groups), heatmap.as_frame(whole)
-    about: dict[str, object] = {
-        "run": scope.run.id,
-        "labels": f"{scope.labelling.id if scope.labelling else ''}, {scope.labels_text}",
-        "judge": scope.judge_text,
-        "n": whole.n,
-    }
+    about = scope.about | {"n": whole.n}
     both = None
     if other is not None:
         with counting(flows, other):
