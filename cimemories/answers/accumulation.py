@@ -100,7 +100,8 @@ def accumulated(
     tasks: Collection[int] = (),
 ) -> Accumulated:
     """Return how leaks accumulate in a run. n: default: every n that the run can be read at. profile: whose tasks are
-    added, counted from 0 in the dataset, in this order. tasks: rows of the curves, besides the last; default: all.
+    added, counted from 0 in the dataset, in this order. tasks: only these rows of the curves, and the last, at the first
+    and the last n; default: all.
     Raises StoreError for an n that messages do not support, and for a profile that is not there."""
     found = accumulation(flows, scope, rule)
     if n is not None and n not in found.curves.ns:
@@ -112,7 +113,8 @@ def accumulated(
     frame = curve_frame(flows, scope, found, rule)
     frame = frame[frame["n"].isin(ns)]
     if tasks:
-        frame = frame[frame["tasks"].isin(tasks) | (frame["tasks"] == found.most)]
+        some = frame["n"].isin([ns[0], ns[-1]])
+        frame = frame[some & (frame["tasks"].isin(tasks) | (frame["tasks"] == found.most))]
     done = effort(flows, scope)
     title = "Nothing can accumulate here."
     if found.curves.profiles:

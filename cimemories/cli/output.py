@@ -70,8 +70,9 @@ def answer(result: Answer, as_json_too: bool = False) -> None:
         as_json(result)
         return
     _print(result)
-    notes(dict.fromkeys([*result.notes, *(note for part in result.parts() for note in part.notes)]))
-    if result.simulated:
+    every = dict.fromkeys([*result.notes, *(note for part in result.parts() for note in part.notes)])
+    notes(every)
+    if result.simulated and not any(text.startswith(simulated_text(result.simulated)) for text in every):
         note(f"note: {simulated_text(result.simulated)}; says nothing about any real model")
 
 
