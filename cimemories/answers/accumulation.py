@@ -100,9 +100,9 @@ def accumulated(
     tasks: Collection[int] = (),
 ) -> Accumulated:
     """Return how leaks accumulate in a run. n: default: every n that the run can be read at. profile: whose tasks are
-    added, counted from 0 in the dataset, in this order. tasks: only these rows of the curves, and the last, at the first
-    and the last n; default: all.
-    Raises StoreError for an n that messages do not support, and for a profile that is not there."""
+    added, counted from 0 in the dataset, in this order. tasks: only these rows of the curves and the last one, at the
+    first and the last n; default: all. Raises StoreError for an n that messages do not support, and for a profile that
+    is not there."""
     found = accumulation(flows, scope, rule)
     if n is not None and n not in found.curves.ns:
         most = sentences.read_at(max(found.curves.ns), scope.run.samples)

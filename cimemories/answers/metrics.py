@@ -128,6 +128,7 @@ class Metrics(Answer):
     identifiers: str
     does_task: TaskCheck | None
     numbers: Table
+    interval_parts: Table
     judges: Table
     baselines: Table
     per_profile: Table
@@ -259,6 +260,7 @@ def metrics(
         identifiers=str(rule),
         does_task=found.does_task,
         numbers=_numbers(flows, scope, rule, found, bounds, audits, at),
+        interval_parts=interval_parts(found.n, bounds),
         judges=_judges(scope, found),
         baselines=Table(
             pd.DataFrame(
@@ -379,6 +381,28 @@ def _numbers(
         answers = f"{check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, {check.unchecked:,} not checked"
         add("does_task", check.share, f"{answers}, by {check.name}", title="Does the task")
     return Table(pd.DataFrame(rows).astype({"n": "Int64"}), NUMBERS)
+
+
+def interval_parts(n: int, bounds: Intervals) -> Table:
+    """Return what the headline's intervals are made of, one row a number: half of the interval and its parts, whose
+    squares add up; nan for a part that is not known."""
+    made = {f"Violation@{n}": bounds.violation[n], "Completeness": bounds.completeness}
+    rows = [{"title": title, "whole": (item.high - item.low) / 2} | item.part_widths() for title, item in made.items()]
+    few = bounds.completeness.speaks_for != "users"
+    columns = {
+        "title": Column("text", ""),
+        "whole": Column("points", "Half of the interval, ± points"),
+        "users": Column("points", "Attributes", "Chance among those of these profiles")
+        if few
+        else Column("points", "Users", "How much their numbers differ"),
+        "samples": Column("points", "Samples", "Few messages per task"),
+        "contexts": Column("points", "Contexts", "All users meet the same tasks"),
+        "labels": Column("points", "Labels", "What the votes leave open"),
+        "judge": Column("points", "Judge", "Its errors, by the audit"),
+    }
+    frame = pd.DataFrame(rows, columns=list(columns))
+    caption = "What the 95 % intervals are made of; the squares of a row add up"
+    return Table(frame, columns, caption, folded=True)
 
 
 def _judges(scope: Scope, found: Headline) -> Table:

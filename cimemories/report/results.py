@@ -12,7 +12,7 @@ import pandas as pd
 
 from cimemories.agreement.judges import judges_agreement
 from cimemories.agreement.statistics import Estimate
-from cimemories.answers.metrics import metrics
+from cimemories.answers.metrics import interval_parts, metrics
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference, takeaway, together
 from cimemories.compare.leaderboard import Line
@@ -36,7 +36,7 @@ from cimemories.metrics.label_uncertainty import WIDTH, decisions_needed, label_
 from cimemories.metrics.power import POWER, pilot
 from cimemories.metrics.sentences import bias, confirmed, corrected, label_width
 from cimemories.metrics.separation import most_violated_group, worst_cell
-from cimemories.metrics.uncertainty import NORMAL_95, PARTS, Interval
+from cimemories.metrics.uncertainty import NORMAL_95, Interval
 from cimemories.model import ResponseStatus
 from cimemories.report import figures
 from cimemories.report.document import (
@@ -55,7 +55,6 @@ from cimemories.report.document import (
     Text,
     all_label_facts,
     of_answer,
-    points,
     table,
     uncounted_labels,
 )
@@ -404,14 +403,8 @@ def _parts(basis: Basis, line: Line) -> list[Block]:
     made = {f"Violation@{numbers.n}": bounds.violation[numbers.n], "Completeness": bounds.completeness}
     blocks: list[Block] = []
     if figure := figures.interval_parts(made, line, name):
-        rows = []
-        for number, item in made.items():
-            widths = {"whole": (item.high - item.low) / 2} | item.part_widths()
-            rows.append((number, *(points(widths.get(part, math.nan)) for part in ("whole", *PARTS))))
-        first = bounds.completeness.speaks_for
-        heads = ("Number", "Half of the interval, ± points", first, *PARTS[1:])
-        caption = f"Parts of the intervals of {name}, in ± points; the squares of a row add up"
-        blocks = [figure, table(caption, heads, rows, simulated=line.simulated, folded=True)]
+        shown = interval_parts(numbers.n, bounds)
+        blocks = [figure, of_answer(shown, f"{name}: {shown.caption}", simulated=line.simulated, folded=True)]
     texts = [f"{number}: {text}." for number, item in made.items() if (text := sentences.made_of(item))]
     rare = sentences.unseen(bounds.completeness.users)
     return [*blocks, Points((*texts, *([sentence(rare)] if rare else [])))] if texts or rare else blocks

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
 
+from cimemories.answers import metrics as question
 from cimemories.charts import bars
 from cimemories.compare.leaderboard import bounds_text
 from cimemories.flows import catalogue
@@ -22,7 +21,7 @@ from cimemories.metrics.intervals import intervals
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import MESSAGE, JudgeRow
 from cimemories.text import count, percent, sentence
-from cimemories.ui import charts, page, safe, tables, url
+from cimemories.ui import answers, charts, page, safe, url
 
 VERDICTS: dict[str, str] = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
 AGAINST: dict[str, str] = {Labels.DECISIONS: "{}, then consensus", Labels.CONSENSUS: "consensus alone"}
@@ -91,44 +90,22 @@ def caveats(numbers: Headline) -> None:
         page.notice(" ".join(map(sentence, remarks)))
 
 
-PART_TITLES = {
-    "users": "Users: how much their numbers differ",
-    "attributes": "Attributes: chance among those of these profiles",
-    "contexts": "Contexts: all users meet the same tasks",
-    "samples": "Samples: few messages per task",
-    "labels": "Labels: what the votes leave open",
-    "judge": "Judge: its errors, by the audit",
-}
-
-
-_OF_FEW = "attributes"
-
-
 def interval_parts(chosen: RunScope, key: str) -> None:
     """What the headline's intervals are made of, as a table and in words, in a fold."""
     numbers, bounds = chosen.numbers, intervals(chosen.flows, chosen.scope)
     made = {f"Violation@{numbers.n}": bounds.violation[numbers.n], "Completeness": bounds.completeness}
-    known = {name: item for name, item in made.items() if item.part_widths()}
-    if not known:
+    varying = {name: item for name, item in made.items() if item.part_widths()}
+    if not varying:
         return
 
     def draw() -> None:
-        if fig := bars.interval_parts(known):
+        if fig := bars.interval_parts(varying):
             charts.show(fig, key=f"{key}.bars", alt="Shares of the variance of each number; its table is below.")
-        widths = [item.part_widths() for item in known.values()]
-        parts = list(dict.fromkeys(part for own in widths for part in own))
-        columns: dict[str, tuple[tables.Column, str, Callable[[str], object]]] = {
-            "part": ("text", "Part", lambda part: PART_TITLES[_OF_FEW if few and part == "users" else part])
-        }
-        for name, own in zip(known, widths, strict=True):
-            columns[name] = ("points", f"{name}, ± points", defaultdict(lambda: math.nan, own).__getitem__)
-        alt = "Half the width of each interval by what it is made of; the squares of a column add up"
-        tables.listing(parts, parts, columns, key=f"{key}.table", alt=alt)
-        texts = [f"{name} {percent(i.value)} {bounds_text(i)}: {sentences.made_of(i)}" for name, i in known.items()]
-        safe.inline(" ".join(map(sentence, [*texts, sentences.unseen(users)])), muted=True)
+        answers.twin(question.interval_parts(numbers.n, bounds), f"{key}.table", height="content")
+        texts = [f"{name} {percent(i.value)} {bounds_text(i)}: {sentences.made_of(i)}" for name, i in varying.items()]
+        unseen = sentences.unseen(bounds.completeness.users)
+        safe.inline(" ".join(map(sentence, [*texts, unseen])), muted=True)
 
-    users = bounds.completeness.users
-    few = bounds.completeness.speaks_for == "attributes"
     page.fold("What the 95 % intervals are made of", ":material/stacked_bar_chart:", key, draw)
 
 
