@@ -15,6 +15,7 @@ from cimemories.cli.options import (
     DatasetName,
     LabellingOption,
     PlanOptions,
+    Run,
     Serve,
     WorkOptions,
     Workspace,
@@ -476,3 +477,17 @@ def _agreement_json(item: Agreement) -> dict[str, object]:
         "by_domain": item.by_domain,
         "differing": len(item.differing),
     }
+
+
+@cli.command("judges")
+def show_judges(
+    run_id: Run,
+    as_json: AsJson = False,
+    grounded: Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")] = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Show a run's judges, and how well they agree.  Example: cimemories judges run-3f9a"""
+    from cimemories.answers.judges import judges
+    from cimemories.flows.flows import Flows
+
+    output.answer(judges(Flows(open_record(workspace)), run_id, grounded=grounded), as_json)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from cimemories.agreement.judges import judges_agreement
-from cimemories.agreement.statistics import Estimate
+from cimemories.answers.judges import judges_together
 from cimemories.answers.metrics import metrics
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference, takeaway, together
@@ -63,7 +62,7 @@ from cimemories.review.index import pair_index
 from cimemories.review.random_share import share_agreement
 from cimemories.review.value import Aim, Target, candidates, valued
 from cimemories.store.engine import StoreError
-from cimemories.text import count, decimal, listed, percent, sentence
+from cimemories.text import count, listed, percent, sentence
 
 # ---- what the results rest on: labels, judges, what is missing, and which attributes only sign
 
@@ -207,46 +206,12 @@ def judges_section(basis: Basis) -> Section:
         name = basis.run_names[line.run.id]
         blocks += [Heading(name)] if basis.several else []
         blocks.append(Text(sentence(f"Counted is the word of {line.scope.judge_text}")))
-        agreement = judges_agreement(basis.flows, line.run.id, grounded=line.scope.grounded, labels=line.scope)
-        rows = [
-            (
-                item.title + (SIMULATED if item.judge.simulated else ""),
-                item.judge.kind,
-                item.judge.channel,
-                f"{item.judged:,}",
-                f"{item.claims:,}",
-                f"{item.ungrounded:,}",
-                percent(item.ungrounded_share),
-                (item.judge.prompt_hash or "–")[:12],
-            )
-            for item in agreement.judges
-        ]
-        columns = ("Judge", "Kind", "Reads", "Judged", "Full claims", "Quote not in the text", "Share", "Prompt")
-        simulated = line.simulated or any(item.judge.simulated for item in agreement.judges)
-        caption = f"Judges of {name}"
-        blocks.append(table(caption, columns, rows, simulated=simulated, text_columns=(0, 1, 2, 7)))
-        pairs = [
-            (
-                f"{pair.first.title} and {pair.second.title}{'' if places is pair else f': {label}'}",
-                f"{pair.messages:,}",
-                f"{places.places:,}",
-                # table: [first, second], 1 where the judge claims the place as revealed.
-                f"{places.table[1][1]:,}",
-                f"{places.table[1][0]:,}",
-                f"{places.table[0][1]:,}",
-                _statistic(places.agreement),
-                _statistic(places.kappa),
-                _statistic(places.ac1),
-            )
-            for pair in agreement.pairs
-            for label, places in pair.parts
-        ]
-        if pairs:
-            heads = ("Judges", "Messages", "Places", "Revealed by both", "first alone", "second alone", "Agreement")
-            caption = f"Agreement of the judges of {name}"
-            blocks.append(table(caption, (*heads, "Cohen's kappa", "Gwet's AC1"), pairs, simulated=simulated))
-        else:
-            blocks.append(Text("One judge alone reads these texts, so there is no agreement of judges to report."))
+        result = judges_together(basis.flows, line.run.id, grounded=line.scope.grounded, labels=line.scope)
+        for shown in (result.judges, result.pairs):
+            if len(shown.frame):
+                caption = f"{shown.caption} of {name}"
+                blocks.append(of_answer(shown, caption, simulated=line.simulated or result.simulated))
+        blocks.append(Points(tuple(map(sentence, result.notes))))
         blocks += _audits(basis, line)
     return Section("judges", "Judges", tuple(blocks))
 
@@ -258,10 +223,6 @@ def _audits(basis: Basis, line: Line) -> list[Block]:
         parts = (corrected(item.result), bias(item.result), confirmed(item.result))
         texts += [sentence(text) for text in parts if text]
     return [Heading("Audited by people"), Points(tuple(texts))] if texts else []
-
-
-def _statistic(estimate: Estimate) -> str:
-    return f"undefined: {estimate.why}" if estimate.value is None else decimal(estimate.value, 3)
 
 
 def coverage_section(basis: Basis) -> Section:
