@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 
+from cimemories.answers.consensus import shares
 from cimemories.answers.judges import judges_together
-from cimemories.answers.metrics import metrics
+from cimemories.answers.metrics import by_norm, metrics
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference, takeaway, together
 from cimemories.compare.leaderboard import Line
@@ -99,43 +100,24 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         ("Rule", f"{counted.rule.name}: {counted.rule.text}"),
         ("Decisions of people", f"{count(decided, 'pair')}; they {order}" if decided else "none"),
     )
-    columns = ("Domain", "Labelled pairs", "Consensus", "necessary", "inappropriate", "ambiguous")
-    domains = [
-        (_name(item["name"]), *_cells(item, "pairs", "survival", *columns[3:]))
-        for item in counted.by[GroupBy.DOMAIN].to_dict("records")
-    ]
-    whole = {"survival": counted.share, **vars(counted)}
-    domains.append(("all", *_cells(whole, "pairs", "survival", *columns[3:])))
-    summary = (
-        f"Of {counted.pairs:,} labelled pairs of an attribute and a context {percent(counted.share)} have a label that "
-        "is agreed on"
-    )
+    result = shares(counted, row)
     ambiguous = counted.ambiguous
+    summary = [result.sentence, "The headline covers those in retained contexts."]
     if decided and facts.before:
         *clear, ambiguous = counted.effective
-        summary += f"; with the decisions of people {sum(clear):,} have a label"
-    summary += (
-        ". The headline covers those in retained contexts. Ambiguous, and in neither violation nor completeness, are "
-        f"{ambiguous:,}."
-    )
-    if counted.too_few:
-        summary += f" {counted.too_few_text}"
+        summary.append(f"With the decisions of people {count(sum(clear), 'pair')} have a label.")
+    summary.append(f"Ambiguous, and in neither violation nor completeness, are {count(ambiguous)}.")
     blocks: list[Block] = [
-        Text(summary),
+        Text(" ".join(summary)),
         Facts(pairs),
         table("The personas that vote", ("Persona", "Prior"), [(p.name, facts.prior(p)) for p in facts.personas]),
-        table("Pairs with a consensus by domain", columns, domains, simulated=simulated),
+        of_answer(result.by[GroupBy.DOMAIN], simulated=simulated),
     ]
     if len(counted.dissent):
-        rows = [
-            (f"{item['who']} {item['how']}".strip(), *_cells(item, "pairs", "share"))
-            for item in counted.dissent.to_dict("records")
-        ]
-        caption = "Who stands in the way of a label that is agreed on"
-        blocks.append(table(caption, ("Persona", "Pairs", "of the ambiguous"), rows, simulated=simulated))
+        blocks.append(of_answer(result.dissent, simulated=simulated))
     if facts.missing:
-        rows_ = [(status, cause, f"{count:,}") for status, cause, count in facts.missing]
-        blocks.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows_, text_columns=(0, 1)))
+        rows = [(status, cause, f"{count:,}") for status, cause, count in facts.missing]
+        blocks.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows, text_columns=(0, 1)))
     return blocks
 
 
@@ -172,20 +154,10 @@ def _norms(basis: Basis) -> list[Block]:
     """Each run's score by the norm of one persona at a time."""
     blocks: list[Block] = []
     for line in basis.lines:
-        scores = per_norm(basis.flows, line.scope, basis.rule)
-        if len(scores.rows) < 2:
-            continue
-        rows = [
-            (
-                item.key,
-                *(sentences.bounds_text(interval) for interval in (item.violation, item.completeness)),
-                *(f"{number:,}" for number in (item.labelled, item.retained, item.attributes)),
-            )
-            for item in scores.rows
-        ]
-        head = ("Norm", f"Violation@{scores.n}", "Completeness", "Pairs labelled", "Contexts retained", "Attributes")
-        caption = f"{basis.run_names[line.run.id]}: scores by the norm of one persona alone, with 95 % intervals"
-        blocks += [table(caption, head, rows, simulated=line.simulated), Text(scores.sentence)]
+        scores = by_norm(per_norm(basis.flows, line.scope, basis.rule))
+        if scores and len(scores.scores.frame) > 1:
+            caption = f"{basis.run_names[line.run.id]}: scores by the norm of one persona alone, with 95 % intervals"
+            blocks += [of_answer(scores.scores, caption, simulated=line.simulated), Text(scores.sentence)]
     return blocks
 
 
