@@ -182,45 +182,14 @@ def review_status(
 
     Example: cimemories review status official --width 0.5
     """
-    from cimemories.review.status import status, sureness
+    from cimemories.review.status import status
     from cimemories.review.value import Aim, Target
 
     aimed = next((item for item in Target if item == target), None)
     if aimed is None:
         raise typer.BadParameter(f"'{target}' is not one of {', '.join(Target)}", param_hint="--target")
     store = open_record(workspace)
-    result = status(store, dataset)
-    sure = sureness(store, dataset, Aim(aimed, tuple(run or ())), width / 100, seed)
-    if as_json:
-        output.as_json(result.as_json() | sure.as_json())
-        return
-    simulated = ", simulated" if result.simulated else ""
-    output.line(
-        f"'{result.dataset}'{simulated}: {result.decided:,} of {count(result.pairs, 'pair')} decided; "
-        f"{result.disputed:,} of {count(result.shared, 'pair')} with several reviewers are disputed"
-    )
-    output.line(
-        f"comments: {result.open_comments:,} of {result.comments:,} open; flagged pairs: {result.flagged:,}; "
-        f"guideline: version {result.guideline}"
-    )
-    for text in sure.sentences:
-        output.line(text)
-    if not result.people:
-        return
-    labels = ("necessary", "inappropriate", "ambiguous")
-    output.table(
-        ("reviewer", ">N", ">X", ">?", ">own in force", ">adjudicated", ">taken back"),
-        [
-            (
-                person.name,
-                *(person.labels[label] for label in labels),
-                sum(person.labels.values()),
-                person.adjudicated,
-                person.taken_back,
-            )
-            for person in result.people
-        ],
-    )
+    output.answer(status(store, dataset, Aim(aimed, tuple(run or ())), width / 100, seed), as_json)
 
 
 @review.command("audit")
