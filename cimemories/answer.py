@@ -187,6 +187,13 @@ class Answer:
         return "".join(blocks)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rows(Answer):
+    """An answer that is one table."""
+
+    rows: Table
+
+
 def html_table(
     titles: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0, longest: int | None = LONGEST_CELL
 ) -> str:

@@ -23,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
+from cimemories.answer import Kind, cell
+
 RESAMPLES = 2000
 LEVEL = 0.95
 LEAST_DEFINED = 0.95  # of the resamples, for an interval of those that are defined to speak for all
@@ -53,6 +55,11 @@ class Estimate:
     @classmethod
     def undefined(cls, items: int, why: str) -> Estimate:
         return cls(None, None, None, items, why)
+
+    def text(self, kind: Kind = "percent", undefined: str = "undefined") -> str:
+        """Return the estimate with its interval: '75.0 % [60.1, 84.9]'. undefined: what is said without a value."""
+        number = {"x": self.value, "x_low": self.low, "x_high": self.high}
+        return undefined if self.value is None else cell(kind, "x", number)
 
     def columns(self, name: str) -> dict[str, object]:
         """Return the estimate as columns of a table (`cimemories.answer`): its value as `name`, what belongs to it

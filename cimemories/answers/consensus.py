@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from cimemories.answer import Answer, Column, Table
+from cimemories.answer import Answer, Column, Rows, Table
 from cimemories.flows.labels import AppliedRule, unlabelled_text
 from cimemories.labels.survival import NEITHER, PAPER, Contexts, Decided, Survival, contexts, survival, table2
 from cimemories.labels.votes import GroupBy
@@ -233,14 +233,7 @@ def retained(store: Store, row: LabellingRow, counted: Contexts) -> Retained:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Families(Answer):
-    """runs: those on the dataset of a labelling, with the family of each model and of the labeller."""
-
-    runs: Table
-
-
-def models(store: Store, row: LabellingRow) -> Families:
+def models(store: Store, row: LabellingRow) -> Rows:
     """Return which models were tested by the labels of a model of their family. Raises SeedError as `consensus`."""
     checks = family_warnings(store, row.id)
     unknown = "not known"
@@ -250,7 +243,7 @@ def models(store: Store, row: LabellingRow) -> Families:
     ]
     number = sum(item.warning is not None for item in checks)
     tested = f"{number} of {count(len(checks), 'run')} on this dataset test a model of the same family"
-    return Families(
+    return Rows(
         sentence=f"Labelled by {row.model} (family: {family}); "
         + (tested if checks else "no model has been tested on it yet")
         + ".",
@@ -258,7 +251,7 @@ def models(store: Store, row: LabellingRow) -> Families:
             "seeds/models.yaml says which names belong to which family; a name it does not know raises no warning, "
             "unless it is the labeller's own",
         ),
-        runs=Table(pd.DataFrame(rows, columns=[*FAMILIES]), FAMILIES),
+        rows=Table(pd.DataFrame(rows, columns=[*FAMILIES]), FAMILIES),
     )
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from cimemories.agreement.judge_audit import ANSWERS, JudgeAudit, JudgeQuality, judge_audit, of_run
 from cimemories.agreement.judges import JudgesAgreement, judges_agreement, pairs_frame
 from cimemories.agreement.statistics import Estimate, reasons
-from cimemories.answer import Answer, Column, Table
+from cimemories.answer import Answer, Column, Rows, Table
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics.judge_uncertainty import Correction, length_dependence, length_sentence
@@ -87,13 +87,6 @@ def judge_text(judge: JudgeRow) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths(Answer):
-    """by_judge: how the errors of each judge depend on the length of a message."""
-
-    by_judge: Table
-
-
-@dataclass(frozen=True, kw_only=True)
 class Judges(Answer):
     """The judges of a run, and each two of them that read the same text, on all items and by label.
 
@@ -104,7 +97,7 @@ class Judges(Answer):
     grounded_only: bool
     judges: Table
     pairs: Table
-    errors_by_length: Lengths | None = None
+    errors_by_length: Rows | None = None
 
 
 def judges(flows: Flows, run_id: str, *, grounded: bool = False) -> Judges:
@@ -187,7 +180,7 @@ def _agreement_text(agreement: JudgesAgreement) -> str:
     return f"{span}{', which is much disagreement' if min(kappas) < KAPPA_WARNING else ''}"
 
 
-def lengths(flows: Flows, scope: Scope, audit: JudgeAudit) -> Lengths:
+def lengths(flows: Flows, scope: Scope, audit: JudgeAudit) -> Rows:
     """Return whether the errors of each judge of a run depend on the length of messages; the sentence is of the scope's
     judge."""
     items = [length_dependence(flows, scope, audit, item.judge) for item in audit.judges if item.judge is not None]
@@ -203,7 +196,7 @@ def lengths(flows: Flows, scope: Scope, audit: JudgeAudit) -> Lengths:
     ]
     texts = {item.judge.id: length_sentence(item) for item in items}
     own = texts.pop(scope.judge.id, "")
-    return Lengths(
+    return Rows(
         sentence=sentence(own),
         notes=(
             *texts.values(),
@@ -212,28 +205,14 @@ def lengths(flows: Flows, scope: Scope, audit: JudgeAudit) -> Lengths:
             "adjusted: the leak rate corrected with the errors at each message's length; 95 % intervals resample "
             "audited messages and users",
         ),
-        by_judge=Table(pd.DataFrame(rows), LENGTHS, "Errors of each judge by the length of messages"),
+        rows=Table(pd.DataFrame(rows), LENGTHS, "Errors of each judge by the length of messages"),
     )
 
 
 # ---- judges against people
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quality(Answer):
-    """The judges of a run, and two baselines that always answer the same, against the people who audited a slice."""
-
-    quality: Table
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeakRates(Answer):
-    """rates: the leak rate of the run under each judge, as judged and as the audit corrects it."""
-
-    rates: Table
-
-
-def quality(audit: JudgeAudit) -> Quality:
+def quality(audit: JudgeAudit) -> Rows:
     """Return how far judges are right, every figure with its own number of items."""
     rows, estimates = [], list[Estimate]()
     for item in (*audit.judges, *audit.baselines):
@@ -253,14 +232,14 @@ def quality(audit: JudgeAudit) -> Quality:
         f"{percent(1 - audit.coverage)} of the run lies in strata without an audited item; these figures do not cover "
         "it"
     )
-    return Quality(
+    return Rows(
         notes=(
             f"{count(audit.audited)} of {count(len(audit.items), 'item')} of the slice are audited, {count(blind)} of "
             "them blind; shares are weighted to represent the run, not the slice",
             *([uncovered] if audit.coverage < 0.999 else []),
             *reasons(estimates),
         ),
-        quality=Table(pd.DataFrame(rows), QUALITY, "Judges against people"),
+        rows=Table(pd.DataFrame(rows), QUALITY, "Judges against people"),
     )
 
 
@@ -277,7 +256,7 @@ def confusion(own: JudgeQuality) -> Table:
     return Table(frame, columns, "Items, with the share of the run they represent in brackets")
 
 
-def leak_rates(corrections: Sequence[Correction], mine: Correction) -> LeakRates:
+def leak_rates(corrections: Sequence[Correction], mine: Correction) -> Rows:
     """Return the leak rate under each judge; the sentence is of `mine`."""
     rows = []
     for item in corrections:
@@ -285,8 +264,8 @@ def leak_rates(corrections: Sequence[Correction], mine: Correction) -> LeakRates
         for name in ("observed", "sensitivity", "specificity", "corrected"):
             row |= getattr(item, name).columns(name)
         rows.append(row | {"exposures": item.exposures, "audited": item.audited})
-    text = f"Corrected for its errors, the leak rate is {share_text(mine.corrected)}."
-    return LeakRates(
+    text = f"Corrected for its errors, the leak rate is {mine.corrected.text()}."
+    return Rows(
         sentence=text if mine.corrected.value is not None else "The leak rate cannot be corrected yet.",
         notes=(
             _correction_text(mine) if mine.corrected.value is not None else mine.corrected.why,
@@ -296,22 +275,14 @@ def leak_rates(corrections: Sequence[Correction], mine: Correction) -> LeakRates
             "judge's errors on one attribute come together is not known from single items; audit whole attributes for "
             "that",
         ),
-        rates=Table(pd.DataFrame(rows), LEAK_RATES, "Leak rate of the run under each judge"),
+        rows=Table(pd.DataFrame(rows), LEAK_RATES, "Leak rate of the run under each judge"),
     )
 
 
 def headline(own: JudgeQuality) -> str:
     """Return precision and recall of a judge in words."""
-    right, found = share_text(own.precision), share_text(own.recall)
+    right, found = (figure.text(undefined="an unknown share") for figure in (own.precision, own.recall))
     return f"{right} of the judge's claims are right, and it finds {found} of what is revealed"
-
-
-def share_text(figure: Estimate) -> str:
-    """Return a share with its interval: '75.0 % [60.1, 84.9]'; 'an unknown share' where it is undefined."""
-    if figure.value is None:
-        return "an unknown share"
-    ends = "" if figure.low is None or figure.high is None else f" [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
-    return percent(figure.value) + ends
 
 
 def _correction_text(item: Correction) -> str:

@@ -10,13 +10,13 @@ import pandas as pd
 
 from cimemories.agreement.models import draws_agreement
 from cimemories.agreement.people import PeopleAgreement
-from cimemories.agreement.statistics import Estimate, reasons
-from cimemories.answer import Answer, Column, Table
+from cimemories.agreement.statistics import reasons
+from cimemories.answer import Answer, Column, Rows, Table
 from cimemories.labels.votes import GroupBy
 from cimemories.review.effect import DecisionEffect
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import count, decimal, percent, shortened
+from cimemories.text import count, shortened
 
 EVERYONE = "all people together"
 ALPHA = Column(
@@ -64,13 +64,6 @@ class People(Answer):
     """The agreement of people. among: with each other, a row; against: with the consensus, all people together first;
     by: both by group."""
 
-    labelling: str | None
-    rule: str
-    blind_only: bool
-    slice: str
-    answered: int
-    in_force: int
-    adjudicated: int
     among: Table
     against: Table
     by: Mapping[GroupBy, Table]
@@ -105,13 +98,6 @@ def people(result: PeopleAgreement) -> People:
     return People(
         sentence=_sentence(result),
         notes=(*_notes(result), *reasons(estimates)),
-        labelling=result.labelling_id,
-        rule=result.rule.text if result.rule else "",
-        blind_only=result.blind_only,
-        slice=result.sampled.row.name if result.sampled else "",
-        answered=result.answered,
-        in_force=result.in_force,
-        adjudicated=result.adjudicated,
         among=Table(pd.DataFrame([one]), AMONG, "People among themselves"),
         against=Table(pd.DataFrame(rows), AGAINST, "People against the consensus"),
         by=by,
@@ -126,22 +112,11 @@ def _sentence(result: PeopleAgreement) -> str:
         of = f"{count(together.items)} pairs"
         if result.sampled is not None:
             of = f"all {count(result.sampled.reached)} pairs that the slice '{result.sampled.row.name}' stands for"
-        return f"People give the label of the consensus to {estimate_text(together.agreement, share=True)} of {of}."
+        return f"People give the label of the consensus to {together.agreement.text()} of {of}."
     if result.among.alpha.value is not None:
         pairs = count(result.among.pairs, "pair")
-        return f"Among themselves people agree with alpha {estimate_text(result.among.alpha)} over {pairs}."
+        return f"Among themselves people agree with alpha {result.among.alpha.text('decimal')} over {pairs}."
     return f"{count(result.answered, 'pair')} answered, none of them comparable yet."
-
-
-def estimate_text(estimate: Estimate, *, share: bool = False) -> str:
-    """Return '0.61 [0.48, 0.72]', as percentages of a share; 'undefined' without a value."""
-    if estimate.value is None:
-        return "undefined"
-    scale, digits = (100, 1) if share else (1, 2)
-    value = percent(estimate.value) if share else decimal(estimate.value)
-    if estimate.low is None or estimate.high is None:
-        return value
-    return f"{value} [{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
 
 
 def _notes(result: PeopleAgreement) -> list[str]:
@@ -162,14 +137,7 @@ def _notes(result: PeopleAgreement) -> list[str]:
     return notes
 
 
-@dataclass(frozen=True, kw_only=True)
-class OneModel(Answer):
-    """draws: how far the votes of each persona agree, and the personas with each other."""
-
-    draws: Table
-
-
-def with_itself(store: Store, labelling: LabellingRow) -> OneModel:
+def with_itself(store: Store, labelling: LabellingRow) -> Rows:
     """Return how far the model of a labelling agrees with itself. Raises StoreError for an unknown labelling."""
     result = draws_agreement(store, labelling.id)
     parts = [(item.persona, item) for item in result.draws]
@@ -188,25 +156,15 @@ def with_itself(store: Store, labelling: LabellingRow) -> OneModel:
         notes.append("these labels were imported as shares: there are no votes to compare")
     elif not all(frame["pairs"]):
         notes.append("without a share: no pair has two votes")
-    return OneModel(
+    return Rows(
         sentence=f"How far {shortened(labelling.model, 60)} agrees with itself in {labelling.id}.",
         notes=tuple(notes),
         simulated=("labels",) * labelling.simulated,
-        draws=Table(frame, DRAWS, "Votes of one persona, and the personas with each other"),
+        rows=Table(frame, DRAWS, "Votes of one persona, and the personas with each other"),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effect(Answer):
-    """numbers: of a run by the consensus alone and with the decisions of people."""
-
-    decided: int
-    changed: int
-    n: int
-    numbers: Table
-
-
-def effect_of(effect: DecisionEffect) -> Effect:
+def effect_of(effect: DecisionEffect) -> Rows:
     """Return what decisions do to the numbers of a run."""
     n, before, after = effect.n, effect.consensus, effect.decisions
     moved = after.violation[n] - before.violation[n]
@@ -224,15 +182,12 @@ def effect_of(effect: DecisionEffect) -> Effect:
     frame = pd.DataFrame(measures, columns=["number", "consensus", "decisions"])
     frame["difference"] = frame["decisions"] - frame["consensus"]
     undefined = ("Undefined where no context is retained",) * bool(frame["difference"].isna().any())
-    return Effect(
+    return Rows(
         sentence=f"{count(effect.decided, 'decided pair')}, {count(effect.changed)} against the consensus: {outcome}.",
         notes=(
             f"retained contexts of profiles: {count(before.retained)} by the consensus alone, {count(after.retained)} "
             f"with decisions ({after.retained - before.retained:+,})",
             *undefined,
         ),
-        decided=effect.decided,
-        changed=effect.changed,
-        n=n,
-        numbers=Table(frame, NUMBERS),
+        rows=Table(frame, NUMBERS, "The run with decisions and without"),
     )

@@ -18,6 +18,7 @@ from cimemories.cli.options import (
     Serve,
     WorkOptions,
     Workspace,
+    dataset_id,
     grouped,
     open_record,
     options_of,
@@ -149,9 +150,7 @@ def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspa
     from cimemories.answers.rules import rules
 
     store = open_record(workspace)
-    with store.read() as connection:
-        data = store_datasets.named(connection, dataset)
-    output.answer(rules(store, data.id), as_json)
+    output.answer(rules(store, dataset_id(store, dataset)), as_json)
 
 
 @cli.command()
@@ -188,8 +187,7 @@ def rule(
     if delete and (threshold is not None or use):
         raise StoreError("--delete cannot be combined with --threshold or --use.")
     store = open_record(workspace)
-    with store.read() as connection:
-        data = store_datasets.named(connection, dataset)
+    of = dataset_id(store, dataset)
     if threshold is None:
         if priors is not None or least_votes is not None or both_lists != "conflict":
             option = "--least-votes" if least_votes is not None else "--both-lists"
@@ -197,7 +195,7 @@ def rule(
             raise StoreError(f"{option} needs --threshold: a saved rule cannot be changed. Save a new one.")
         change = store_labellings.delete_rule if delete else store_labellings.make_current_rule
         with store.write() as connection:
-            change(connection, data.id, name)
+            change(connection, of, name)
         output.note(f"'{name}' is {'deleted from' if delete else 'now the current rule of'} '{dataset}'")
         return
     row, effect = _effect(store, dataset, labelling, name, threshold, priors, least_votes, both_lists)
@@ -205,7 +203,7 @@ def rule(
         with store.write() as connection:
             store_labellings.add_rule(
                 connection,
-                data.id,
+                of,
                 name,
                 threshold=threshold,
                 priors=effect.after.prior_by_key if effect else priors_by_key(priors or ""),
@@ -270,9 +268,7 @@ def show_agreement(dataset: DatasetName, as_json: AsJson = False, workspace: Wor
     from cimemories.agreement.models import agreements
 
     store = open_record(workspace)
-    with store.read() as connection:
-        data = store_datasets.named(connection, dataset)
-    output.answer(agreements(store, data.id), as_json)
+    output.answer(agreements(store, dataset_id(store, dataset)), as_json)
 
 
 @cli.command("judges")

@@ -304,12 +304,12 @@ def draw_models(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_
     """Draw the families of the models under test. Raises SeedError where seeds/models.yaml is not valid."""
     result = consensus.models(store, labelling)
     set_takeaway(result.sentence)
-    if result.runs.frame.empty:
+    if result.rows.frame.empty:
         page.empty(
             "No run on this dataset yet",
             "Models of one family tend to judge alike. This compares the family of each model under test.",
             lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"),
         )
         return
-    answers.twin(result.runs, f"consensus.models.{labelling.id}", alt="Runs of this dataset with both families")
+    answers.twin(result.rows, f"consensus.models.{labelling.id}", alt="Runs of this dataset with both families")
     safe.show(safe.lines(map(sentence, result.notes)))

@@ -75,10 +75,10 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filt
     shown = people(result)
     about = {
         "dataset": dataset.name,
-        "labelling": shown.labelling,
-        "rule": shown.rule,
+        "labelling": result.labelling_id,
+        "rule": result.rule and result.rule.text,
         "answers": "blind" if blind_only else "all",
-        "slice": shown.slice,
+        "slice": result.sampled and result.sampled.row.name,
     }
     drawn = Drawn(store, dataset, labelling, result, about)
     if not result.answered:
@@ -90,18 +90,18 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filt
         page.notice(f"{count(missing)} of {strata} strata have no answer yet; their pairs are left out.")
     _slices(store, dataset, labelling, slices)
     if result.answered:
-        drawn.table(shown.among)
+        drawn.draw(shown.among)
         if not result.among.pairs:
             safe.inline("Let several people answer one slice, or set an overlap (Set up, Overlap).", muted=True)
         if labelling is None:
             page.notice("Without a labelling there is no consensus to compare people with.")
         else:
-            drawn.table(shown.against)
+            drawn.draw(shown.against)
             _confusion(drawn)
             _random_share(store, dataset, labelling)
         options = {str(item): str(item) for item in shown.by}
         by = page.choice("By", options, "agreement.by", "by", default=str(GroupBy.DOMAIN), visible=False)
-        drawn.table(shown.by[GroupBy(by)])
+        drawn.draw(shown.by[GroupBy(by)])
         safe.show(safe.lines(map(sentence, shown.notes)))
     if labelling is not None:
         page.fold(
@@ -132,7 +132,7 @@ class Drawn:
     result: PeopleAgreement
     about: Mapping[str, object]
 
-    def table(self, table: Table) -> None:
+    def draw(self, table: Table) -> None:
         """Draw a table under its caption, with its exports."""
         safe.heading(table.caption)
         tables.grid(table, table.caption)
@@ -402,7 +402,7 @@ def _effect(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, r
         return
     shown = effect_of(effect)
     safe.heading(shown.sentence)
-    tables.grid(shown.numbers, "The run with decisions and without")
+    tables.grid(shown.rows, shown.rows.caption)
     safe.show(safe.lines(map(sentence, shown.notes)))
     if not effect.changed:
         page.notice("Every decision agrees with the consensus, so no number moves.")

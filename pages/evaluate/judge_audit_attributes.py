@@ -69,7 +69,7 @@ def slice_form(flows: Flows, scope: Scope, me: str) -> None:
     except StoreError as unfit:
         page.notice(sentence(unfit))
         return
-    safe.inline(planned.sentence(judged))
+    safe.inline(planned.sentence)
 
     def make() -> int:
         return draw_attribute_slice(

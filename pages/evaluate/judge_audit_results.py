@@ -18,7 +18,6 @@ from cimemories.answers.judges import (
     leak_rates,
     lengths,
     quality,
-    share_text,
 )
 from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.theme import GREY, MODEL
@@ -38,7 +37,7 @@ def draw_agreement(flows: Flows, scope: Scope) -> None:
         return
     result = judges_together(flows, scope.run.id, labels=scope)
     safe.heading(result.sentence or "Judges against judges")
-    answers.twin(result.judges, f"judge_audit.judges.{result.run}", height="content")
+    tables.grid(result.judges, "The judges of this run and how much each claims")
     if result.pairs.frame.empty:
         page.notice("No two judges of this run read the same text, so there is no agreement to show.")
         return
@@ -59,7 +58,7 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
     safe.heading(f"{judge_text(scope.judge)} against people: {headline(own)}")
     _quality(audit)
     _shares(audit)
-    answers.export(quality(audit).quality, f"judge_audit.figures-{scope.run.id}", about, scope.simulated)
+    answers.export(quality(audit).rows, f"judge_audit.figures-{scope.run.id}", about, scope.simulated)
     page.fold(
         "The same if any strength counts as a reveal",
         ":material/tune:",
@@ -74,7 +73,7 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
     if mine.corrected.value is None or mine.observed.value is None:
         return f"{text}; the leak rate cannot be corrected yet."
     return (
-        f"{text}; its leak rate of {percent(mine.observed.value)} is {share_text(mine.corrected)} once corrected for "
+        f"{text}; its leak rate of {percent(mine.observed.value)} is {mine.corrected.text()} once corrected for "
         "its errors."
     )
 
@@ -83,7 +82,7 @@ def _quality(audit: JudgeAudit) -> None:
     result = quality(audit)
     if audit.coverage < 0.999:
         page.notice(sentence(result.notes[1]))
-    tables.grid(result.quality, result.quality.caption)
+    tables.grid(result.rows, result.rows.caption)
     safe.show(safe.lines(map(sentence, result.notes)))
 
 
@@ -92,7 +91,7 @@ def _shares(audit: JudgeAudit) -> None:
     judges = [item for item in audit.judges if item.judge is not None and item.items]
     if not judges:
         return
-    frame = quality(audit).quality.frame
+    frame = quality(audit).rows.frame
     frame = frame[(frame["kind"] != "baseline") & (frame["audited"] > 0)]
     title = sentences.nearest_judge(
         list(frame[["judge", "f1", "f1_low", "f1_high"]].itertuples(index=False, name=None))
@@ -175,12 +174,12 @@ ITEMS = {
 def _correction(scope: Scope, mine: Correction, corrections: list[Correction], about: Mapping[str, object]) -> None:
     result = leak_rates(corrections, mine)
     safe.heading(result.sentence)
-    frame = result.rates.frame
+    frame = result.rows.frame
     known = frame[frame["corrected"].notna()]
     if len(known):
         far = known.iloc[int((known["corrected"] - known["observed"]).abs().to_numpy().argmax())]
         ends = [0.01, *known["corrected_high"].fillna(known["corrected"]), *frame["observed"].fillna(0)]
-        columns = {name: result.rates.columns[name] for name in ("observed", "corrected")}
+        columns = {name: result.rows.columns[name] for name in ("observed", "corrected")}
         _interval_chart(
             Table(frame, columns),
             title=f"{far['judge']}: {percent(far['observed'])} as judged, {percent(far['corrected'])} corrected",
@@ -189,8 +188,8 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction], a
             key="judge_audit.chart.rates",
             maximum=min(1.0, 1.15 * max(ends)),
         )
-    answers.twin(result.rates, f"judge_audit.rates.{scope.run.id}", height="content")
-    answers.export(result.rates, f"judge_audit.leak-rates-{scope.run.id}", about, scope.simulated)
+    answers.twin(result.rows, f"judge_audit.rates.{scope.run.id}", height="content")
+    answers.export(result.rows, f"judge_audit.leak-rates-{scope.run.id}", about, scope.simulated)
     safe.show(safe.lines(map(sentence, result.notes)))
     low, high = mine.corrected.low, mine.corrected.high
     if low is not None and high is not None:
