@@ -116,7 +116,7 @@ def main(rounds: int) -> None:
     frame = tallies(pairs)
     votes = single_votes(frame)
     ours, theirs = compare(pairs, PAPER, TRIED), by_pandas(frame)
-    assert ours.by[GroupBy.DOMAIN]["changed"].tolist() == theirs["changed"]["sum"].tolist()
+    assert ours.by[GroupBy.DOMAIN].frame["changed"].tolist() == theirs["changed"]["sum"].tolist()
     labels = pairs.counts.labels(PAPER)
     print(
         f"{len(frame) // len(PERSONAS):,} pairs, {len(votes):,} votes; {ours.changed:,} labels change, "

@@ -11,9 +11,10 @@ None of them names its numbers, so that a number is added to all of them where t
 
     Table(frame, {"domain": Column("text", "Domain"), "violation": Column("percent", "Violation@5")})
 
-A number `x` of a frame has a 95 % interval where `x_low` and `x_high` stand beside it, and a standard deviation over
-profiles where `x_sd` does. As text they share a cell, '12.4 % ± 3.1 [10.1, 14.9]'; a page shows them as columns to sort
-by, and files have every column of the frame.
+A number `x` of a frame has a 95 % interval where `x_low` and `x_high` stand beside it, a standard deviation where
+`x_sd` does; it rests on `x_items` things, and is the share `x_share` of them. As text they share a cell,
+'12.4 % ± 3.1 [10.1, 14.9] of 120', '3 of 120 (2.5 %)'; a page shows them as columns to sort by, and files have every
+column of the frame.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
 
-from cimemories.text import UNDEFINED, count, html_escaped, markdown_escaped, percent, visible
+from cimemories.text import UNDEFINED, count, decimal, html_escaped, markdown_escaped, percent, visible
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# percent: a share, 0 to 1. points: a share in percentage points; difference: the same with its sign. wide, small: texts
-# that take much or little room.
-Kind = Literal["text", "wide", "small", "number", "count", "percent", "points", "difference", "date"]
+# percent: a share, 0 to 1. points: a share in percentage points; difference: the same with its sign. decimal: three
+# digits, of a kappa say. wide, small: texts that take much or little room.
+Kind = Literal["text", "wide", "small", "number", "decimal", "count", "percent", "points", "difference", "date"]
 TEXTS: tuple[Kind, ...] = ("text", "wide", "small", "date")
 BESIDE = {"sd": "sd", "low": "from", "high": "to"}  # what may stand beside a number, and its title
 LONGEST_CELL = 80  # characters of a text in HTML
@@ -107,16 +108,24 @@ def cell(kind: Kind, name: str, row: Mapping[Any, Any]) -> str:
         return "" if kind in TEXTS else UNDEFINED
     if kind in TEXTS:
         return f"{value:%Y-%m-%d %H:%M}" if isinstance(value, datetime) else str(value)
-    if kind == "count":
-        return count(value)
-    if kind == "number":
-        return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+    def written(number: float, sign: str = "") -> str:
+        if kind == "count":
+            return count(number)
+        if kind == "number":
+            return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
+        return decimal(number, 3) if kind == "decimal" else f"{100 * number:{sign}.1f}"
+
     sign = "+" if kind == "difference" else ""
-    parts = [percent(value) if kind == "percent" else f"{100 * value:{sign}.1f}"]
+    parts = [percent(value) if kind == "percent" else written(value, sign)]
     if defined(deviation := row.get(f"{name}_sd")):
-        parts.append(f"± {100 * deviation:.1f}")
+        parts.append(f"± {written(deviation)}")
     if defined(low) and defined(high):
-        parts.append(f"[{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]")
+        parts.append(f"[{written(low, sign)}, {written(high, sign)}]")
+    if defined(items := row.get(f"{name}_items")):
+        parts.append(f"of {count(items)}")
+    if defined(share := row.get(f"{name}_share")):
+        parts.append(f"({percent(share)})")
     return " ".join(parts)
 
 
@@ -178,6 +187,13 @@ class Answer:
         return "".join(blocks)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rows(Answer):
+    """An answer that is one table."""
+
+    rows: Table
+
+
 def html_table(
     titles: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0, longest: int | None = LONGEST_CELL
 ) -> str:
@@ -191,12 +207,14 @@ def html_table(
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: nan as null, tables and frames as lists of rows, dataclasses as objects of their
-    fields, and what has `as_json` as that says."""
+    """Return a value as JSON has it: nan as null, times in ISO format, tables and frames as lists of rows, dataclasses
+    as objects of their fields, and what has `as_json` as that says."""
     if isinstance(value, float):
         return None if math.isnan(value) else value
     if type(value).__name__ == "NAType":  # a whole number of pandas' that is not there
         return None
+    if isinstance(value, datetime):
+        return value.isoformat() if defined(value) else None  # pandas has a nan of its own among times
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

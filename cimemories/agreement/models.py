@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from cimemories.agreement.statistics import Estimate, cohen_kappa, confusion, krippendorff_alpha, unanimous
+from cimemories.answer import Answer, Column, Table
 from cimemories.flows.labels import (
     AMBIGUOUS,
     INAPPROPRIATE,
@@ -29,6 +30,7 @@ from cimemories.labels.votes import describe_pairs
 from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
+from cimemories.text import count, decimal, percent, shortened
 
 NO_MAJORITY = 3
 LETTERS = "NX?-"  # a majority for necessary, for inappropriate, of abstentions; none
@@ -95,31 +97,67 @@ def majorities(votes: npt.ArrayLike) -> Codes:
     return np.where(enough, most, NO_MAJORITY).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Agreement:
+DOMAINS = {
+    "domain": Column("text", "Domain"),
+    "share": Column("percent", "Same label"),
+    "kappa": Column("decimal", "Cohen's kappa"),
+    "same": Column("count", "Same"),
+    "pairs": Column("count", "Pairs"),
+}
+CONFUSION = {"first": Column("text", "first \\ second")}
+CONFUSION |= {str(LABELS[code]): Column("count", str(LABELS[code])) for code in ORDER}
+DIFFERING = {
+    "opposite": Column("text", "Opposite"),
+    "first": Column("text", "First"),
+    "second": Column("text", "Second"),
+}
+EVERY = {
+    "first": Column("text", "First"),
+    "second": Column("text", "Second"),
+    "share": Column("percent", "Same label"),
+    "kappa": Column("decimal", "Cohen's kappa"),
+    "pairs": Column("count", "Pairs of both"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement(Answer):
     """How far two labellings of a dataset agree on the pairs that both have labelled.
 
-    pairs: labelled in both; only_first, only_second: in one alone, which enter no share. same: pairs with the same
-    label. kappa: Cohen's, nan where undefined. confusion: pairs [label of the first, label of the second] in ORDER.
-    by_domain: columns domain, pairs, same, share, kappa. Rules: what made the labels of each.
+    first, second: ids; names: of the two, by their models; rules: what made the labels of each. pairs: labelled in
+    both; only_first, only_second: in one alone, which enter no share. same, share: pairs with the same label. kappa:
+    Cohen's, nan where undefined. confusion: pairs by the label of the first (rows) and of the second. differing: the
+    pairs with another label, `opposite` of them with the opposite one.
     """
 
-    first: LabellingRow
-    second: LabellingRow
+    first: str
+    second: str
+    names: tuple[str, str]
     rules: tuple[AppliedRule, AppliedRule]
     pairs: int
     only_first: int
     only_second: int
     same: int
+    share: float
     kappa: float
-    confusion: Codes
-    by_domain: pd.DataFrame
-    differing: pd.DataFrame
+    opposite: int
+    confusion: Table
+    by_domain: Table
+    differing: Table
 
-    @property
-    def share(self) -> float:
-        """Pairs with the same label over the pairs of both; nan where there is none."""
-        return self.same / self.pairs if self.pairs else float("nan")
+
+@dataclass(frozen=True, kw_only=True)
+class Agreements(Answer):
+    """every: a row for each two labellings; compared: the same in full."""
+
+    every: Table
+    compared: tuple[Agreement, ...]
+
+
+def name_of(row: LabellingRow) -> str:
+    """Return a labelling by its model, id and what it is: 'gpt-oss (labelling-3f9a, imported, no votes)'."""
+    kinds = [row.id, *["imported, no votes"] * row.imported, *["simulated"] * row.simulated]
+    return f"{row.model} ({', '.join(kinds)})"
 
 
 def label_confusion(first: npt.ArrayLike, second: npt.ArrayLike) -> Codes:
@@ -149,27 +187,67 @@ def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
             connection, first.dataset, shared[["attribute", "context", "label_first", "label_second"]]
         )
     table = label_confusion(named["label_first"], named["label_second"])
+    differing = _differing(named)
+    opposite, same, kappa = int(differing["opposite"].sum()), int(np.trace(table)), float(cohen_kappa(table))
+    share = same / len(named) if len(named) else float("nan")
+    both_models = first.model == second.model
+    names = tuple(f"{shortened(row.model, 40)} ({row.id})" if both_models else row.model for row in (first, second))
+    rules = (rule_of(store, first_id), rule_of(store, second_id))
+    only = (int((here & ~there).sum()), int((there & ~here).sum()))
+    alone = [f"{count(n)} only by {name}" for n, name in zip(only, names, strict=True) if n]
+    words = [str(LABELS[code]) for code in ORDER]
+    cells = pd.DataFrame(table, columns=words)
+    for word in words if len(named) else ():
+        cells[f"{word}_share"] = cells[word] / len(named)
+    cells.insert(0, "first", words)
+    text = (
+        f"{names[0]} and {names[1]} give the same label to {percent(share)} of {count(len(named), 'pair')} "
+        f"(Cohen's kappa {'undefined' if np.isnan(kappa) else decimal(kappa)}); "
+        f"{count(opposite, 'pair')} {'gets' if opposite == 1 else 'get'} opposite labels."
+    )
     return Agreement(
-        first=first,
-        second=second,
-        rules=(rule_of(store, first_id), rule_of(store, second_id)),
+        sentence=text if len(named) else "No pair has been labelled by both.",
+        notes=(
+            *(f"{name}: {rule.note}" for name, rule in zip(names, rules, strict=True) if rule.note),
+            *([f"not compared, labelled by one alone: {', '.join(alone)}"] if alone else []),
+            "these are models only; people's decisions are not included",
+        ),
+        simulated=("labels",) * (first.simulated or second.simulated),
+        first=first_id,
+        second=second_id,
+        names=(names[0], names[1]),
+        rules=rules,
         pairs=len(named),
-        only_first=int((here & ~there).sum()),
-        only_second=int((there & ~here).sum()),
-        same=int(np.trace(table)),
-        kappa=float(cohen_kappa(table)),
-        confusion=table,
-        by_domain=_by_domain(named),
-        differing=_differing(named),
+        only_first=only[0],
+        only_second=only[1],
+        same=same,
+        share=share,
+        kappa=kappa,
+        opposite=opposite,
+        confusion=Table(cells, CONFUSION, f"Pairs by both labels; rows: {names[0]}, columns: {names[1]}"),
+        by_domain=Table(_by_domain(named), DOMAINS, "Agreement by domain, least first"),
+        differing=Table(differing, DIFFERING, "Pairs on which the two labellings differ, opposite labels first"),
     )
 
 
-def agreements(store: Store, dataset_id: int) -> list[Agreement]:
-    """Every two labellings of a dataset that have labels, the older one first."""
+def agreements(store: Store, dataset_id: int) -> Agreements:
+    """Compare every two labellings of a dataset that have labels, the older one first."""
     with store.read() as connection:
         rows = labellings.all_rows(connection, dataset_id)
     labelled = [row.id for row in rows if row.imported or row.ballots.get(labellings.OK)]
-    return [agreement(store, first, second) for first, second in combinations(labelled, 2)]
+    compared = tuple(agreement(store, first, second) for first, second in combinations(labelled, 2))
+    named = {row.id: name_of(row) for row in rows}
+    every = [
+        {"first": named[item.first], "second": named[item.second]}
+        | {"share": item.share, "kappa": item.kappa, "pairs": item.pairs}
+        for item in compared
+    ]
+    return Agreements(
+        sentence="" if compared else "There are fewer than two labellings, so there is nothing to compare.",
+        simulated=("labels",) * any(item.simulated for item in compared),
+        every=Table(pd.DataFrame(every, columns=[*EVERY]), EVERY, "Agreement of every two labellings"),
+        compared=compared,
+    )
 
 
 def _by_domain(named: pd.DataFrame) -> pd.DataFrame:
@@ -178,7 +256,8 @@ def _by_domain(named: pd.DataFrame) -> pd.DataFrame:
         table = label_confusion(part["label_first"], part["label_second"])
         same = int(np.trace(table))
         rows.append((domain, len(part), same, same / len(part), float(cohen_kappa(table))))
-    return pd.DataFrame(rows, columns=["domain", "pairs", "same", "share", "kappa"])
+    frame = pd.DataFrame(rows, columns=["domain", "pairs", "same", "share", "kappa"])
+    return frame.sort_values("share", kind="stable").reset_index(drop=True)
 
 
 def _differing(named: pd.DataFrame) -> pd.DataFrame:

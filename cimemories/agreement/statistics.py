@@ -14,13 +14,16 @@ it. AC1 takes chance agreement to be at most 1 / categories, so that it is defin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import krippendorff
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
+
+from cimemories.answer import Kind, cell
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -53,6 +56,19 @@ class Estimate:
     def undefined(cls, items: int, why: str) -> Estimate:
         return cls(None, None, None, items, why)
 
+    def text(self, kind: Kind = "percent", undefined: str = "undefined") -> str:
+        """Return the estimate with its interval: '75.0 % [60.1, 84.9]'. undefined: what is said without a value."""
+        number = {"x": self.value, "x_low": self.low, "x_high": self.high}
+        return undefined if self.value is None else cell(kind, "x", number)
+
+    def columns(self, name: str) -> dict[str, object]:
+        """Return the estimate as columns of a table (`cimemories.answer`): its value as `name`, what belongs to it
+        beside it."""
+        ends = {"low": self.low, "high": self.high, "items": self.items, "why": self.why}
+        # nan, not None: a column of None alone would be of objects.
+        value = math.nan if self.value is None else self.value
+        return {name: value, **{f"{name}_{end}": math.nan if x is None else x for end, x in ends.items()}}
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -64,6 +80,16 @@ class Comparison:
     agreement: Estimate
     kappa: Estimate
     ac1: Estimate
+
+
+def reasons(estimates: Iterable[Estimate]) -> list[str]:
+    """Return notes on why some of these are undefined, and why some have no interval."""
+    undefined, alone = dict[str, None](), dict[str, None]()
+    for item in estimates:
+        if item.why:
+            (undefined if item.value is None else alone)[item.why] = None
+    starts = (("Undefined where", undefined), ("Without an interval where", alone))
+    return [f"{start} {'; or where '.join(texts)}" for start, texts in starts if texts]
 
 
 def confusion(

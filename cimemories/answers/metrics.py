@@ -288,7 +288,7 @@ def metrics(
         warnings=found.warnings,
         recalled=recalled(flows, scope, rule, at),
         sessions=sessions(flows, scope, rule),
-        norms=_norms(per_norm(flows, scope, rule)) if norms else None,
+        norms=by_norm(per_norm(flows, scope, rule)) if norms else None,
         by={
             str(group): Table(
                 breakdown(flows, scope, group, at, rule), BREAKDOWN, f"By {group}, at n = {at}", folded=True
@@ -435,7 +435,8 @@ class Norms(Answer):
     scores: Table
 
 
-def _norms(scores: PerNorm) -> Norms | None:
+def by_norm(scores: PerNorm) -> Norms | None:
+    """Return the scores as an answer; None where the votes are of no persona."""
     if not scores.rows:
         return None
     columns = {

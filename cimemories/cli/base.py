@@ -61,7 +61,7 @@ COMMANDS = {
     "metrics": ("metrics", "Show a run's violation and completeness."),
     "power": ("metrics", "Estimate what a planned run could show, from a pilot run."),
     "accumulate": ("metrics", "Show how leaks accumulate over tasks and samples."),
-    "judges": ("compare", "Show a run's judges, and how well they agree."),
+    "judges": ("labels", "Show a run's judges, and how well they agree."),
     "compare": ("compare", "Compare runs side by side, with paired differences."),
     "leaderboard": ("compare", "Rank runs as in the paper's Table 1."),
     "sensitivity": ("compare", "Show how results depend on the choices behind them."),

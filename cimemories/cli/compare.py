@@ -1,4 +1,4 @@
-"""Commands that compare: the judges of a run, runs with each other, and runs under other settings."""
+"""Commands that compare runs with each other, and runs under other settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from cimemories.cli.options import (
     AsMarkdown,
     NumberOptions,
     RankSmall,
-    Run,
     Samples,
     Workspace,
     grouped,
@@ -27,154 +26,13 @@ from cimemories.cli.options import (
 )
 from cimemories.cli.output import mark
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
-from cimemories.text import count, decimal, exact_percent, percent, sentence, simulated_text
+from cimemories.text import decimal, exact_percent, percent, sentence, simulated_text
 
 if TYPE_CHECKING:
-    from cimemories.agreement.judges import JudgesAgreement, Places
-    from cimemories.agreement.statistics import Estimate
     from cimemories.compare.ranking import Measure, Swap
     from cimemories.compare.sensitivity import ByProfiles, Range, Setting, Study, Trial, Tried
-    from cimemories.flows.flows import Flows
     from cimemories.metrics.breakdown import FlowCoverage
     from cimemories.metrics.headline import Headline
-    from cimemories.metrics.judge_uncertainty import LengthDependence
-
-
-# ---- judges
-
-
-@cli.command()
-def judges(
-    run_id: Run,
-    as_json: AsJson = False,
-    grounded: Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")] = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
-    """Show a run's judges, and how well they agree.  Example: cimemories judges run-3f9a"""
-    from cimemories.agreement.judges import judges_agreement
-    from cimemories.flows.flows import Flows
-    from cimemories.flows.scope import resolve_scope
-    from cimemories.metrics.judge_uncertainty import length_sentence
-    from cimemories.store import runs
-
-    flows = Flows(open_record(workspace))
-    result = judges_agreement(flows, run_id, grounded=grounded)
-    with flows.store.read() as connection:
-        explains = runs.named(connection, run_id).explains
-    if result.pairs and not explains:
-        # A replay that explains a leak has no labels of its own.
-        labels = resolve_scope(flows.store, run_id)
-        result = judges_agreement(flows, run_id, grounded=grounded, labels=labels)
-    lengths = [] if explains or not result.judges else _lengths(flows, run_id)
-    if as_json:
-        output.as_json(_judges_json(result) | {"errors_by_length": [_length_json(item) for item in lengths]})
-        return
-    output.table(
-        (">id", "judge", "reads", ">judged", ">revealed", ">ungrounded", ">of full claims", ""),
-        [
-            (r.judge.id, r.title, r.judge.channel, r.judged, r.reveals, r.ungrounded, r.claims, mark(r.judge.simulated))
-            for r in result.judges
-        ],
-    )
-    for pair in result.pairs:
-        (neither, second), (first, both) = pair.table
-        output.line(
-            f"\n{pair.first.title} and {pair.second.title}: {count(pair.places, 'item')} (an attribute "
-            f"in a message) of {count(pair.messages, 'message')} judged by both\n  revealed by both {both:,}, by the "
-            f"first alone {first:,}, by the second alone {second:,}, by neither {neither:,}"
-        )
-        for name, value in (("agreement", pair.agreement), ("Cohen's kappa", pair.kappa), ("Gwet's AC1", pair.ac1)):
-            output.line(f"  {name:<14} {_shown(value)}")
-        if pair.by_label:
-            output.table(
-                ("by label", ">items", ">both", ">first alone", ">second alone", "kappa"),
-                [
-                    (label, part.places, part.table[1][1], part.table[1][0], part.table[0][1], _shown(part.kappa))
-                    for label, part in pair.by_label.items()
-                ],
-            )
-    for item in lengths:
-        output.line(f"\n{sentence(length_sentence(item))}")
-        if item.adjusted.value is not None:
-            low, high = item.adjusted.low, item.adjusted.high
-            ends = "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
-            output.line(f"  leak rate adjusted for it: {percent(item.adjusted.value)}{ends}")
-    if not result.pairs:
-        output.note("note: agreement needs two judges that read the same text; this run has fewer")
-    if result.simulated:
-        output.note("note: simulated; says nothing about any real model")
-
-
-def _lengths(flows: Flows, run_id: str) -> list[LengthDependence]:
-    """How the errors of each judge depend on length, by the newest audit of the run; empty without one."""
-    from cimemories.agreement.judge_audit import judge_audit, of_run
-    from cimemories.flows.scope import resolve_scope
-    from cimemories.metrics.judge_uncertainty import length_dependence
-
-    scope = resolve_scope(flows.store, run_id)
-    audited = of_run(flows, scope)
-    if not audited:
-        return []
-    audit = judge_audit(flows, scope, audited[0].id)
-    judges = [item.judge for item in audit.judges if item.judge is not None]
-    return [length_dependence(flows, scope, audit, judge) for judge in judges] if audit.audited else []
-
-
-def _length_json(item: LengthDependence) -> dict[str, object]:
-    def estimate(value: Estimate) -> dict[str, object]:
-        return {"value": value.value, "interval": [value.low, value.high], "items": value.items, "why": value.why}
-
-    return {
-        "judge": item.judge.id,
-        "items": item.items,
-        "odds_of_missing_when_twice_as_long": estimate(item.missed),
-        "odds_of_wrong_claim_when_twice_as_long": estimate(item.wrong),
-        "adjusted_leak_rate": estimate(item.adjusted),
-    }
-
-
-def _shown(value: Estimate) -> str:
-    return f"undefined: {value.why}" if value.value is None else decimal(value.value, 3)
-
-
-def _judges_json(result: JudgesAgreement) -> dict[str, object]:
-    def estimate(value: Estimate) -> dict[str, object]:
-        return {"value": value.value} | ({"why": value.why} if value.why else {})
-
-    def cells(part: Places) -> dict[str, object]:
-        return {
-            "places": part.places,
-            "neither": part.table[0][0],
-            "second_alone": part.table[0][1],
-            "first_alone": part.table[1][0],
-            "both": part.table[1][1],
-            "agreement": estimate(part.agreement),
-            "kappa": estimate(part.kappa),
-            "ac1": estimate(part.ac1),
-        }
-
-    return {
-        "run": result.run_id,
-        "grounded_only": result.grounded,
-        "simulated": result.simulated,
-        "judges": [
-            {"id": item.judge.id, "name": item.title}
-            | output.attributes(item.judge, "kind channel simulated")
-            | {"judged": item.judged, "revealed": item.reveals}
-            | {"full_claims": item.claims, "ungrounded_claims": item.ungrounded}
-            for item in result.judges
-        ],
-        "pairs": [
-            {
-                "first": pair.first.judge.id,
-                "second": pair.second.judge.id,
-                "messages": pair.messages,
-                **cells(pair),
-                "by_label": {label: cells(part) for label, part in pair.by_label.items()},
-            }
-            for pair in result.pairs
-        ],
-    }
 
 
 # ---- compare

@@ -54,6 +54,14 @@ def open_record(workspace: Path) -> Store:
     return open_store(workspace)
 
 
+def dataset_id(store: Store, name: str) -> int:
+    """Return the id of a dataset. Raises StoreError where there is none of that name."""
+    from cimemories.store import datasets
+
+    with store.read() as connection:
+        return datasets.named(connection, name).id
+
+
 def full_ids(*kinds: WorkKind) -> Callable[[typer.Context, Any], Any]:
     """Return a callback that turns a value, or each of a list, into the full id that it means (store.work.ids_of).
 

@@ -4,7 +4,6 @@ text passes through `visible` or is escaped as JSON."""
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -116,11 +115,6 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]], *, whole: boo
 def right(titles: Iterable[object]) -> list[str]:
     """Titles of right-aligned columns."""
     return [f">{title}" for title in titles]
-
-
-def figure(value: float) -> str:
-    """A number with two decimals, whole ones without; a dash where it is undefined."""
-    return UNDEFINED if math.isnan(value) else f"{value:.0f}" if value == int(value) else f"{value:.2f}"
 
 
 def mark(simulated: Parts) -> str:

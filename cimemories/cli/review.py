@@ -14,9 +14,18 @@ from typer import Argument, Option
 from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AsJson, Dataset, LabelOptions, Replace, Run, Workspace, grouped, open_record
-from cimemories.store import datasets
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
+from cimemories.cli.options import (
+    AsJson,
+    Dataset,
+    LabelOptions,
+    Replace,
+    Run,
+    Workspace,
+    dataset_id,
+    grouped,
+    open_record,
+)
+from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
 from cimemories.text import count, listed
 
 review = typer.Typer(name="review", help="Review by people: export, import, status, audit.", no_args_is_help=True)
@@ -113,7 +122,7 @@ def review_imports(dataset: Dataset, as_json: AsJson = False, workspace: Workspa
     from cimemories.formats.review_events import imports
 
     store = open_record(workspace)
-    rows = imports(store, _dataset_id(store, dataset))
+    rows = imports(store, dataset_id(store, dataset))
     if as_json:
         output.as_json([output.attributes(row, "id name annotator created undone events") for row in rows])
         return
@@ -147,15 +156,15 @@ def undo_review_import(
     from cimemories.formats.review_events import imports, undo_import
 
     store = open_record(workspace)
-    dataset_id = _dataset_id(store, dataset)
-    row = next((row for row in imports(store, dataset_id) if row.id == number), None)
+    of = dataset_id(store, dataset)
+    row = next((row for row in imports(store, of) if row.id == number), None)
     if row is None:
         raise StoreError(
             f"'{dataset}' has no import {number}. `cimemories review imports {shlex.quote(dataset)}` lists them."
         )
     if row.undone:
         raise StoreError(f"import {number} of '{dataset}' ({row.name}) was undone already, at {_when(row.undone)} UTC.")
-    removed, kept = undo_import(store, dataset_id, number, annotator or getpass.getuser())
+    removed, kept = undo_import(store, of, number, annotator or getpass.getuser())
     if as_json:
         output.as_json({"import": number, "removed": removed, "kept": kept})
         return
@@ -182,45 +191,14 @@ def review_status(
 
     Example: cimemories review status official --width 0.5
     """
-    from cimemories.review.status import status, sureness
+    from cimemories.review.status import status
     from cimemories.review.value import Aim, Target
 
     aimed = next((item for item in Target if item == target), None)
     if aimed is None:
         raise typer.BadParameter(f"'{target}' is not one of {', '.join(Target)}", param_hint="--target")
     store = open_record(workspace)
-    result = status(store, dataset)
-    sure = sureness(store, dataset, Aim(aimed, tuple(run or ())), width / 100, seed)
-    if as_json:
-        output.as_json(result.as_json() | sure.as_json())
-        return
-    simulated = ", simulated" if result.simulated else ""
-    output.line(
-        f"'{result.dataset}'{simulated}: {result.decided:,} of {count(result.pairs, 'pair')} decided; "
-        f"{result.disputed:,} of {count(result.shared, 'pair')} with several reviewers are disputed"
-    )
-    output.line(
-        f"comments: {result.open_comments:,} of {result.comments:,} open; flagged pairs: {result.flagged:,}; "
-        f"guideline: version {result.guideline}"
-    )
-    for text in sure.sentences:
-        output.line(text)
-    if not result.people:
-        return
-    labels = ("necessary", "inappropriate", "ambiguous")
-    output.table(
-        ("reviewer", ">N", ">X", ">?", ">own in force", ">adjudicated", ">taken back"),
-        [
-            (
-                person.name,
-                *(person.labels[label] for label in labels),
-                sum(person.labels.values()),
-                person.adjudicated,
-                person.taken_back,
-            )
-            for person in result.people
-        ],
-    )
+    output.answer(status(store, dataset, Aim(aimed, tuple(run or ())), width / 100, seed), as_json)
 
 
 @review.command("audit")
@@ -247,7 +225,6 @@ def review_audit(
     Example: cimemories review audit run-3f9a --attributes 150 --samples 5
     """
     from cimemories.flows.flows import Flows
-    from cimemories.metrics.judge_uncertainty import STRATA
     from cimemories.review.attribute_audit import attribute_plan, attribute_population, draw_attribute_slice, pilot_of
 
     store = open_record(workspace)
@@ -267,14 +244,10 @@ def review_audit(
             claimed_only=claimed_only,
         )
     if as_json:
-        strata = [
-            {"stratum": name, "size": size, "sampled": sampled}
-            for name, size, sampled in zip(STRATA, judged.sizes.tolist(), planned.sampled, strict=True)
-        ]
-        plan = {"run": scope.run.id, "judge": scope.judge.name, "n": samples, "seed": seed, "strata": strata}
-        output.as_json(plan | {"slice": made, "messages": planned.messages, "half_width": planned.half_width})
+        about = {"run": scope.run.id, "judge": scope.judge.name, "n": samples, "seed": seed, "slice": made}
+        output.as_json(about | planned.as_json())
         return
-    output.line(planned.sentence(judged))
+    output.answer(planned)
     output.note("nothing is sampled" if made is None else f"slice {made}: read it on the Judge audit page")
 
 
@@ -295,7 +268,7 @@ def assign_slice(
     from cimemories.review.assignments import assign, slices
 
     store = open_record(workspace)
-    row = next((row for row in slices(store, _dataset_id(store, dataset)) if row.name == name), None)
+    row = next((row for row in slices(store, dataset_id(store, dataset)) if row.name == name), None)
     if row is None:
         raise StoreError(
             f"'{dataset}' has no slice named '{name}'. Sample one on the Review page, Agreement, or on Judge audit."
@@ -313,7 +286,7 @@ def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Works
     from cimemories.review.assignments import progress
 
     store = open_record(workspace)
-    rows = progress(store, dataset_id=_dataset_id(store, dataset))
+    rows = progress(store, dataset_id=dataset_id(store, dataset))
     if as_json:
         output.as_json(
             [
@@ -378,12 +351,6 @@ def next_slice(
     for item in every:
         output.line(item.sentence)
         output.line(f"  {item.address}")
-
-
-def _dataset_id(store: Store, name: str) -> int:
-    """Raises StoreError where there is no such dataset."""
-    with store.read() as connection:
-        return datasets.named(connection, name).id
 
 
 def _when(created: str) -> str:

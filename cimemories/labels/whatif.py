@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories.answer import Answer, Column, Table
 from cimemories.evaluation.compositions import LabelSource
 from cimemories.flows.cache import workspace_cached
 from cimemories.flows.labels import (
@@ -37,6 +38,7 @@ from cimemories.store import decisions, work
 from cimemories.store.engine import Store, content_hash
 from cimemories.store.labellings import BOTH_LISTS
 from cimemories.store.tables import dataset
+from cimemories.text import count, percent
 
 
 def effective_labels(store: Store, dataset_id: int) -> LabelSource | None:
@@ -87,14 +89,25 @@ class Pairs:
     decided_labels: Labels
 
 
-@dataclass(frozen=True)
-class WhatIf:
+CHANGES = {"from": Column("text", "Label now"), "to": Column("text", "Label then"), "pairs": Column("count", "Pairs")}
+BY = {
+    "changed": Column("count", "Pairs that change"),
+    "gained": Column("count", "Get a label"),
+    "lost": Column("count", "Lose it"),
+    "survival_before": Column("percent", "Consensus now"),
+    "survival_after": Column("percent", "Consensus then"),
+    "pairs": Column("count", "Pairs with votes"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIf(Answer):
     """The labels of a labelling under the rule that holds and under one that is tried.
 
-    pairs: with at least one counted vote. changes: (from, to, pairs), labels in words or 'too few votes', the most
+    pairs: with at least one counted vote. changes: from, to (labels in words or 'too few votes'), pairs, the most
     frequent first. survival_before, survival_after: of the pairs with enough votes, the share with a consensus; nan
     without any. too_few_before, too_few_after: pairs with too few. decided: of the pairs that change, how many a person
-    decided, so that their effective label stays. by: one frame a grouping with the columns id, name, pairs, changed,
+    decided, so that their effective label stays. by: one table a grouping with the columns id, name, pairs, changed,
     gained (no consensus before, one after), lost, survival_before, survival_after.
     """
 
@@ -103,12 +116,15 @@ class WhatIf:
     pairs: int
     changed: int
     decided: int
-    changes: tuple[tuple[str, str, int], ...]
+    changes: Table
     survival_before: float
     survival_after: float
     too_few_before: int
     too_few_after: int
-    by: Mapping[GroupBy, pd.DataFrame]
+    by: Mapping[GroupBy, Table]
+
+    def tables(self) -> dict[str, Table]:
+        return super().tables() | {f"by {by}": table for by, table in self.by.items()}
 
 
 def labelled_pairs(store: Store, labelling_id: str) -> Pairs:
@@ -178,6 +194,7 @@ def what_if(
     priors: Mapping[str, float],
     least_votes: int | None = None,
     both_lists: str = BOTH_LISTS[0],
+    name: str = TRIED,
 ) -> WhatIf:
     """What a rule with this threshold, these priors (by persona key), this least number of votes and this reading of
     votes in both lists would do to the labels of a labelling. Raises StoreError for numbers that are no rule, priors
@@ -185,7 +202,7 @@ def what_if(
     pairs = labelled_pairs(store, labelling_id)
     with store.read() as connection:
         before = applied_rule(connection, labelling_id)
-    after = custom_rule(pairs.counts.personas, TRIED, threshold, priors, least_votes, both_lists)
+    after = custom_rule(pairs.counts.personas, name, threshold, priors, least_votes, both_lists)
     return compare(pairs, before, replace(after, shares=pairs.counts.imported))
 
 
@@ -198,23 +215,38 @@ def compare(pairs: Pairs, before: AppliedRule, after: AppliedRule) -> WhatIf:
     changes = [(NAMED[a], NAMED[b], int(table[a - TOO_FEW, b - TOO_FEW])) for a in NAMED for b in NAMED if a != b]
     # A pair without a vote has none under either rule.
     total = int(table.sum() - table[UNLABELLED - TOO_FEW].sum())
+    changed = sum(n for _, _, n in changes)
+    decided = int((pairs.decided & (old != UNLABELLED) & (old != new)).sum())
+    now = _share(int(table[KEPT].sum()), int(table[LABELLED].sum()))
+    then = _share(int(table[:, KEPT].sum()), int(table[:, LABELLED].sum()))
+    moved = pd.DataFrame(changes, columns=[*CHANGES])
+    moved = moved[moved["pairs"] > 0].sort_values("pairs", ascending=False, kind="stable").reset_index(drop=True)
+    text = f"No label of {count(total, 'pair')} would change; {percent(now)} of them keep a consensus."
+    if changed:
+        text = (
+            f"{count(changed)} of {count(total, 'pair')} would change their label; consensus on {percent(now)} of them "
+            f"now, {percent(then)} then."
+        )
+    kept = f"{count(decided)} of the pairs that change were decided by a person and keep that label"
     return WhatIf(
+        sentence=text,
+        notes=(kept,) if decided else (),
         before=before,
         after=after,
         pairs=total,
-        changed=sum(n for _, _, n in changes),
-        decided=int((pairs.decided & (old != UNLABELLED) & (old != new)).sum()),
-        changes=tuple(sorted((change for change in changes if change[2]), key=lambda change: -change[2])),
-        survival_before=_share(int(table[KEPT].sum()), int(table[LABELLED].sum())),
-        survival_after=_share(int(table[:, KEPT].sum()), int(table[:, LABELLED].sum())),
+        changed=changed,
+        decided=decided,
+        changes=Table(moved, CHANGES, "Labels that change"),
+        survival_before=now,
+        survival_after=then,
         too_few_before=int(table[0].sum()),
         too_few_after=int(table[:, 0].sum()),
-        by={group_by: _by(groups, states) for group_by, groups in pairs.groups.items()},
+        by={by: _by_table(by, groups, states) for by, groups in pairs.groups.items()},
     )
 
 
-def _by(groups: Groups, states: npt.NDArray[np.int64]) -> pd.DataFrame:
-    """One row a group that has a labelled pair."""
+def _by_table(by: GroupBy, groups: Groups, states: npt.NDArray[np.int64]) -> Table:
+    """Return one row a group that has a labelled pair."""
     size = WIDTH**2
     tables = np.bincount(groups.codes * size + states, minlength=len(groups.ids) * size).reshape(-1, WIDTH, WIDTH)
     pairs = tables.sum(axis=(1, 2)) - tables[:, UNLABELLED - TOO_FEW].sum(axis=1)
@@ -237,7 +269,8 @@ def _by(groups: Groups, states: npt.NDArray[np.int64]) -> pd.DataFrame:
             "survival_after": np.where(after > 0, keeps / np.maximum(after, 1), np.nan),
         }
     )
-    return frame[frame["pairs"] > 0].reset_index(drop=True)
+    frame = frame[frame["pairs"] > 0].reset_index(drop=True)
+    return Table(frame, {"name": Column("text", by.capitalize())} | BY, f"Changes by {by}", by != GroupBy.DOMAIN)
 
 
 def _share(part: int, whole: int) -> float:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from cimemories.agreement.judges import judges_agreement
-from cimemories.agreement.statistics import Estimate
-from cimemories.answers.metrics import interval_parts, metrics
+from cimemories.answers.consensus import shares
+from cimemories.answers.judges import judges_together
+from cimemories.answers.metrics import by_norm, interval_parts, metrics
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference, takeaway, together
 from cimemories.compare.leaderboard import Line
@@ -62,7 +62,7 @@ from cimemories.review.index import pair_index
 from cimemories.review.random_share import share_agreement
 from cimemories.review.value import Aim, Target, candidates, valued
 from cimemories.store.engine import StoreError
-from cimemories.text import count, decimal, listed, percent, sentence
+from cimemories.text import count, listed, percent, sentence
 
 # ---- what the results rest on: labels, judges, what is missing, and which attributes only sign
 
@@ -99,43 +99,24 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         ("Rule", f"{counted.rule.name}: {counted.rule.text}"),
         ("Decisions of people", f"{count(decided, 'pair')}; they {order}" if decided else "none"),
     )
-    columns = ("Domain", "Labelled pairs", "Consensus", "necessary", "inappropriate", "ambiguous")
-    domains = [
-        (_name(item["name"]), *_cells(item, "pairs", "survival", *columns[3:]))
-        for item in counted.by[GroupBy.DOMAIN].to_dict("records")
-    ]
-    whole = {"survival": counted.share, **vars(counted)}
-    domains.append(("all", *_cells(whole, "pairs", "survival", *columns[3:])))
-    summary = (
-        f"Of {counted.pairs:,} labelled pairs of an attribute and a context {percent(counted.share)} have a label that "
-        "is agreed on"
-    )
+    result = shares(counted, row)
     ambiguous = counted.ambiguous
+    summary = [result.sentence, "The headline covers those in retained contexts."]
     if decided and facts.before:
         *clear, ambiguous = counted.effective
-        summary += f"; with the decisions of people {sum(clear):,} have a label"
-    summary += (
-        ". The headline covers those in retained contexts. Ambiguous, and in neither violation nor completeness, are "
-        f"{ambiguous:,}."
-    )
-    if counted.too_few:
-        summary += f" {counted.too_few_text}"
+        summary.append(f"With the decisions of people {count(sum(clear), 'pair')} have a label.")
+    summary.append(f"Ambiguous, and in neither violation nor completeness, are {count(ambiguous)}.")
     blocks: list[Block] = [
-        Text(summary),
+        Text(" ".join(summary)),
         Facts(pairs),
         table("The personas that vote", ("Persona", "Prior"), [(p.name, facts.prior(p)) for p in facts.personas]),
-        table("Pairs with a consensus by domain", columns, domains, simulated=simulated),
+        of_answer(result.by[GroupBy.DOMAIN], simulated=simulated),
     ]
     if len(counted.dissent):
-        rows = [
-            (f"{item['who']} {item['how']}".strip(), *_cells(item, "pairs", "share"))
-            for item in counted.dissent.to_dict("records")
-        ]
-        caption = "Who stands in the way of a label that is agreed on"
-        blocks.append(table(caption, ("Persona", "Pairs", "of the ambiguous"), rows, simulated=simulated))
+        blocks.append(of_answer(result.dissent, simulated=simulated))
     if facts.missing:
-        rows_ = [(status, cause, f"{count:,}") for status, cause, count in facts.missing]
-        blocks.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows_, text_columns=(0, 1)))
+        rows = [(status, cause, f"{count:,}") for status, cause, count in facts.missing]
+        blocks.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows, text_columns=(0, 1)))
     return blocks
 
 
@@ -172,20 +153,10 @@ def _norms(basis: Basis) -> list[Block]:
     """Each run's score by the norm of one persona at a time."""
     blocks: list[Block] = []
     for line in basis.lines:
-        scores = per_norm(basis.flows, line.scope, basis.rule)
-        if len(scores.rows) < 2:
-            continue
-        rows = [
-            (
-                item.key,
-                *(sentences.bounds_text(interval) for interval in (item.violation, item.completeness)),
-                *(f"{number:,}" for number in (item.labelled, item.retained, item.attributes)),
-            )
-            for item in scores.rows
-        ]
-        head = ("Norm", f"Violation@{scores.n}", "Completeness", "Pairs labelled", "Contexts retained", "Attributes")
-        caption = f"{basis.run_names[line.run.id]}: scores by the norm of one persona alone, with 95 % intervals"
-        blocks += [table(caption, head, rows, simulated=line.simulated), Text(scores.sentence)]
+        scores = by_norm(per_norm(basis.flows, line.scope, basis.rule))
+        if scores and len(scores.scores.frame) > 1:
+            caption = f"{basis.run_names[line.run.id]}: scores by the norm of one persona alone, with 95 % intervals"
+            blocks += [of_answer(scores.scores, caption, simulated=line.simulated), Text(scores.sentence)]
     return blocks
 
 
@@ -206,46 +177,12 @@ def judges_section(basis: Basis) -> Section:
         name = basis.run_names[line.run.id]
         blocks += [Heading(name)] if basis.several else []
         blocks.append(Text(sentence(f"Counted is the word of {line.scope.judge_text}")))
-        agreement = judges_agreement(basis.flows, line.run.id, grounded=line.scope.grounded, labels=line.scope)
-        rows = [
-            (
-                item.title + (SIMULATED if item.judge.simulated else ""),
-                item.judge.kind,
-                item.judge.channel,
-                f"{item.judged:,}",
-                f"{item.claims:,}",
-                f"{item.ungrounded:,}",
-                percent(item.ungrounded_share),
-                (item.judge.prompt_hash or "–")[:12],
-            )
-            for item in agreement.judges
-        ]
-        columns = ("Judge", "Kind", "Reads", "Judged", "Full claims", "Quote not in the text", "Share", "Prompt")
-        simulated = line.simulated or any(item.judge.simulated for item in agreement.judges)
-        caption = f"Judges of {name}"
-        blocks.append(table(caption, columns, rows, simulated=simulated, text_columns=(0, 1, 2, 7)))
-        pairs = [
-            (
-                f"{pair.first.title} and {pair.second.title}{'' if places is pair else f': {label}'}",
-                f"{pair.messages:,}",
-                f"{places.places:,}",
-                # table: [first, second], 1 where the judge claims the place as revealed.
-                f"{places.table[1][1]:,}",
-                f"{places.table[1][0]:,}",
-                f"{places.table[0][1]:,}",
-                _statistic(places.agreement),
-                _statistic(places.kappa),
-                _statistic(places.ac1),
-            )
-            for pair in agreement.pairs
-            for label, places in pair.parts
-        ]
-        if pairs:
-            heads = ("Judges", "Messages", "Places", "Revealed by both", "first alone", "second alone", "Agreement")
-            caption = f"Agreement of the judges of {name}"
-            blocks.append(table(caption, (*heads, "Cohen's kappa", "Gwet's AC1"), pairs, simulated=simulated))
-        else:
-            blocks.append(Text("One judge alone reads these texts, so there is no agreement of judges to report."))
+        result = judges_together(basis.flows, line.run.id, grounded=line.scope.grounded, labels=line.scope)
+        for shown in (result.judges, result.pairs):
+            if len(shown.frame):
+                caption = f"{shown.caption} of {name}"
+                blocks.append(of_answer(shown, caption, simulated=line.simulated or result.simulated))
+        blocks.append(Points(tuple(map(sentence, result.notes))))
         blocks += _audits(basis, line)
     return Section("judges", "Judges", tuple(blocks))
 
@@ -257,10 +194,6 @@ def _audits(basis: Basis, line: Line) -> list[Block]:
         parts = (corrected(item.result), bias(item.result), confirmed(item.result))
         texts += [sentence(text) for text in parts if text]
     return [Heading("Audited by people"), Points(tuple(texts))] if texts else []
-
-
-def _statistic(estimate: Estimate) -> str:
-    return f"undefined: {estimate.why}" if estimate.value is None else decimal(estimate.value, 3)
 
 
 def coverage_section(basis: Basis) -> Section:

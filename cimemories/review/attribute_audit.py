@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from cimemories.access.roles import Role
+from cimemories.answer import Answer, Column, Table
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, count
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
@@ -39,6 +41,11 @@ from cimemories.store.audits import SliceItem
 from cimemories.store.engine import StoreError, content_hash
 
 SIZE = 150  # attributes of a sample, unless another number is chosen
+COLUMNS = {
+    "stratum": Column("text", "Attributes"),
+    "size": Column("count", "In the run"),
+    "sampled": Column("count", "Sampled"),
+}
 
 
 @dataclass(frozen=True)
@@ -68,28 +75,16 @@ class AttributePopulation:
         return np.bincount(self.stratum, minlength=len(STRATA))
 
 
-@dataclass(frozen=True)
-class AttributePlan:
+@dataclass(frozen=True, kw_only=True)
+class AttributePlan(Answer):
     """How a sample would be spread. sampled: attributes of each of STRATA; messages: to be read at most; half_width: of
     the correction's own 95 % interval, users and contexts left aside, with the spreads that were assumed or, piloted,
-    seen. claimed_only: for a lower bound."""
+    seen."""
 
+    strata: Table
     sampled: tuple[int, ...]
     messages: int
     half_width: float
-    claimed_only: bool = False
-    piloted: bool = False
-
-    def sentence(self, judged: AttributePopulation) -> str:
-        """What is sampled of whom, for page and command line."""
-        return audit_sample(
-            judged.sizes.tolist(),
-            self.sampled,
-            self.messages,
-            self.half_width,
-            claimed_only=self.claimed_only,
-            piloted=self.piloted,
-        )
 
 
 def attribute_population(
@@ -188,7 +183,17 @@ def attribute_plan(
     variance = float((mass[read] ** 2 * spread[read] ** 2 * left / sampled[read]).sum())
     each = np.bincount(judged.stratum, weights=judged.messages, minlength=len(STRATA)) / np.maximum(judged.sizes, 1)
     messages, piloted = round(float((sampled * each).sum())), pilot is not None and pilot.correction is not None
-    return AttributePlan(tuple(map(int, sampled)), messages, NORMAL_95 * variance**0.5, claimed_only, piloted)
+    counts, half_width = tuple(map(int, sampled)), NORMAL_95 * variance**0.5
+    frame = pd.DataFrame({"stratum": STRATA, "size": judged.sizes, "sampled": counts})
+    return AttributePlan(
+        sentence=audit_sample(
+            judged.sizes.tolist(), counts, messages, half_width, claimed_only=claimed_only, piloted=piloted
+        ),
+        strata=Table(frame, COLUMNS),
+        sampled=counts,
+        messages=messages,
+        half_width=half_width,
+    )
 
 
 def pilot_of(flows: Flows, scope: Scope, n: int) -> CorrectedViolation | None:

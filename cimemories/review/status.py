@@ -5,48 +5,57 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.access.roles import Role
+from cimemories.answer import Answer, Column, Table
 from cimemories.flows.labels import LABELS, UNLABELLED, default_labelling
+from cimemories.metrics.label_uncertainty import WIDTH
 from cimemories.model import Label
 from cimemories.review.adjudication import disputes, own_decision
 from cimemories.review.index import Ints, PairIndex, pair_index
 from cimemories.review.random_share import ShareAgreement, share_agreement
-from cimemories.review.value import Aim, Valued, lacking, valued
+from cimemories.review.value import Aim, lacking, valued
 from cimemories.store import datasets, decisions, reviews, runs
 from cimemories.store.decisions import ADJUDICATED, Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import Comment, Guideline
 from cimemories.store.tables import attribute, comment, context, profile, profile_context
 from cimemories.store.team import log
+from cimemories.text import count
 
 REOPENED = "Reopened: "
 
 
-@dataclass(frozen=True)
-class Person:
-    """One person. `labels`: on how many pairs their own standing decision is each label; `adjudicated`: pairs on which
-    an adjudication of theirs stands, which is no label of their own; `taken_back`: pairs on which nothing of theirs
-    stands any more. `sources`: decisions of theirs in force, adjudications among them, by how they were made."""
-
-    name: str
-    labels: Mapping[str, int]
-    adjudicated: int
-    taken_back: int
-    sources: Mapping[str, int]
+PEOPLE = {
+    "name": Column("text", "Reviewer"),
+    **{str(label): Column("count", f"{label}".capitalize(), "Pairs by the person's own decision") for label in Label},
+    "own": Column("count", "Own in force"),
+    "adjudicated": Column("count", "Adjudicated", "An adjudication is no label of the person's own"),
+    "taken_back": Column("count", "Taken back", "Pairs on which nothing of theirs stands any more"),
+}
 
 
-@dataclass(frozen=True)
-class Status:
-    """`decided`: pairs whose label is a person's, of `pairs`. `disputed`: of the `shared` ones, that is those which two
-    or more people decided. `guideline`: the version that stands."""
+@dataclass(frozen=True, kw_only=True)
+class Sureness(Answer):
+    """How sure the labels make a number, and what the random share of the queue says of them. label_uncertainty: None
+    where `valued` gives nothing (`lacking`); random_share: None without votes."""
+
+    label_uncertainty: Mapping[str, object] | None = None
+    random_share: ShareAgreement | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status(Answer):
+    """decided: pairs whose label is a person's, of `pairs`. disputed: of the `shared` ones, which two or more people
+    decided. guideline: the version that stands. people: what each has decided; `sources` (not shown): decisions in
+    force, adjudications among them, by how they were made."""
 
     dataset: str
-    simulated: bool
     pairs: int
     decided: int
     shared: int
@@ -55,17 +64,14 @@ class Status:
     open_comments: int
     flagged: int
     guideline: int
-    people: tuple[Person, ...]
-
-    def as_json(self) -> dict[str, object]:
-        """Plain values, people as a list."""
-        return asdict(self)
+    people: Table
+    sureness: Sureness
 
 
-def status(store: Store, dataset: str) -> Status:
-    """The state of a dataset's review. Raises StoreError for a dataset that is not there."""
+def status(store: Store, dataset: str, aim: Aim | None = None, width: float = WIDTH, seed: int = 0) -> Status:
+    """Return the state of a dataset's review. Raises StoreError for a dataset that is not there, and as `sureness`."""
     # Pairs of an attribute and a context that its profile is tested in.
-    count = (
+    number = (
         sa.select(sa.func.count())
         .select_from(attribute)
         .join(profile, attribute.c.profile == profile.c.id)
@@ -77,78 +83,70 @@ def status(store: Store, dataset: str) -> Status:
         notes = reviews.comments_of_dataset(connection, row.id)
         flagged = len(reviews.standing_marks(connection, row.id, reviews.MarkKind.FLAG))
         version = reviews.current_guideline(connection).version
-        pairs = int(connection.execute(count.where(profile.c.dataset == row.id)).scalar_one())
+        pairs = int(connection.execute(number.where(profile.c.dataset == row.id)).scalar_one())
     # A transaction of its own: a decision made between the two may count in this one alone.
     disputed = disputes(store, row.id)
     by_person: dict[str, list[Decision]] = {}
     for item in history:
         by_person.setdefault(item.annotator, []).append(item)
+    people = [_person(name, made) for name, made in sorted(by_person.items())]
+    decided, opened = len(decisions.standing(history)), sum(item.open for item in notes)
     return Status(
+        sentence=f"'{row.name}': {count(decided)} of {count(pairs, 'pair')} decided; {count(len(disputed.open))} of "
+        f"{count(disputed.shared, 'pair')} with several reviewers are disputed; comments: {count(opened)} of "
+        f"{count(len(notes))} open; flagged pairs: {count(flagged)}; guideline: version {version}.",
+        simulated=("profiles",) * row.simulated,
         dataset=row.name,
-        simulated=row.simulated,
         pairs=pairs,
-        decided=len(decisions.standing(history)),
+        decided=decided,
         shared=disputed.shared,
         disputed=len(disputed.open),
         comments=len(notes),
-        open_comments=sum(item.open for item in notes),
+        open_comments=opened,
         flagged=flagged,
         guideline=version,
-        people=tuple(_person(name, made) for name, made in sorted(by_person.items())),
+        people=Table(pd.DataFrame(people, columns=[*PEOPLE, "sources"]), PEOPLE),
+        sureness=sureness(store, dataset, aim or Aim(), width, seed),
     )
 
 
-@dataclass(frozen=True)
-class Sureness:
-    """How sure the labels make a number, and what the random share of the queue says of them. value: None where
-    `valued` has none. share: None without votes. width: wanted, as a share."""
-
-    value: Valued | None
-    share: ShareAgreement | None
-    width: float
-    aim: Aim
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        value, share = self.value, self.share
-        sentences = (value.sentence(self.width), value.beside) if value else (lacking(self.aim),)
-        return (*sentences, share.sentence) if share else sentences
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "label_uncertainty": self.value.as_json(self.width) if self.value else None,
-            "random_share": self.share.as_json() if self.share else None,
-        }
-
-
-def sureness(store: Store, dataset: str, aim: Aim, width: float, seed: int = 0) -> Sureness:
-    """Of the dataset's default labelling, with every decision that stands now. aim: runs by id or name. Raises
-    StoreError for a dataset or run that is not there, or a run that is not judged."""
+def sureness(store: Store, dataset: str, aim: Aim, width: float = WIDTH, seed: int = 0) -> Sureness:
+    """Return it of the dataset's default labelling, with every decision that stands now. aim: runs by id or name;
+    width: wanted, as a share. Raises StoreError for a dataset or run that is not there, or a run that is not judged."""
     with store.read() as connection:
         row = datasets.named(connection, dataset)
         ids = tuple(runs.named(connection, name).id for name in aim.runs)
     labelling = default_labelling(store, row.id)
     if labelling is None:
-        return Sureness(None, None, width, aim)
+        return Sureness(sentence=lacking(aim))
     index = pair_index(store, row.id, labelling.id)
-    value = valued(store, index, Aim(aim.target, ids), batch=1)
-    return Sureness(value, share_agreement(store, index, seed), width, aim)
+    value, share = valued(store, index, Aim(aim.target, ids), batch=1), share_agreement(store, index, seed)
+    texts = (value.sentence(width), value.beside) if value else (lacking(aim),)
+    return Sureness(
+        sentence=" ".join((*texts, share.sentence)),
+        label_uncertainty=value.as_json(width) if value else None,
+        random_share=share,
+    )
 
 
-def _person(name: str, made: list[Decision]) -> Person:
+def _person(name: str, made: list[Decision]) -> dict[str, object]:
     standing = decisions.standing(made)
     by_pair = decisions.stacks(made)
     # Below an adjudication their own decision stays.
     labels = Counter(own.label for stack in by_pair.values() if (own := own_decision(stack)) is not None)
-    return Person(
-        name,
-        {str(label): labels[label] for label in Label},
-        sum(stack[-1].source == ADJUDICATED for stack in by_pair.values() if stack),
+    by_label = {str(label): labels[label] for label in Label}
+    return {
+        "name": name,
+        **by_label,
+        "own": sum(by_label.values()),
+        "adjudicated": sum(stack[-1].source == ADJUDICATED for stack in by_pair.values() if stack),
         # Pairs they ever decided, less those on which something of theirs stands.
-        len(by_pair) - len(standing),
+        "taken_back": len(by_pair) - len(standing),
         # An undo brings back the decision before it, whose source it is that counts.
-        dict(sorted(Counter(stack[-1].source for stack in by_pair.values() if stack and stack[-1].label).items())),
-    )
+        "sources": dict(
+            sorted(Counter(stack[-1].source for stack in by_pair.values() if stack and stack[-1].label).items())
+        ),
+    }
 
 
 @dataclass(frozen=True)

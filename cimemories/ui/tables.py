@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-FORMATS = {"count": "localized", "number": None, "percent": "%.1f %%", "points": "%.1f", "difference": "%+.1f"}
+FORMATS = {
+    "count": "localized",
+    "number": None,
+    "decimal": "%.3f",
+    "percent": "%.1f %%",
+    "points": "%.1f",
+    "difference": "%+.1f",
+}
 Column = Kind
 
 

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-import pandas as pd
 import streamlit as st
 
+from cimemories.answers.consensus import family_notes
+from cimemories.answers.rules import BOTH, rules
 from cimemories.charts.bars import before_after
 from cimemories.flows import catalogue
-from cimemories.flows.labels import TOO_FEW_NAME, AppliedRule, rule_of, vote_counts
+from cimemories.flows.labels import AppliedRule, rule_of, vote_counts
 from cimemories.labels.whatif import WhatIf, what_if
 from cimemories.metrics import sentences, warnings
 from cimemories.metrics.separation import largest_count
-from cimemories.model import Label
 from cimemories.seeds import SeedError
 from cimemories.store import labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count, exact_percent, listed, percent, sentence
-from cimemories.ui import annotator, once, page, safe, tables, url
+from cimemories.ui import annotator, answers, once, page, safe, tables, url
 from cimemories.ui.page import least_votes, rule_sliders
 from pages.curate import consensus_figures
-from pages.curate.consensus_figures import PLURALS, Columns, chart_and_table, group_control
+from pages.curate.consensus_figures import MOST_BARS, PLURALS, chart_and_table, group_control
 from pages.curate.label_matrix import draw_scope, named
 
 TITLE = "Consensus"
@@ -52,10 +53,8 @@ def _rule_line(store: Store, labelling: LabellingRow) -> None:
 def _family_warning(store: Store, labelling: LabellingRow) -> None:
     """The warning where the labelling model is from the same family as a model under test."""
     with page.Reporting("The families of the models are unknown.", SeedError):
-        if same_family := [item for item in warnings.family_warnings(store, labelling.id) if item.warning]:
-            first, others = same_family[0], len(same_family) - 1
-            more = f" The same holds for {others} more of the dataset's runs." if others else ""
-            page.notice(f"Run '{first.run_name}': {first.warning}.{more} See 'Labeller and models'.")
+        if notes := family_notes(warnings.family_warnings(store, labelling.id)):
+            page.notices([*notes, "See 'Labeller and models'"])
 
 
 # ---- what if
@@ -63,8 +62,6 @@ def _family_warning(store: Store, labelling: LabellingRow) -> None:
 # A rule is tried, saved under a name, and made the one that labels rest on.
 
 
-MOST_ROWS = 60
-BOTH_LISTS = dict(zip(labellings.BOTH_LISTS, ("Conflict, not counted", "Necessary"), strict=True))
 _MESSAGE = "consensus.message"
 
 
@@ -88,7 +85,7 @@ def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_ta
         if effect is None:
             set_takeaway("Move a slider to see what another rule would do to the labels.")
         else:
-            set_takeaway(_takeaway(effect))
+            set_takeaway(effect.sentence)
             _changed_labels(effect, labelling)
     with left:
         if effect is not None:
@@ -120,7 +117,7 @@ def _both_lists(now: str) -> str:
     """What a vote that names a pair necessary and inappropriate is, as the URL has it, else as the rule says."""
     return page.choice(
         "A vote in both lists",
-        BOTH_LISTS,
+        BOTH,
         "consensus.both",
         "both",
         default=now,
@@ -140,64 +137,35 @@ def _done(message: str, *, keep_sliders: bool = False) -> None:
         _forget()
 
 
-def _takeaway(effect: WhatIf) -> str:
-    if not effect.changed:
-        share = percent(effect.survival_before)
-        return f"No label of {count(effect.pairs, 'pair')} would change; {share} of them keep a consensus."
-    return (
-        f"{count(effect.changed)} of {count(effect.pairs, 'pair')} would change their label; consensus on "
-        f"{percent(effect.survival_before)} of them now, {percent(effect.survival_after)} then."
-    )
-
-
-def _label_html(kind: str) -> str:
-    return kind if kind == TOO_FEW_NAME else safe.glyphed(Label(kind))
-
-
 def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
-    facts = [
-        ("Current rule", f"{effect.before.name}: {effect.before.text}"),
-        ("Tried", effect.after.text),
-        ("With a consensus", f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"),
-    ]
-    for before, after, n in effect.changes:
-        facts.append((f"{count(n, 'pair')}", f"{_label_html(before)} → {_label_html(after)}"))
-    safe.show(safe.facts(facts))
-    if effect.decided:
-        safe.inline(f"{count(effect.decided)} of the pairs that change were decided by a person and keep that label.")
-    safe.inline("Nothing changes until you save a rule and make it current.", muted=True)
+    rules = [("Current rule", f"{effect.before.name}: {effect.before.text}"), ("Tried", effect.after.text)]
+    shares = f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"
+    safe.show(safe.facts([*rules, ("With a consensus", shares)]))
+    safe.show(safe.lines(map(sentence, [*effect.notes, "Nothing changes until you save a rule and make it current"])))
     if not effect.changed:
         page.notice("No label would change. Move the threshold; weights matter only below a threshold of 100 %.")
         return
-    group_by = group_control("consensus.whatif.by")
-    frame = effect.by[group_by].sort_values("changed", ascending=False, kind="stable").reset_index(drop=True)
+    tables.grid(effect.changes, effect.changes.caption)
+    by = group_control("consensus.whatif.by")
+    table = effect.by[by]
+    frame = table.frame.sort_values("changed", ascending=False, kind="stable").reset_index(drop=True)
     top, most = frame.iloc[0], largest_count(frame["changed"].tolist())
     assert most is not None  # some label changes, so there is a group
-    cut = f"; the first {MOST_ROWS} of {len(frame)} {PLURALS[group_by]} shown" if len(frame) > MOST_ROWS else ""
-    top_name = safe.option(top["name"], 50)
+    cut = f"; the first {MOST_BARS} of {len(frame)} {PLURALS[by]} shown" if len(frame) > MOST_BARS else ""
     fig = before_after(
-        frame.head(MOST_ROWS),
+        frame.head(MOST_BARS),
         name="name",
         before="survival_before",
         after="survival_after",
         pairs="pairs",
         unit="pairs",
         title=sentences.labels_changed(
-            top_name, int(top["changed"]), int(top["pairs"]), most, str(group_by), PLURALS[group_by]
+            safe.option(top["name"], 50), int(top["changed"]), int(top["pairs"]), most, str(by), PLURALS[by]
         ),
-        subtitle=f"Consensus on {count(effect.pairs, 'pair')} with votes by {group_by}, most changes on top{cut}",
+        subtitle=f"Consensus on {count(effect.pairs, 'pair')} with votes by {by}, most changes on top{cut}",
     )
-    columns: Columns = {
-        "name": ("text", "Group"),
-        "changed": ("count", "Pairs that change"),
-        "gained": ("count", "Get a label"),
-        "lost": ("count", "Lose it"),
-        "survival_before": ("percent", "Consensus now"),
-        "survival_after": ("percent", "Consensus then"),
-        "pairs": ("count", "Pairs with votes"),
-    }
-    alt, name = f"Share with a consensus by {group_by} before and after", f"what-if-{group_by}"
-    chart_and_table(fig, alt, frame, columns, labelling, effect.after.text, name=name, box="whatif")
+    table = replace(table, frame=frame)
+    chart_and_table(fig, table, f"what-if-{by}", "whatif", labelling, effect.after.text)
 
 
 def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
@@ -232,49 +200,9 @@ def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
 
 def _rules_table(store: Store, dataset: DatasetRow) -> None:
     safe.heading("Rules of this dataset")
-    rows = catalogue.rules_of(store, dataset.id)
-    current = next((row.name for row in rows if row.current), labellings.PAPER_RULE)
-    paper = {
-        "name": "the paper's rule",
-        "current": "current" if current == labellings.PAPER_RULE else "",
-        "threshold": 1.0,
-        "priors": "those of the labelling's persona pack",
-        "votes": labellings.least_text(None),
-        "both": BOTH_LISTS[labellings.BOTH_LISTS[0]],
-        "by": "",
-        "created": pd.NaT,
-    }
-    named = [
-        {
-            "name": row.name,
-            "current": "current" if row.current else "",
-            "threshold": row.threshold,
-            "priors": ", ".join(f"{key} {exact_percent(prior)}" for key, prior in row.priors.items()),
-            "votes": labellings.least_text(row.least_votes),
-            "both": BOTH_LISTS[row.both_lists],
-            "by": row.annotator,
-            "created": pd.Timestamp(row.created),
-        }
-        for row in rows
-    ]
-    frame = pd.DataFrame([paper, *named])
-    tables.table(
-        frame,
-        key=f"consensus.rules.{dataset.id}",
-        columns={
-            "name": ("text", "Rule"),
-            "current": ("small", "In use"),
-            "threshold": ("percent", "Threshold"),
-            "priors": ("wide", "Priors"),
-            "votes": ("text", "Votes needed"),
-            "both": ("text", "A vote in both lists"),
-            "by": ("text", "Saved by"),
-            "created": ("date", "Saved (UTC)"),
-        },
-        height="content",
-        alt="Named rules of this dataset and which of them is current",
-    )
-    _choose_rule(store, dataset, [labellings.PAPER_RULE, *(row.name for row in rows)], current)
+    result = rules(store, dataset.id)
+    answers.twin(result.rules, f"consensus.rules.{dataset.id}", height="content")
+    _choose_rule(store, dataset, result.rules.frame["name"].tolist(), result.current)
 
 
 def _choose_rule(store: Store, dataset: DatasetRow, names: Sequence[str], current: str) -> None:

@@ -34,9 +34,7 @@ MOST_RUNS = 3  # shown at once: the browser takes its time for each
 MOST_ROWS = 500  # of a table of pairs; its download has all
 
 
-def pair_table(
-    frame: pd.DataFrame, key: str, columns: Mapping[str, tables.Column | tuple[tables.Column, str]], alt: str, note: str
-) -> int | None:
+def pair_table(frame: pd.DataFrame, key: str, columns: Mapping[str, Sequence[str]], alt: str, note: str) -> int | None:
     """The first rows of a table of pairs, `columns` before those of the pair; returns the row that is selected."""
     shown = frame.head(MOST_ROWS)
     of_pair: Mapping[str, tuple[tables.Column, str]] = {

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from cimemories.agreement.models import ORDER, draws_agreement
+from cimemories.agreement.models import ORDER
 from cimemories.agreement.people import Against, PeopleAgreement, answered, cell_pairs, people_agreement
-from cimemories.agreement.statistics import Estimate
+from cimemories.answer import Table
+from cimemories.answers.people import EVERYONE, effect_of, people, with_itself
 from cimemories.flows.catalogue import all_runs
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.labels import LABELS
@@ -37,37 +39,16 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
-from cimemories.text import count, decimal, percent
-from cimemories.ui import annotator, once, page, safe, tables, url
-from cimemories.ui.safe import Html, join, tag
+from cimemories.text import count, percent, sentence
+from cimemories.ui import annotator, answers, once, page, safe, tables, url
+from cimemories.ui.safe import tag
 from pages.curate.label_matrix import choice
 from pages.curate.pair_panel import go_to_pair, pair_table
 
-EVERYONE = "all people together"
 LABEL_NAMES = [str(LABELS[code]) for code in ORDER]
 MOST_SEED = 2**31 - 1
 _NOTICE = "agreement.notice"
 _DRAWN = "agreement.drawn"  # the slice that is to be answered now
-# By statistic: the title of its column, and the definition that the title shows under the pointer.
-STATISTICS = {
-    "alpha": (
-        "Krippendorff's alpha",
-        "Krippendorff's alpha, nominal: 1 is full agreement, 0 what chance would give, over pairs that two or more "
-        "answered.",
-    ),
-    "agreement": ("Same label", "Share of the pairs with the same label on both sides, not corrected for chance."),
-    "kappa": (
-        "Cohen's kappa",
-        "Cohen's kappa: agreement beyond what chance would give, each side with the shares of its own labels.",
-    ),
-    "ac1": ("Gwet's AC1", "Gwet's AC1: like kappa, but stable where one label is much more frequent than the others."),
-}
-HINTS = {
-    **dict(STATISTICS.values()),
-    "Compared": "pairs with a counted vote",
-    "By two or more": "pairs that alpha rests on",
-    "Pairs": "with two counted votes or more",
-}
 
 
 def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: DeltaGenerator) -> str:
@@ -91,27 +72,45 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filt
         f"consensus by {result.rule.name}" if result.rule else "",
     ]
     safe.inline(", ".join(filter(None, parts)), muted=True)
-    if result.answered:
-        _notes(result)
-    else:
+    shown = people(result)
+    about = {
+        "dataset": dataset.name,
+        "labelling": result.labelling_id,
+        "rule": result.rule and result.rule.text,
+        "answers": "blind" if blind_only else "all",
+        "slice": result.sampled and result.sampled.row.name,
+    }
+    drawn = Drawn(store, dataset, labelling, result, about)
+    if not result.answered:
         _nothing(result, dataset)
     if result.sampled is None:
         _no_sample(store, result, dataset, labelling)
+    elif result.answered and result.sampled.covered < result.sampled.strata:
+        missing, strata = result.sampled.strata - result.sampled.covered, count(result.sampled.strata)
+        page.notice(f"{count(missing)} of {strata} strata have no answer yet; their pairs are left out.")
     _slices(store, dataset, labelling, slices)
     if result.answered:
-        _among(result)
+        drawn.draw(shown.among)
+        if not result.among.pairs:
+            safe.inline("Let several people answer one slice, or set an overlap (Set up, Overlap).", muted=True)
         if labelling is None:
             page.notice("Without a labelling there is no consensus to compare people with.")
         else:
-            _against(store, result, dataset, labelling)
+            drawn.draw(shown.against)
+            _confusion(drawn)
             _random_share(store, dataset, labelling)
-        _groups(result, dataset, labelling)
+        options = {str(item): str(item) for item in shown.by}
+        by = page.choice("By", options, "agreement.by", "by", default=str(GroupBy.DOMAIN), visible=False)
+        drawn.draw(shown.by[GroupBy(by)])
+        safe.show(safe.lines(map(sentence, shown.notes)))
     if labelling is not None:
         page.fold(
             "The model with itself: repeated votes and personas, apart from people",
             ":material/smart_toy:",
             "agreement.box.models",
-            lambda: _models(store, labelling),
+            lambda: answers.show(
+                with_itself(store, labelling), "agreement.models", {"labelling": labelling.id, "model": labelling.model}
+            ),
         )
     runs = {row.id: row for row in reversed(all_runs(store)) if row.dataset == dataset.id}
     page.fold(
@@ -120,7 +119,28 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filt
         "agreement.box.effect",
         lambda: _effect(store, dataset, labelling, runs),
     )
-    return _takeaway(result)
+    return shown.sentence
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn. about: what its files rest on."""
+
+    store: Store
+    dataset: DatasetRow
+    labelling: LabellingRow | None
+    result: PeopleAgreement
+    about: Mapping[str, object]
+
+    def draw(self, table: Table) -> None:
+        """Draw a table under its caption, with its exports."""
+        safe.heading(table.caption)
+        tables.grid(table, table.caption)
+        self.export(table)
+
+    def export(self, table: Table) -> None:
+        simulated = ("labels",) * bool(self.labelling and self.labelling.simulated)
+        answers.export(table, f"agreement.{table.caption.lower().replace(' ', '-')}", self.about, simulated)
 
 
 def _random_share(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> None:
@@ -128,22 +148,6 @@ def _random_share(store: Store, dataset: DatasetRow, labelling: LabellingRow) ->
     agreement = share_agreement(store, pair_index(store, dataset.id, labelling.id), url.get_int("seed") or 0)
     if agreement.answered:
         safe.inline(agreement.sentence)
-
-
-def _takeaway(result: PeopleAgreement) -> str:
-    if not result.answered:
-        return "No pair has been answered by a person yet, so there is no agreement to report."
-    # All people together come first.
-    together = result.against[0].comparison
-    if together.items:
-        of = f"{count(together.items)} pairs"
-        if result.sampled is not None:
-            of = f"all {count(result.sampled.reached)} pairs that the slice '{result.sampled.row.name}' stands for"
-        return f"People give the label of the consensus to {_plain(together.agreement, share=True)} of {of}."
-    if result.among.alpha.value is not None:
-        pairs = count(result.among.pairs, "pair")
-        return f"Among themselves people agree with alpha {_plain(result.among.alpha)} over {pairs}."
-    return f"{count(result.answered, 'pair')} answered, none of them comparable yet."
 
 
 def _no_sample(store: Store, result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow | None) -> None:
@@ -180,73 +184,6 @@ def _no_sample(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
         )
 
 
-def _plain(estimate: Estimate, *, share: bool = False) -> str:
-    """'0.61 [0.48, 0.72]', as percentages of a share; without the reason where it is undefined."""
-    if estimate.value is None:
-        return "undefined"
-    value = percent(estimate.value) if share else decimal(estimate.value)
-    return f"{value} {interval}" if (interval := _interval(estimate, share)) else value
-
-
-def _interval(estimate: Estimate, share: bool) -> str:
-    if estimate.low is None or estimate.high is None:
-        return ""
-    scale, digits = (100, 1) if share else (1, 2)
-    return f"[{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
-
-
-def _shown(estimate: Estimate, notes: list[str], *, share: bool = False) -> Html:
-    """The same for a table: the interval in smaller type; an undefined value as a dash, whose reason joins `notes`."""
-    if estimate.value is None:
-        if estimate.why not in notes:
-            notes.append(estimate.why)
-        return tag("span", f"– ({notes.index(estimate.why) + 1})", cls="ci-muted", title=estimate.why)
-    interval = _interval(estimate, share)
-    muted = tag("span", interval or "no interval", cls="ci-muted", title="" if interval else estimate.why)
-    return join([percent(estimate.value) if share else decimal(estimate.value), " ", muted])
-
-
-def _footnotes(notes: Sequence[str]) -> None:
-    """Why values of the table above are missing."""
-    if notes:
-        text = "; ".join(f"({number}) undefined: {why}" for number, why in enumerate(notes, start=1))
-        safe.inline(f"– {text}.", muted=True)
-
-
-def _cell(estimate: Estimate, name: str, notes: list[str]) -> Html:
-    return tag("td", _shown(estimate, notes, share=name == "agreement"), cls="ci-number")
-
-
-def _number(text: int | str) -> Html:
-    return tag("td", count(text) if isinstance(text, int) else text, cls="ci-number")
-
-
-def _columns(name: str, estimate: Estimate) -> dict[str, object]:
-    """One estimate as columns of a download: its value, interval, count, and why there is none."""
-    return {
-        name: estimate.value,
-        f"{name}_low": estimate.low,
-        f"{name}_high": estimate.high,
-        f"{name}_pairs": estimate.items,
-        f"{name}_note": estimate.why,
-    }
-
-
-def _download(
-    frame: pd.DataFrame, name: str, result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow | None
-) -> None:
-    """A CSV that says in every row where its numbers come from."""
-    marked = frame.assign(
-        dataset=dataset.name,
-        labelling=result.labelling_id or "",
-        rule=result.rule.text if result.rule else "",
-        answers="blind" if result.blind_only else "all",
-        slice=result.sampled.row.name if result.sampled else "",
-        simulated="simulated labels" if labelling is not None and labelling.simulated else "",
-    )
-    tables.csv_button(marked, f"{name}-{dataset.id}.csv", key=f"agreement.csv.{name}")
-
-
 def _nothing(result: PeopleAgreement, dataset: DatasetRow) -> None:
     where = f"in the slice '{result.sampled.row.name}'" if result.sampled else "of this dataset"
     how = " blind" if result.blind_only else ""
@@ -265,69 +202,12 @@ def _nothing(result: PeopleAgreement, dataset: DatasetRow) -> None:
     )
 
 
-def _notes(result: PeopleAgreement) -> None:
-    # All people together come first, so there is one entry more than there are people.
-    people = count(len(result.against) - 1, "person", "people")
-    pairs = count(result.answered, "pair")
-    text = f"{count(result.in_force, 'decision')} in force, by {people} on {pairs}; undone ones are not counted."
-    if result.adjudicated:
-        text += f" {count(result.adjudicated, 'adjudication')} left out: made with the others' answers in sight."
-    safe.inline(text)
-    safe.inline("Intervals are 95 %, from 2,000 bootstrap resamples of the pairs.", muted=True)
-    if (sampled := result.sampled) is None:
-        return
-    safe.inline(
-        f"Slice '{sampled.row.name}': {count(sampled.answered)} of {count(sampled.row.items)} sampled pairs are "
-        "answered. Each pair has the weight of the pairs of its stratum that it represents (Horvitz-Thompson): shares, "
-        f"kappa and AC1 against the consensus cover {count(sampled.reached)} of the {count(sampled.population)} pairs "
-        "that were sampled from. Alpha among people is not weighted."
-    )
-    if sampled.covered < sampled.strata:
-        missing = sampled.strata - sampled.covered
-        page.notice(f"{count(missing)} of {count(sampled.strata)} strata have no answer yet; their pairs are left out.")
-
-
-def _among(result: PeopleAgreement) -> None:
-    safe.heading("People among themselves")
-    among = result.among
-    notes: list[str] = []
-    rows: list[tuple[str, Html | str]] = [("Krippendorff's alpha", _shown(among.alpha, notes))]
-    if among.pairs:
-        rows.append(("Same label", f"{percent(among.share)} of the pairs that two or more answered"))
-    rows.append(("Pairs", f"{count(among.pairs)} answered by two or more people ({among.people} people)"))
-    safe.show(safe.facts(rows))
-    _footnotes(notes)
-    if not among.pairs:
-        safe.inline("Let several people answer one slice, or set an overlap (Set up, Overlap).", muted=True)
-
-
-def _against(store: Store, result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow) -> None:
-    safe.heading("People against the consensus")
-    names = ("agreement", "kappa", "ac1")
-    titles = ["Who", "Answered", "Compared", *(STATISTICS[name][0] for name in names)]
-    cells, rows = [], []
-    notes: list[str] = []
-    for item in result.against:
-        estimates = {name: getattr(item.comparison, name) for name in names}
-        who, answered_pairs, compared = item.who or EVERYONE, item.answered, item.comparison.items
-        first = tag("td", item.who or tag("b", EVERYONE)), _number(answered_pairs), _number(compared)
-        cells.append(tag("tr", *first, *(_cell(value, name, notes) for name, value in estimates.items())))
-        row: dict[str, object] = {"who": who, "answered": answered_pairs, "pairs": compared}
-        for name, value in estimates.items():
-            row |= _columns(name, value)
-        rows.append(row)
-    safe.show(safe.wide(safe.grid(titles, cells, hints=HINTS), "People against the consensus"))
-    _footnotes(notes)
-    st.caption("All people together: the label that most of them give; on a tie, the one given last.")
-    _download(pd.DataFrame(rows), "people-against-consensus", result, dataset, labelling)
-    _confusion(store, result, dataset, labelling)
-
-
-def _confusion(store: Store, result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow) -> None:
+def _confusion(drawn: Drawn) -> None:
     """The confusion table of one person, or of all together, and the pairs behind the cell that is chosen."""
-    people = [str(item.who) for item in result.against if item.who is not None]
+    result, store, dataset, labelling = drawn.result, drawn.store, drawn.dataset, drawn.labelling
+    assert labelling is not None
     with st.columns([3, 9])[0]:
-        who = choice("Whose labels", "who", people, str, EVERYONE)
+        who = choice("Whose labels", "who", [str(item.who) for item in result.against if item.who], str, EVERYONE)
     item = next(item for item in result.against if item.who == who)
     if not item.counts.sum():
         page.notice("None of these pairs has a counted vote, so there is nothing to compare.")
@@ -335,15 +215,14 @@ def _confusion(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
     chosen = _confusion_buttons(item)
     frame = pd.DataFrame([[item.counts[i, j] for j in ORDER] for i in ORDER], columns=LABEL_NAMES)
     frame.insert(0, "person \\ consensus", LABEL_NAMES)
-    _download(frame.assign(who=who or EVERYONE), "confusion", result, dataset, labelling)
+    drawn.export(Table(frame.assign(who=who or EVERYONE), {}, "confusion"))
     if chosen is None:
         return
     slice_id = result.sampled.row.id if result.sampled else None
     data = answered(store, dataset.id, labelling.id, blind_only=result.blind_only, slice_id=slice_id)
     pairs = cell_pairs(store, dataset.id, data, item.who, *chosen)
     label, consensus = (str(LABELS[code]) for code in chosen)
-    title = f"{count(len(pairs), 'pair')}: {label} by {item.who or EVERYONE}, {consensus} by the consensus"
-    safe.heading(title)
+    safe.heading(f"{count(len(pairs), 'pair')}: {label} by {item.who or EVERYONE}, {consensus} by the consensus")
     if pairs.empty:
         return
     selected = pair_table(
@@ -353,7 +232,7 @@ def _confusion(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
         "The pairs behind a cell of the confusion table",
         "Select a row to see its votes on the Labels page.",
     )
-    _download(pairs, "confusion-pairs", result, dataset, labelling)
+    drawn.export(Table(pairs, {}, "confusion pairs"))
     if selected is not None:
         go_to_pair(dataset, labelling, pairs.iloc[selected])
 
@@ -392,88 +271,6 @@ def _cells(item: Against, names: Sequence[str], cells: Mapping[str, tuple[int, i
                 # cell=cell: the loop's last cell would be that of every button otherwise.
                 on_click=url.durable(lambda cell=cell: url.put(cell=None if chosen == cell else cell)),
             )
-
-
-def _groups(result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow | None) -> None:
-    title = st.container()
-    options = {str(item): str(item) for item in (GroupBy.DOMAIN, GroupBy.SPHERE)}
-    by = GroupBy(page.choice("By", options, "agreement.by", "by", default=str(GroupBy.DOMAIN), visible=False))
-    with title:
-        safe.heading(f"By {by}")
-    names = ("alpha", "agreement", "kappa", "ac1") if labelling is not None else ("alpha",)
-    titles = [by.capitalize(), "Answered", "By two or more", *(STATISTICS[name][0] for name in names)]
-    groups = result.by[by].to_dict("records")
-    notes: list[str] = []
-    cells = [
-        tag(
-            "tr",
-            tag("td", str(row["name"])),
-            _number(row["answered"]),
-            _number(row["shared"]),
-            *(_cell(row[name], name, notes) for name in names),
-        )
-        for row in groups
-    ]
-    hints = HINTS | {"Answered": "pairs that somebody answered"}
-    safe.show(safe.wide(safe.grid(titles, cells, hints=hints), f"Agreement by {by}"))
-    _footnotes(notes)
-    st.caption("Alpha is among people; the other statistics are of all people together against the consensus.")
-    rows: list[dict[str, object]] = []
-    for group in groups:
-        rows.append({})
-        for name, value in group.items():
-            rows[-1] |= _columns(str(name), value) if isinstance(value, Estimate) else {str(name): value}
-    _download(pd.DataFrame(rows).drop(columns="id"), f"people-by-{by}", result, dataset, labelling)
-
-
-def _models(store: Store, labelling: LabellingRow) -> None:
-    result = draws_agreement(store, labelling.id)
-    safe.inline(
-        f"How far {safe.option(labelling.model, 60)} agrees with itself in {labelling.id}. No person's answer is in "
-        "these numbers, and none of them is in the statistics of people."
-    )
-    notes: list[str] = []
-    if result.draws:
-        safe.heading("Votes of one persona")
-        cells = [
-            tag(
-                "tr",
-                tag("td", item.persona),
-                _number(item.pairs),
-                _number(percent(item.share) if item.pairs else "no pair has two votes"),
-                _cell(item.alpha, "alpha", notes),
-            )
-            for item in result.draws
-        ]
-        titles = ["Persona", "Pairs", "All votes the same", STATISTICS["alpha"][0]]
-        safe.show(safe.wide(safe.grid(titles, cells, hints=HINTS), "Agreement of the personas"))
-    else:
-        page.notice("These labels were imported as shares: there are no votes to compare.")
-    safe.heading("Personas with each other")
-    share = percent(result.share) if result.pairs else "no pair has two"
-    safe.show(
-        safe.facts(
-            [
-                ("Krippendorff's alpha", _shown(result.personas, notes)),
-                ("All personas the same", f"{share} of {count(result.pairs, 'pair')} with a majority of two or more"),
-            ]
-        )
-    )
-    _footnotes(notes)
-    safe.inline(
-        "A persona's verdict is what more than half of its counted votes say: necessary, inappropriate, or abstain.",
-        muted=True,
-    )
-    rows: list[tuple[str, int, int, Estimate]] = [
-        (f"draws of {item.persona}", item.pairs, item.same, item.alpha) for item in result.draws
-    ]
-    rows.append(("personas", result.pairs, result.same, result.personas))
-    frame = pd.DataFrame(
-        [{"of": of, "pairs": pairs, "alike": same, **_columns("alpha", alpha)} for of, pairs, same, alpha in rows]
-    )
-    simulated = "simulated" if labelling.simulated else ""
-    marked = frame.assign(labelling=labelling.id, model=labelling.model, simulated=simulated)
-    tables.csv_button(marked, f"model-with-itself-{labelling.id}.csv", key="agreement.csv.models")
 
 
 def _slices(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, slices: Sequence[SliceRow]) -> None:
@@ -603,42 +400,14 @@ def _effect(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, r
     if not effect.decided:
         page.notice("No pair of this run has a decision, so the labels are those of the consensus.")
         return
-    _effect_numbers(effect)
+    shown = effect_of(effect)
+    safe.heading(shown.sentence)
+    tables.grid(shown.rows, shown.rows.caption)
+    safe.show(safe.lines(map(sentence, shown.notes)))
     if not effect.changed:
         page.notice("Every decision agrees with the consensus, so no number moves.")
         return
     _moved(effect, moved_pairs(flows, scope, effect.moved), dataset, labelling, scope)
-
-
-def _effect_numbers(effect: DecisionEffect) -> None:
-    n, before, after = effect.n, effect.consensus, effect.decisions
-    moved = after.violation[n] - before.violation[n]
-    if moved != moved:  # nan: undefined
-        outcome = f"one of the two sets of labels leaves Violation@{n} undefined"
-    elif abs(moved) < 5e-5:
-        outcome = f"Violation@{n} does not move"
-    else:
-        outcome = f"Violation@{n} {'rises' if moved > 0 else 'falls'} by {100 * abs(moved):.1f} points"
-    safe.heading(f"{count(effect.decided, 'decided pair')}, {count(effect.changed)} against the consensus: {outcome}")
-    measures = [
-        (f"Violation@{k}", before.violation[k], after.violation[k])
-        for k in dict.fromkeys((1, n, max(before.violation)))
-    ]
-    measures.append(("Completeness", before.completeness, after.completeness))
-    rows = [
-        [
-            tag("td", name),
-            *(_number("undefined: no retained context" if v != v else percent(v)) for v in (old, new)),
-            _number("" if new - old != new - old else f"{100 * (new - old):+.1f} points"),
-        ]
-        for name, old, new in measures
-    ]
-    difference = _number(f"{after.retained - before.retained:+,}")
-    rows.append(
-        [tag("td", "Retained contexts of profiles"), _number(before.retained), _number(after.retained), difference]
-    )
-    body = [tag("tr", *cells) for cells in rows]
-    safe.show(safe.grid(("", "Consensus alone", "With decisions", "Difference"), body))
 
 
 def _moved(
@@ -668,7 +437,7 @@ def _moved(
     )
     # Changes by the decision, and not the numbers themselves.
     named = frame.rename(columns={name: f"{name}_change" for name in ("violation", "completeness")})
-    marked = named.assign(run=scope.run.id, n=effect.n, simulated=", ".join(scope.simulated))
-    tables.csv_button(marked, f"decisions-{scope.run.id}.csv", key="agreement.csv.moved")
+    about = {"run": scope.run.id, "n": effect.n}
+    answers.export(Table(named, {}), f"agreement.decisions-{scope.run.id}", about, scope.simulated)
     if selected is not None and labelling is not None:
         go_to_pair(dataset, labelling, frame.iloc[selected])

@@ -7,6 +7,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.agreement import judge_audit
+from cimemories.answers.judges import judge_text
 from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
@@ -29,7 +30,6 @@ from cimemories.store.runs import RunRow
 from cimemories.text import Parts, count, exact_percent, percent
 from cimemories.ui import annotator, once, page, safe, tables, url
 from pages.evaluate import judge_audit_attributes, judge_audit_queue, judge_audit_results
-from pages.evaluate.judge_audit_results import judge_text
 
 TITLE = "Judge audit"
 

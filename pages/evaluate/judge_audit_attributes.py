@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from cimemories.answer import Column, Table
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
@@ -13,7 +14,7 @@ from cimemories.metrics.judge_uncertainty import (
     attributes_needed,
     violation_audit,
 )
-from cimemories.metrics.uncertainty import PARTS, Interval
+from cimemories.metrics.uncertainty import PARTS
 from cimemories.review.attribute_audit import (
     SIZE,
     attribute_plan,
@@ -24,7 +25,7 @@ from cimemories.review.attribute_audit import (
 from cimemories.store.audits import SliceRow
 from cimemories.store.engine import StoreError
 from cimemories.text import count, sentence
-from cimemories.ui import once, page, safe, tables, url
+from cimemories.ui import answers, once, page, safe, url
 
 WIDTH = 3.0  # points to either side that an interval should have, unless another is chosen
 
@@ -68,7 +69,7 @@ def slice_form(flows: Flows, scope: Scope, me: str) -> None:
     except StoreError as unfit:
         page.notice(sentence(unfit))
         return
-    safe.inline(planned.sentence(judged))
+    safe.inline(planned.sentence)
 
     def make() -> int:
         return draw_attribute_slice(
@@ -100,31 +101,28 @@ def draw(flows: Flows, scope: Scope, row: SliceRow) -> str:
         if text:
             safe.inline(sentence(text))
     _progress(audit)
-    frame = pd.DataFrame(
-        [
-            _row("by the judge alone", result.raw),
-            _row("corrected", result.corrected),
-            _row("confirmed claims alone", result.lower),
-        ]
-    ).assign(run=scope.run.id, n=result.n, slice=row.name, simulated=bool(scope.simulated) or scope.judge.simulated)
-    shown = frame[frame["value"].notna()]
-    columns = {"number": ("text", f"Violation@{result.n}"), "value": ("percent", "Value")}
-    columns |= {"low": ("percent", "95 % from"), "high": ("percent", "to")}
-    columns |= {name: ("percent", f"±{name}") for name in PARTS}
-    tables.table(
-        shown,
-        key=f"judge_audit.attributes.{scope.run.id}",
-        columns=columns,
-        height="content",
-        alt="Violation of the run by the judge alone, corrected by the audit, and by confirmed claims alone",
-    )
+    intervals = {
+        "by the judge alone": result.raw,
+        "corrected": result.corrected,
+        "confirmed claims alone": result.lower,
+    }
+    rows = [
+        {"number": name, "value": item.value, "value_low": item.low, "value_high": item.high}
+        | (item.parts.half_widths() if item.parts else dict.fromkeys(PARTS))
+        for name, item in intervals.items()
+    ]
+    columns = {"number": Column("text", f"Violation@{result.n}"), "value": Column("percent", "Value")}
+    columns |= {name: Column("percent", f"±{name}") for name in PARTS}
+    table = Table(pd.DataFrame(rows).dropna(subset="value"), columns, "Violation of the run as the audit corrects it")
+    answers.twin(table, f"judge_audit.attributes.{scope.run.id}", height="content")
     safe.inline(
         "± is 1.96 standard errors of each part alone: users, samples, contexts, labels, and the sample of audited "
         "attributes (judge). Prediction-powered inference (Angelopoulos et al. 2023), with attributes weighted as in "
         "Violation@n.",
         muted=True,
     )
-    tables.csv_button(frame, f"violation-audit-{scope.run.id}.csv", key="judge_audit.csv.attributes")
+    about = {"run": scope.run.id, "n": result.n, "slice": row.name}
+    answers.export(table, f"judge_audit.violation-{scope.run.id}", about, scope.simulated or scope.judge.simulated)
     if result.correction is not None:
         wanted = wanted_width()
         now = (result.corrected.high - result.corrected.low) / 2
@@ -157,8 +155,3 @@ def _progress(audit: ViolationAudit) -> None:
             f"{count(audit.outdated, 'attribute')} left out: since the slice was sampled, more contexts or messages of "
             "theirs have come to count. Sample again with the same seed; verdicts given so far are kept."
         )
-
-
-def _row(name: str, interval: Interval) -> dict[str, object]:
-    parts = interval.parts.half_widths() if interval.parts else dict.fromkeys(PARTS)
-    return {"number": name, "value": interval.value, "low": interval.low, "high": interval.high, **parts}

@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.agreement import judge_audit
+from cimemories.answers.judges import headline, judge_text
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.review.assignments import own_flows
@@ -33,7 +34,6 @@ from cimemories.text import count, listed
 from cimemories.ui import page, presses, safe, url, workbench
 from cimemories.ui.safe import Html, tag
 from cimemories.ui.workbench import Card, Event, Key
-from pages.evaluate.judge_audit_results import headline, judge_text
 from pages.start import failure
 
 KEY = "judge_audit.bench"

@@ -32,12 +32,13 @@ def test_the_commands_tell_what_the_analysis_says(sqlite_store: Store) -> None:
     first = add_labels(sqlite_store, data.id, LABELS)
     second = add_labels(sqlite_store, data.id, [[[N, N, A], *LABELS[0][1:]]], name="two")
     printed = json.loads(run(sqlite_store, "survival", *DATA, "--labelling", first, "--json"))
-    assert printed["survival"] == survival(sqlite_store, first).share
-    assert sum(row["pairs"] for row in printed["by"]["domain"]) == printed["pairs"]["labelled"] == 9
-    assert printed["table2"][1]["published"] == {"figure": "about 147", "place": "Table 2"}
-    [both] = json.loads(run(sqlite_store, "agreement", *DATA, "--json"))
-    assert (both["kappa"], both["differing"]) == (agreement(sqlite_store, first, second).kappa, 1)
-    assert "consensus of the personas on 55.6 % of 9" in run(sqlite_store, "consensus", *DATA)
+    assert printed["shares"]["survival"] == survival(sqlite_store, first).share
+    assert sum(row["pairs"] for row in printed["shares"]["by"]["domain"]) == printed["shares"]["labelled"] == 9
+    attributes = printed["contexts"]["table2"][1]
+    assert (attributes["published"], attributes["source"]) == ("about 147", "arXiv 2511.14937, Table 2")
+    [both] = json.loads(run(sqlite_store, "agreement", *DATA, "--json"))["compared"]
+    assert (both["kappa"], len(both["differing"])) == (agreement(sqlite_store, first, second).kappa, 1)
+    assert "55.6 % of 9 labelled pairs have a consensus" in run(sqlite_store, "consensus", *DATA)
     assert "test-voter" in run(sqlite_store, "agreement", *DATA)
 
 
@@ -50,7 +51,7 @@ def test_a_rule_is_tried_saved_used_left_and_deleted(sqlite_store: Store) -> Non
     assert (dry["saved"], dry["changed"], dry["survival_after"]) == (False, 4, 1.0)
 
     def listed() -> dict[str, bool]:
-        return {r["name"]: r["current"] for r in json.loads(run(sqlite_store, "rules", *DATA, "--json"))}
+        return {r["name"]: r["current"] for r in json.loads(run(sqlite_store, "rules", *DATA, "--json"))["rules"]}
 
     assert listed() == {labellings.PAPER_RULE: True}
     run(sqlite_store, "rule", *wanted, *loud, "--use", "--annotator", "Ada")

@@ -58,7 +58,7 @@ def test_the_rule_decides_what_a_vote_in_both_lists_is(sqlite_store: Store) -> N
     assert labels(sqlite_store, labelling) == [TOO_FEW, X]  # four counted votes of ten
     assert "both_lists" not in plain.as_json() and "both lists" not in plain.text
     tried = what_if(sqlite_store, labelling, 1.0, PRIORS, both_lists="necessary")
-    assert tried.changes == (("too few votes", "necessary", 1),)
+    assert tried.changes.frame.to_numpy().tolist() == [["too few votes", "necessary", 1]]
     run = add_run(sqlite_store, dataset, 1, [[[1], [0]]])
     assert flow_arrays(*ask(sqlite_store, run)).labels.tolist() == [[[TOO_FEW], [X]]]
 
@@ -73,7 +73,7 @@ def test_the_rule_decides_what_a_vote_in_both_lists_is(sqlite_store: Store) -> N
     view = pairs(sqlite_store, labelling, records(sqlite_store, dataset)[0].id, context, attribute)[0]
     assert view.consensus == Label.NECESSARY and view.votes[0].counts == (10, 0, 0)
     back = what_if(sqlite_store, labelling, 1.0, PRIORS)
-    assert back.changes == (("necessary", "too few votes", 1),)
+    assert back.changes.frame.to_numpy().tolist() == [["necessary", "too few votes", 1]]
 
     # Back to the usual rule: no number of the other one stays.
     use(sqlite_store, dataset, "usual", "conflict")
@@ -113,7 +113,7 @@ def test_the_command_line_saves_tries_and_lists_it(sqlite_store: Store) -> None:
     assert done.returncode == 0, done.stderr
     assert labels(sqlite_store, labelling) == [N, X]
     listed = json.loads(cli_inside(outside(), "rules", "--json", *place).stdout)
-    assert [row.get("both_lists") for row in listed] == [None, "necessary"]
+    assert [row["both_lists"] for row in listed["rules"]] == ["conflict", "necessary"]
     refused = cli_inside(outside(), "rule", "--name", "authors", "--both-lists", "necessary", "--use", *place)
     assert refused.returncode == 1 and "--both-lists needs --threshold" in refused.stderr
 

@@ -263,16 +263,17 @@ def test_labellings_side_by_side_by_hand(store: Store) -> None:
     two = add_labels(store, data.id, [[[X, X], [A, A], [N, N]]], name="two")
     result = agreement(store, one, two)
     assert (result.pairs, result.same, result.only_first, result.only_second) == (5, 3, 0, 1)
-    assert result.confusion.tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 1]]  # N, X, ? by N, X, ?
+    words = ["necessary", "inappropriate", "ambiguous"]
+    assert result.confusion.frame[words].to_numpy().tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 1]]  # N, X, ? by N, X, ?
     # p = 3/5; e = (2*1 + 2*2 + 1*2) / 25 = 8/25
     assert result.kappa == pytest.approx((0.6 - 0.32) / (1 - 0.32))
-    assert result.by_domain[["domain", "pairs", "same"]].to_numpy().tolist() == [
-        ["employment", 1, 1],
+    assert result.by_domain.frame[["domain", "pairs", "same"]].to_numpy().tolist() == [  # least first
         ["finance", 2, 1],
         ["relationships", 2, 1],
+        ["employment", 1, 1],
     ]
     person = records(store, data.id)[0]
-    rows = result.differing[["attribute", "context", "first", "second", "opposite"]].to_numpy().tolist()
+    rows = result.differing.frame[["attribute", "context", "first", "second", "opposite"]].to_numpy().tolist()
     assert rows == [  # the opposite ones first
         [person.attribute_ids[0], person.context_ids[1], "necessary", "inappropriate", True],
         [person.attribute_ids[1], person.context_ids[1], "inappropriate", "ambiguous", False],
@@ -280,8 +281,8 @@ def test_labellings_side_by_side_by_hand(store: Store) -> None:
     back = agreement(store, two, one)
     assert (back.share, back.kappa, back.only_first) == (result.share, pytest.approx(result.kappa), 1)
     own = agreement(store, one, one)
-    assert (own.share, own.kappa, len(own.differing)) == (1, pytest.approx(1), 0)
-    assert [(a.first.id, a.second.id) for a in agreements(store, data.id)] == [(one, two)]
+    assert (own.share, own.kappa, len(own.differing.frame)) == (1, pytest.approx(1), 0)
+    assert [(a.first, a.second) for a in agreements(store, data.id).compared] == [(one, two)]
 
 
 def test_labellings_of_different_datasets_are_not_compared(sqlite_store: Store) -> None:

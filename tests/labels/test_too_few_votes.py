@@ -190,7 +190,7 @@ def test_flows_with_too_few_votes_are_in_no_number_and_said(store: Store) -> Non
     # A label for each of the two pairs, as if the rule asked for one vote: retained in both contexts.
     assert any_number.retained[0] == 2
     tried = what_if(store, labelling, 1.0, BY_KEY, 8)
-    assert {(a, b): n for a, b, n in tried.changes} == {
+    assert {(a, b): n for a, b, n in tried.changes.frame.to_numpy().tolist()} == {
         (TOO_FEW_NAME, "inappropriate"): 1,
         (TOO_FEW_NAME, "necessary"): 1,
     }

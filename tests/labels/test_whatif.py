@@ -50,9 +50,11 @@ def test_a_what_if_is_the_labelling_anew_under_that_rule(counts: np.ndarray, thr
     new = [int(consensus(c, priors, threshold)) for c in counts]
     labelled = [(a, b) for a, b in zip(old, new, strict=True) if a != U]
     moves = [(str(LABELS[a]), str(LABELS[b])) for a, b in labelled if a != b]
-    assert {(a, b): n for a, b, n in comparison.changes} == {move: moves.count(move) for move in moves}
+    assert {(a, b): n for a, b, n in comparison.changes.frame.to_numpy().tolist()} == {
+        move: moves.count(move) for move in moves
+    }
     assert (comparison.pairs, comparison.changed) == (len(labelled), len(moves))
-    frame = comparison.by[GroupBy.DOMAIN]
+    frame = comparison.by[GroupBy.DOMAIN].frame
     assert (frame["pairs"].sum(), frame["changed"].sum()) == (comparison.pairs, comparison.changed)
     if labelled:
         assert comparison.survival_after == pytest.approx(np.mean([b > A for _, b in labelled]))
@@ -70,7 +72,7 @@ def test_survival_never_rises_with_the_threshold(counts: np.ndarray, one: float,
     low, high = (custom_rule(PERSONAS, "tried", t, mapped) for t in sorted((one, two)))
     comparison = compare(as_pairs(counts), low, high)
     assert np.isnan(comparison.survival_after) or comparison.survival_after <= comparison.survival_before
-    assert all(b == str(Label.AMBIGUOUS) for _, b, _ in comparison.changes)
+    assert set(comparison.changes.frame["to"]) <= {str(Label.AMBIGUOUS)}
 
 
 @given(votes(), st.integers(0, 29), st.integers(0, 2))

@@ -108,6 +108,6 @@ def test_too_few_items_give_no_fit_and_say_so(sqlite_store: Store) -> None:
         verdicts = [NewVerdict(item.response or 0, item.attribute, AuditVerdict.FULL) for item in items]
         audits.add_all(connection, dataset.id, "Ada", verdicts)
     done = CliRunner().invoke(cli, ["judges", run_id, "--json", "--workspace", str(sqlite_store.workspace)])
-    [found] = json.loads(done.stdout)["errors_by_length"]
-    assert found["items"] > 0 and found["odds_of_wrong_claim_when_twice_as_long"]["value"] is None
-    assert "fewer than 10" in found["odds_of_wrong_claim_when_twice_as_long"]["why"]
+    [found] = json.loads(done.stdout)["errors_by_length"]["rows"]
+    assert found["items"] > 0 and found["wrong"] is None
+    assert "fewer than 10" in found["wrong_why"]

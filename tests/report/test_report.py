@@ -221,7 +221,7 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
     page = Page(as_html(made(store, first)))
     plain = {caption.strip() for caption, _ in page.tables if caption} - set(page.chips)
     assert plain <= {"The personas that vote", "Pairs with a consensus by domain", "Ballots that are missing"} | {
-        caption for caption in plain if caption.startswith("Who stands in the way")
+        caption for caption in plain if caption == "Who prevents a consensus"
     }
     assert "banner" in page.values("class")
     report = made(store, first)
@@ -428,7 +428,7 @@ def test_judges_and_decisions_are_said(world: tuple[Store, str, str]) -> None:
     # What somebody took out of the ambiguous is in the measures, and no longer among what enters neither.
     decided = "People decided 1 pair; their decision overrides the votes. With them 3 pairs are necessary, 6"
     assert f"{decided} inappropriate, and 0 ambiguous, which enter neither measure." in page.text
-    assert "with the decisions of people 9 have a label." in page.text
+    assert "With the decisions of people 9 pairs have a label." in page.text
     assert "Ambiguous, and in neither violation nor completeness, are 0." in page.text
     options = [{"labels": "consensus"}, {"judge_id": "any"}]
     alone, together = (
@@ -463,9 +463,9 @@ def test_it_says_whether_labelling_may_stop_and_by_what_evidence(sqlite_store: S
     result = sureness(sqlite_store, "small world", Aim(Target.ORDER, (open_labels.run, other)), 0.01)
     assert "Whether labelling may stop" in page.text
     assert "label uncertainty ±" in page.text and "more decisions to ±1.0" in page.text
-    assert result.share is not None and result.share.answered == 6
-    assert result.share.sentence in page.text
-    assert result.value is not None and result.value.sentence() in page.text
+    assert result.random_share is not None and result.random_share.answered == 6
+    assert result.random_share.sentence in page.text
+    assert result.label_uncertainty is not None and result.sentence.partition(" By Violation")[0] in page.text
 
 
 def test_what_cannot_be_reported_is_refused(world: tuple[Store, str, str]) -> None:

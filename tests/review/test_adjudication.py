@@ -219,7 +219,7 @@ def test_an_undo_opens_the_dispute_and_leaves_own_decisions_alone(store: Store) 
     assert undone("u1") == pairs[0]
     (ended,) = disputes(store, row.id).settled
     assert ended.adjudication is not None and ended.adjudication.label == X, "the one before stands again"
-    assert {p.name: (p.adjudicated, p.labels) for p in status(store, row.name).people}["Ada"][0] == 1
+    assert status(store, row.name).people.frame.set_index("name")["adjudicated"]["Ada"] == 1
     assert undone("u2") == pairs[0]
     result = disputes(store, row.id)
     assert ([item.pair for item in result.open], result.settled) == ([pairs[0]], ())
@@ -236,10 +236,9 @@ def test_an_adjudication_is_not_counted_as_ones_own_label(store: Store) -> None:
     assert settle(store, row, item, "Dot", A, Cause.NORM) and settle(store, row, item, "Ada", X, Cause.NORM) is False
     (ended,) = disputes(store, row.id).settled
     assert settle(store, row, ended, "Ada", X, Cause.NORM)
-    people = {person.name: person for person in status(store, row.name).people}
-    counts = {name: (tuple(p.labels.values()), p.adjudicated, p.taken_back) for name, p in people.items()}
-    # Labels are necessary, inappropriate, ambiguous.
-    assert counts == {"Ada": ((1, 0, 0), 1, 0), "Bob": ((0, 1, 0), 0, 0), "Dot": ((0, 0, 0), 1, 0)}
+    columns = ["name", "necessary", "inappropriate", "ambiguous", "adjudicated", "taken_back"]
+    counts = status(store, row.name).people.frame[columns].to_numpy().tolist()
+    assert counts == [["Ada", 1, 0, 0, 1, 0], ["Bob", 0, 1, 0, 0, 0], ["Dot", 0, 0, 0, 1, 0]]
 
 
 def test_letters_stay_with_people_when_more_join(sqlite_store: Store) -> None:

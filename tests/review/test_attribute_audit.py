@@ -258,7 +258,7 @@ def test_the_command_plans_and_samples_as_the_library_does(sqlite_store: Store) 
 
     judged = attribute_population(flows, scope, 2)
     planned = attribute_plan(judged, 10)
-    assert out("--attributes", "10", "-n", "2", "--dry-run").splitlines()[0] == planned.sentence(judged)
+    assert out("--attributes", "10", "-n", "2", "--dry-run").splitlines()[0] == planned.sentence
     assert attribute_slices(flows, scope.run) == []
     printed = json.loads(out("--attributes", "10", "-n", "2", "--seed", "4", "--annotator", "Ada", "--json"))
     assert [stratum["sampled"] for stratum in printed["strata"]] == list(planned.sampled)

@@ -75,8 +75,8 @@ def test_without_answers_the_page_says_what_is_missing(store: Store) -> None:
     labelling = add_labels(store, data, [[[X, N], [A, X]]])
     say(store, data, "Ada", {0: INA, 3: INA})
     markup = page_html(agreement(labelling=labelling))
-    assert "(1) undefined: fewer than two items have two answers or more" in markup
-    assert "undefined: all answers are the same" in markup  # kappa; AC1 is 1 there
+    assert "Undefined where fewer than two items have two answers or more" in markup
+    assert "or where all answers are the same" in markup  # kappa; AC1 is 1 there
     assert "No answers here yet" in page_html(agreement(answers="blind"))
 
 
@@ -90,9 +90,9 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     sentence = f"{100 * agrees.value:.1f} % [{100 * agrees.low:.1f}, {100 * agrees.high:.1f}] of 10 pairs."
     assert f"People give the label of the consensus to {sentence}" in markup
     assert "13 decisions in force, by 2 people on 10 pairs" in markup and "are no sample" in markup
-    assert f"{together.kappa.value:.2f} <span" in markup
-    assert f"[{together.kappa.low:.2f}, {together.kappa.high:.2f}]" in markup
-    assert "66.7 % of the pairs that two or more answered" in markup
+    kappa = together.kappa
+    assert f'<td class="ci-number">{kappa.value:.3f} [{kappa.low:.3f}, {kappa.high:.3f}] of 10</td>' in markup
+    assert '<td class="ci-number">66.7 %</td><td class="ci-number">3</td>' in markup  # of 3 that both answered
     blind = page_html(agreement(answers="blind"))
     one = people_agreement(store, data, labelling, blind_only=True).against[0].comparison.agreement
     assert one.low is not None
@@ -209,7 +209,7 @@ def test_a_slice_that_nobody_answered_says_so(store: Store) -> None:
 def test_what_the_decisions_do_to_a_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     data, labelling = world(store)
     files: dict[str, pd.DataFrame] = {}
-    monkeypatch.setattr("cimemories.ui.tables.csv_button", lambda frame, name, **_: files.update({name: frame}))
+    monkeypatch.setattr("cimemories.ui.exports.buttons", lambda name, frame, **_: files.update({name: frame}))
     reveals = np.random.default_rng(0).integers(0, 4, size=CODES.shape)
     run = add_run(store, data, 3, reveals)
     effect = decision_effect(Flows(store), resolve_scope(store, run, labelling))
@@ -222,7 +222,7 @@ def test_what_the_decisions_do_to_a_run(store: Store, monkeypatch: pytest.Monkey
     table = next(d.value for d in page.dataframe if "violation" in d.value)
     assert len(table) == effect.changed == 2 and table["attribute"].tolist() == effect.moved["attribute"].tolist()
     # A change is not the number itself.
-    changes = files[f"decisions-{run}.csv"]["violation_change"]
+    changes = files[f"agreement-decisions-{run}"]["violation_change"]
     assert changes.tolist() == effect.moved["violation"].tolist()
 
 

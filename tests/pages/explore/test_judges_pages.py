@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
 import pytest
 import sqlalchemy as sa
 from judging_worlds import JudgedWorld, judged_world
@@ -67,22 +67,27 @@ def test_the_audit_page_sets_judges_beside_each_other(store: Store, world: Judge
     assert "judge 0 and judge 2" in page.replace("</b>", "")
     flows, scope = Flows(store), resolve_scope(store, world.run_id)
     for pair in judges_agreement(flows, world.run_id, labels=scope).pairs:
+        named = f"{pair.first.title} and {pair.second.title}"
         for label in ("inappropriate", "necessary"):
-            assert f"{label}: {pair.by_label[LabelGroup(label)].places} items" in page
+            places = f'<td class="ci-number">{pair.by_label[LabelGroup(label)].places}</td>'
+            assert f'{named}: {label}</td><td class="ci-number">{pair.messages}</td>{places}' in page
     assert 'class="ci-wide" role="region" aria-label="Judges against judges"' in page, "on a phone it scrolls"
 
 
 def test_agreement_on_simulated_messages_is_marked_whoever_judged_them(
     store: Store, world: JudgedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files: dict[str, pd.DataFrame] = {}
-    monkeypatch.setattr("cimemories.ui.tables.csv_button", lambda frame, name, **_: files.update({name: frame}))
+    files: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "cimemories.ui.exports.buttons", lambda name, frame, **given: files.update({name: (frame, given["simulated"])})
+    )
     for simulated in (False, True):
         with store.write() as connection:
             values = {"simulated": simulated, "revision": run.c.revision + 1}
             connection.execute(sa.update(run).where(run.c.id == world.run_id).values(values))
         opened(AUDIT, run=world.run_id)
-        assert set(files[f"judges-agreement-{world.run_id}.csv"]["simulated"]) == {simulated}
+        frame, marked = files[f"judge_audit-agreement-{world.run_id}"]
+        assert set(frame["simulated"]) == {simulated} and bool(marked) == simulated
         said = CliRunner().invoke(cli, ["judges", world.run_id])
         assert ("note: simulated; says nothing about any real model" in said.output) == simulated
         as_json = CliRunner().invoke(cli, ["judges", world.run_id, "--json"])
@@ -101,18 +106,21 @@ def test_the_command_line_asks_the_same(store: Store, world: JudgedWorld) -> Non
     assert printed["violation"] == plain(numbers.violation) and printed["completeness"] == numbers.completeness
     assert (printed["combine"], printed["grounded"], len(printed["judges"])) == ("all", True, 3)
     pairs = json.loads(out("judges", world.run_id, "--json"))["pairs"]
-    for pair in pairs:
+    pooled = [pair for pair in pairs if pair["label"] == "all"]
+    assert len(pooled) == 3
+    for pair in pooled:
         assert pair["neither"] + pair["both"] + pair["first_alone"] + pair["second_alone"] == pair["places"]
-        parts = pair["by_label"].values()
+        same = {name: pair[name] for name in ("first", "second")}
+        parts = [part for part in pairs if part is not pair and same.items() <= part.items()]
         for cell in ("places", "neither", "both", "first_alone", "second_alone"):
             assert sum(part[cell] for part in parts) == pair[cell]
-        assert {"necessary", "inappropriate"} <= set(pair["by_label"])
+        assert {"necessary", "inappropriate"} <= {part["label"] for part in parts}
     printed_text = out("judges", world.run_id)
     assert "Cohen's kappa" in printed_text and "inappropriate" in printed_text
     frame = cimemories.open(store.workspace).runs[world.run_id].judges()
-    assert len(frame) == sum(1 + len(pair["by_label"]) for pair in pairs)
+    assert len(frame) == len(pairs)
     inappropriate = frame[frame["label"] == "inappropriate"]["kappa"].tolist()
-    assert inappropriate == [pair["by_label"]["inappropriate"]["kappa"]["value"] for pair in pairs]
+    assert inappropriate == [pair["kappa"] for pair in pairs if pair["label"] == "inappropriate"]
     other = add_run(store, numbers.scope.run.dataset, 2, {})
     both = json.loads(out("compare", world.run_id, other, "--json"))
     assert [item["run"] for item in both["runs"]] == [world.run_id, other]
