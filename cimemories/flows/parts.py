@@ -31,7 +31,8 @@ _MOST_ATTRIBUTES = 400  # of a profile; with fewer pairs than this makes nothing
 
 @dataclass(frozen=True)
 class Part:
-    """Some profiles of a large run: all in these files, or those of a stretch of record ids (first, last)."""
+    """Some profiles of a run: all in these files, or those of a stretch of record ids (first, last). files: none of a
+    run that fits into memory."""
 
     files: tuple[Path, ...]
     stretch: tuple[int, int] | None = None

@@ -34,7 +34,6 @@ from cimemories.metrics.accumulation import (
     ordered_curve,
     signature_means,
     survival,
-    tasks,
 )
 from cimemories.metrics.intervals import intervals_of
 from cimemories.metrics.one_user import first_leak, one_user, users
@@ -52,7 +51,7 @@ def arrays_of(arrays: Arrays) -> FlowArrays:
 
 
 def made_of(arrays: Arrays, ns: tuple[int, ...] = (1, 2, 3)) -> Curves:
-    return curves(tally(*arrays), tasks(arrays[2], arrays[1]), ns)
+    return curves(tally(*arrays), arrays_of(arrays).judged.sum(axis=1), ns)
 
 
 def rows_of(p: int, arrays: Arrays) -> list[int]:

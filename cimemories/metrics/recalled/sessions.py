@@ -10,7 +10,7 @@ reveals the attribute. What was said before is what a message that was in its pr
 sample) reveals, by the same judges.
 
 Each number is a ratio of sums over users, so its interval is that of the per-exposure leak rate
-(uncertainty.rate_terms): linearised, users and contexts crossed, labels taken as given.
+(uncertainty.RateSums): linearised, users and contexts crossed, labels taken as given.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cimemories.evaluation.sessions import Sessions, session_order
-from cimemories.flows.arrays import Bools, Floats, IdentifierRule, blocks, inappropriate_mask
+from cimemories.flows.arrays import Bools, Floats, IdentifierRule, blocks
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.uncertainty import UNDEFINED, Interval, Terms, difference_interval, share_interval
@@ -104,7 +104,7 @@ def session_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = Identifie
         return None
     record, counts = _record(flows, scope), Counts()
     for data in blocks(flows, scope, rule):
-        mask = inappropriate_mask(data.draws, data.labels, data.counted)
+        mask = data.can_violate
         at = {context: place for place, context in enumerate(data.contexts)}
         for p, profile in enumerate(data.profiles):
             of = {int(a): place for place, a in enumerate(data.names.attribute[p]) if a >= 0}
@@ -145,7 +145,7 @@ class Sums:
         self.by_context.append(both.sum(axis=2))
 
     def terms(self) -> Terms | None:
-        """Terms of the ratio, as those of uncertainty.rate_terms, without the part of the samples: the messages of a
+        """Terms of the ratio, as those of uncertainty.RateSums, without the part of the samples: the messages of a
         sample follow from each other, so those of different tasks are not independent. None where it is undefined."""
         width = max((each.shape[1] for each in self.by_context), default=0)
         padded = [np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in self.by_context]
