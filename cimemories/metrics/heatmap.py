@@ -81,14 +81,14 @@ class Places:
 
     def of(self, data: FlowArrays, owners: Ints, contexts: Ints) -> Ints:
         """The place of each flow of a block. owners, contexts: [flows], as of Entries."""
-        if self.by.of_context:
-            at: Ints = self.codes[contexts]
-            return at
         if self.by == By.PROFILE:
             first = self.ids.index(str(data.profiles[0])) if data.profiles else 0
             return first + owners.astype(np.int64) // max(data.counted.shape[1], 1)
-        places_of: Ints = text_codes(data, _COLUMN[self.by], self.ids).reshape(-1)[owners]
-        return places_of
+        if self.by.of_context:
+            at: Ints = self.codes[contexts]
+        else:
+            at = text_codes(data, _COLUMN[self.by], self.ids).reshape(-1)[owners]
+        return at
 
     def position(self, place_id: str | None) -> int | None:
         """Where a place of that id stands; None where there is none."""
