@@ -192,18 +192,15 @@ _CONTEXTS = "SELECT DISTINCT context FROM {pairs} ORDER BY context"
 
 
 def flow_arrays(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
-    """The arrays of a run, whatever its memories held. Raises StoreError for a run that does not fit into memory."""
+    """The arrays of a run, whatever its memories held. Raises TooLargeError for one that does not fit into memory."""
     return _exact_arrays(flows, scope) if rule == IdentifierRule.EXACT else _arrays_under(flows, scope, rule)
 
 
 def blocks(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Iterator[FlowArrays]:
     """The arrays of a run in blocks of profiles, in their order, all with the same attributes and contexts; one block
     where all of it fits into memory."""
-    if not flows.is_large(scope):
-        yield flow_arrays(flows, scope, rule)
-        return
-    for file in flows.parts(scope):
-        yield part_arrays(flows, scope, Part((file,)), rule)
+    for part in flows.each_part(scope):
+        yield flow_arrays(flows, scope, rule) if part is None else part_arrays(flows, scope, part, rule)
 
 
 def part_arrays(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
@@ -336,6 +333,11 @@ def _spread(data: FlowArrays, contexts: tuple[int, ...]) -> FlowArrays:
     return replace(data, reveals=wide(data.reveals, 0), draws=draws, labels=labels, planned=planned, contexts=contexts)
 
 
+@cached
+def _arrays_under(flows: Flows, scope: Scope, rule: IdentifierRule) -> FlowArrays:
+    return _under(_exact_arrays(flows, scope), rule)
+
+
 def _under(arrays: FlowArrays, rule: IdentifierRule) -> FlowArrays:
     if rule == IdentifierRule.EXACT:
         return arrays
@@ -345,14 +347,9 @@ def _under(arrays: FlowArrays, rule: IdentifierRule) -> FlowArrays:
 
 
 @cached
-def _arrays_under(flows: Flows, scope: Scope, rule: IdentifierRule) -> FlowArrays:
-    return _under(_exact_arrays(flows, scope), rule)
-
-
-@cached
 def _exact_arrays(flows: Flows, scope: Scope) -> FlowArrays:
     if flows.is_large(scope):
-        raise parts.too_large(scope)
+        raise parts.TooLargeError(scope)
     names, profiles = _names(flows.query(scope, _NAMES))
     contexts = [int(c) for c in flows.arrays(scope, _CONTEXTS)["context"]]
     # The strides of the flat array: attributes to a profile, contexts to an attribute.

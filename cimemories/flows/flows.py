@@ -356,13 +356,15 @@ class Flows:
 
         return self.cached(("parts of a relation", scope.version), built)
 
+    def each_part(self, scope: Scope) -> list[Part | None]:
+        """The parts of a run, in the order of its profiles: the files of a large one; None alone where it fits into
+        memory. Raises StoreError as `parts`."""
+        return [Part((file,)) for file in self.parts(scope)] if self.is_large(scope) else [None]
+
     def of_parts(self, scope: Scope, sql: str) -> Iterator[dict[str, npt.NDArray[Any]]]:
-        """The answers of the parts of a run, in the order of its profiles: of each file of a large one, else of its
-        table alone."""
-        if self.is_large(scope):
-            yield from (self.part(Part((file,)), sql) for file in self.parts(scope))
-        else:
-            yield self.arrays(scope, sql)
+        """The answer of each part of a run, see `part` and `arrays`."""
+        for part in self.each_part(scope):
+            yield self.arrays(scope, sql) if part is None else self.part(part, sql)
 
     def part(self, part: Part, sql: str, parameters: list[object] | None = None) -> dict[str, npt.NDArray[Any]]:
         """The answer of one part of a large run, as `arrays` has it, with texts as objects; `{pairs}` stands for its

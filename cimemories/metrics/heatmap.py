@@ -83,9 +83,9 @@ class Places:
         """The place of each flow of a block. owners, contexts: [flows], as of Entries."""
         if self.by == By.PROFILE:
             first = self.ids.index(str(data.profiles[0])) if data.profiles else 0
-            return first + owners.astype(np.int64) // max(data.counted.shape[1], 1)
-        if self.by.of_context:
-            at: Ints = self.codes[contexts]
+            at: Ints = first + owners.astype(np.int64) // max(data.counted.shape[1], 1)
+        elif self.by.of_context:
+            at = self.codes[contexts]
         else:
             at = text_codes(data, _COLUMN[self.by], self.ids).reshape(-1)[owners]
         return at
