@@ -272,11 +272,12 @@ def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None
 class RateSums:
     """What the per-exposure leak rate R = sum r / sum N rests on, of each profile, so that those of blocks of profiles
     stand below each other. draws, reveals: [profiles, contexts]; squares: of its attributes' sums N and r, the sums of
-    N^2, N r and r^2, [3, profiles]; exposed: its attributes, [profiles]; kinds: by (N, r), how many flows."""
+    N^2, N r and r^2, [3, profiles]; exposed: its attributes, [profiles]; kinds: by (N, r), how many flows; none: the
+    samples' part is not known. Any ratio of sums over users is such a rate, r the sum over it and N that under it."""
 
-    draws: Ints
-    reveals: Ints
-    squares: Ints
+    draws: Ints | Floats
+    reveals: Ints | Floats
+    squares: Ints | Floats
     exposed: Ints
     kinds: Mapping[tuple[int, int], int]
 
@@ -300,15 +301,23 @@ class RateSums:
         return cls(by_context[0], by_context[1], squares, exposed, kinds)
 
     @classmethod
+    def of_user(cls, over: Ints | Floats, under: Ints | Floats) -> RateSums:
+        """What one user adds to any ratio. over, under: [contexts, attributes]."""
+        r, n = over.sum(axis=0), under.sum(axis=0)
+        squares = np.array([[(n * n).sum()], [(n * r).sum()], [(r * r).sum()]])
+        return cls(under.sum(axis=1)[None], over.sum(axis=1)[None], squares, np.array([int((n > 0).sum())]), {})
+
+    @classmethod
     def joined(cls, parts: Sequence[RateSums]) -> RateSums:
-        """Blocks of a run, in their order, as one."""
+        """Blocks of a run, in their order, as one. Contexts that a block does not reach count as 0 there."""
+        width = max(part.draws.shape[1] for part in parts)
         kinds: dict[tuple[int, int], int] = {}
         for part in parts:
             for kind, often in part.kinds.items():
                 kinds[kind] = kinds.get(kind, 0) + often
         return cls(
-            np.concatenate([part.draws for part in parts]),
-            np.concatenate([part.reveals for part in parts]),
+            np.concatenate([np.pad(part.draws, ((0, 0), (0, width - part.draws.shape[1]))) for part in parts]),
+            np.concatenate([np.pad(part.reveals, ((0, 0), (0, width - part.reveals.shape[1]))) for part in parts]),
             np.concatenate([part.squares for part in parts], axis=1),
             np.concatenate([part.exposed for part in parts]),
             kinds,
@@ -334,13 +343,18 @@ class RateSums:
         of_draws, of_both, of_reveals = self.squares
         squares = (of_reveals - 2 * rate * of_both + rate**2 * of_draws) * scale**2
         squares = squares - sums**2 / np.maximum(self.exposed, 1)
-        inside: Floats = np.maximum(squares, 0.0) * self.exposed / np.maximum(self.exposed - 1, 1)
+        # What is left where attributes are alike, or one is alone, is rounding, which would pass for a variance.
+        rounding = 1e-12 * (of_reveals + rate**2 * of_draws) * scale**2
+        squares = np.where((squares > rounding) & (self.exposed > 1), squares, 0.0)
+        inside: Floats = squares * self.exposed / np.maximum(self.exposed - 1, 1)
+        terms = Terms(own, without, inside, np.zeros(profiles), self.exposed)
+        if not self.kinds:
+            return terms
         kinds, times = np.array(list(self.kinds), np.int64), np.array(list(self.kinds.values()), np.int64)
         alpha, beta = _leak_prior(kinds, times)
         a, b = alpha + kinds[:, 1], beta + kinds[:, 0] - kinds[:, 1]
         spread = float((times * kinds[:, 0] * a * b / ((a + b) * (a + b + 1))).sum()) * scale**2
-        samples = np.where(self.exposed > 0, spread / users, 0.0)
-        return Terms(own, without, inside, samples, self.exposed)
+        return terms.sampled([spread, 0.0])
 
 
 def _met(without: Floats, flows: Entries, kept: Sequence[int] | Ints | None) -> Floats:

@@ -147,9 +147,9 @@ def test_intervals_are_those_of_a_leak_rate_over_such_exposures(worlds: list[dic
     }
     for name, (over, under) in parts.items():
         value = {"never": numbers.never.rate, "again": numbers.again.rate}.get(name, numbers.travelled_share)
-        interval, mine = numbers.intervals[name], counts.ratios[name].terms()
-        assert (mine is None) == math.isnan(value) == math.isnan(interval.low)
-        if mine is None:
+        interval, mine = numbers.intervals[name], RateSums.joined(counts.ratios[name]).terms()
+        assert math.isnan(mine.value) == math.isnan(value) == math.isnan(interval.low)
+        if math.isnan(value):
             continue
         theirs = RateSums.of(entries(under > 0, over, under)).terms()
         for part in ("own", "without", "inside", "units"):
