@@ -7,14 +7,14 @@ says why).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule
 from cimemories.flows.flows import Flows
-from cimemories.flows.processes import each_block
+from cimemories.flows.processes import added, each_block
 from cimemories.flows.scope import Scope
 from cimemories.metrics.blocks import Counted, count_block, joined
 from cimemories.metrics.intervals import (
@@ -79,7 +79,7 @@ def compared_runs(flows: Flows, first: Scope, second: Scope, rule: IdentifierRul
         parts.append(replace(part, changed=part.changed[:0]))
     return PairedRuns(
         paired_of([part.pair for part in parts], n),
-        Tallied(*(sum(getattr(part.tallied, field.name) for part in parts) for field in fields(Tallied))),
+        added([part.tallied for part in parts]),
         changed,
         domain_frame([part.domains for part in parts], n),
         noise_of(np.sum([part.noise for part in parts], axis=0)),

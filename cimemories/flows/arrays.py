@@ -126,6 +126,25 @@ class FlowArrays:
         """The flows that completeness rests on."""
         return self.entries(self.is_needed)
 
+    def at(self, profiles: Ints, width: int | None = None, contexts: Ints | None = None) -> FlowArrays:
+        """These profiles and contexts alone (places along their axes; None: all), and the first attributes of each."""
+        width = self.counted.shape[1] if width is None else width
+        contexts = np.arange(len(self.contexts)) if contexts is None else contexts
+        rows, cells = np.ix_(profiles, np.arange(width)), np.ix_(profiles, np.arange(width), contexts)
+        draws, names = self.draws[cells], self.names
+        return replace(
+            self,
+            reveals=self.reveals[cells],
+            draws=draws,
+            labels=self.labels[cells],
+            counted=self.counted[rows],
+            profiles=tuple(self.profiles[p] for p in profiles),
+            contexts=tuple(self.contexts[c] for c in contexts),
+            names=Names(names.attribute[rows], names.key[rows], names.domain[rows], names.event[rows], names.bio[rows]),
+            read_at=None if self.read_at is None else self.read_at[cells],
+            planned=draws if self.whole else self.planned_draws[cells],
+        )
+
     def entries(self, mask: Bools) -> Entries:
         """These flows, one entry each. mask: [profile, attribute, context]."""
         return entries(mask, self.reveals, self.draws, self.read_at)
@@ -221,7 +240,7 @@ def stretch(
         at = np.flatnonzero((np.array(whole.profiles) >= first) & (np.array(whole.profiles) <= last))
         if len(at) in (0, len(whole.profiles)):
             return whole if len(at) else None
-        return replace(some_profiles(whole, at), part=Part((), (first, last)))
+        return replace(whole.at(at), part=Part((), (first, last)))
     files = [
         (file, first <= low and high <= last)
         for file, (low, high) in zip(flows.parts(scope), ranges(flows, scope), strict=True)
@@ -249,23 +268,6 @@ def ranges(flows: Flows, scope: Scope) -> tuple[tuple[int, int], ...]:
         return tuple((own[0], own[-1]) for own in [flow_arrays(flows, scope).profiles] if own)
     ends = flows.of_parts(scope, "SELECT min(profile) AS first, max(profile) AS last FROM {pairs}")
     return tuple((int(end["first"][0]), int(end["last"][0])) for end in ends)
-
-
-def some_profiles(data: FlowArrays, at: Ints) -> FlowArrays:
-    """The same of some profiles. at: places along the axis."""
-    names = data.names
-    own = Names(names.attribute[at], names.key[at], names.domain[at], names.event[at], names.bio[at])
-    draws = data.draws[at]
-    return replace(
-        data,
-        reveals=data.reveals[at],
-        draws=draws,
-        labels=data.labels[at],
-        counted=data.counted[at],
-        profiles=tuple(data.profiles[p] for p in at),
-        names=own,
-        planned=draws if data.whole else data.planned_draws[at],
-    )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
@@ -96,6 +96,13 @@ def each_block(
         # Of runs without a profile in common any will do: what has none says so.
         every = [next(arrays.blocks(flows, scope, rule)) for scope in scopes]
         yield ask(flows, scopes, every, *args, **kwargs)
+
+
+def added(parts: Sequence[T]) -> T:
+    """Dataclasses of one kind added up, field by field: what blocks have found of a run as a whole."""
+    first, *others = parts
+    names = [field.name for field in fields(first)]  # type: ignore[arg-type]
+    return type(first)(*(sum((getattr(part, name) for part in others), getattr(first, name)) for name in names))
 
 
 def number_of(blocks: int) -> int:

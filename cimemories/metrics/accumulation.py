@@ -610,15 +610,11 @@ def accumulation(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRu
     supported = counted_numbers(flows, scope, rule).supported_n(run.samples)
     most = reading_n(judged, run.expected, run.samples, supported)
     ends = intervals(flows, scope, rule).violation
-    return _accumulation(blocks(flows, scope, rule), {n: ends[n] for n in range(1, most + 1)})
+    return accumulation_of(blocks(flows, scope, rule), {n: ends[n] for n in range(1, most + 1)})
 
 
-def accumulation_of(data: FlowArrays, ends: Mapping[int, Interval]) -> Accumulation:
-    """The same of arrays: pure. ends: the interval of violation at each n that the curves are drawn at."""
-    return _accumulation([data], ends)
-
-
-def _accumulation(every: Iterable[FlowArrays], ends: Mapping[int, Interval]) -> Accumulation:
+def accumulation_of(every: Iterable[FlowArrays], ends: Mapping[int, Interval]) -> Accumulation:
+    """The curves of arrays, block by block: pure. ends: the interval of violation at each n that they are drawn at."""
     parts, flows = [], 0
     for data in every:
         exposed = exposures(data)

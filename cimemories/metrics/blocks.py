@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cimemories.flows.arrays import Floats, FlowArrays, IdentifierRule, Ints, blocks
+from cimemories.flows.arrays import Floats, FlowArrays, IdentifierRule, Ints, blocks, mean_or_nan
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS, TOO_FEW
 from cimemories.flows.processes import each_block
@@ -46,11 +46,15 @@ class Counted:
     too_few: int
     unjudged: int
     least: int | None
-    nothing_missing: bool
 
     @property
     def leak_rate(self) -> LeakRate:
         return rate_over(self.draws, self.reveals)
+
+    def bounds(self, n: int) -> tuple[float, float]:
+        """Between what Violation@n of all planned messages lies, n of a flow capped at what was planned of it; nan
+        where nothing inappropriate was planned."""
+        return mean_or_nan(self.low[n]), mean_or_nan(self.high[n])
 
     def supported_n(self, samples: int) -> int | None:
         """As `violation.Missing` has it."""
@@ -94,7 +98,6 @@ def count_block(data: FlowArrays, samples: int) -> Counted:
         too_few=int(np.count_nonzero(data.labels == TOO_FEW)),
         unjudged=gaps.unjudged,
         least=gaps.least,
-        nothing_missing=gaps.nothing,
     )
 
 
@@ -138,7 +141,6 @@ def joined(parts: Sequence[Counted]) -> Counted:
         too_few=total("too_few"),
         unjudged=total("unjudged"),
         least=min((part.least for part in parts if part.least is not None), default=None),
-        nothing_missing=all(part.nothing_missing for part in parts),
     )
 
 

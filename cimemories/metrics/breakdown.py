@@ -12,10 +12,9 @@ are retained (`FlowCoverage`). Of every other flow of the run the headline says 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -36,6 +35,7 @@ from cimemories.flows.arrays import (
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, TOO_FEW, TOO_FEW_NAME, UNLABELLED
+from cimemories.flows.processes import added
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness, violation
 from cimemories.store import datasets
@@ -55,21 +55,13 @@ class Baseline:
         return violation.balanced(self.violation, self.completeness)
 
 
-def baselines(data: FlowArrays) -> tuple[Baseline, ...]:
+def run_baselines(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Baseline, ...]:
     """Share everything, share nothing, and a message with the biography alone, measured on the judged flows of a run.
 
     The first two are 1 and 0 by definition wherever anything is defined. The third depends on the labels: a name can be
     necessary, and under another identifier rule than `exact` a biographical attribute can also be a violation.
     """
-    return _baselines([_constant_strategies(data)])
-
-
-def run_baselines(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Baseline, ...]:
-    """`baselines` of a run of any size."""
-    return _baselines([_constant_strategies(data) for data in blocks(flows, scope, rule)])
-
-
-def _baselines(parts: Sequence[Mapping[str, tuple[Floats, Floats]]]) -> tuple[Baseline, ...]:
+    parts = [_constant_strategies(data) for data in blocks(flows, scope, rule)]
     return tuple(
         Baseline(name, *(mean_or_nan(np.concatenate([part[name][side] for part in parts])) for side in (0, 1)))
         for name in parts[0]
@@ -96,20 +88,15 @@ def _constant_strategies(data: FlowArrays) -> dict[str, tuple[Floats, Floats]]:
 
 
 def run_dropped(flows: Flows, scope: Scope, rule: IdentifierRule, other: IdentifierRule) -> list[str]:
-    """`dropped` by `other` of a run of any size."""
-    return sorted({key for data in blocks(flows, scope, rule) for key in dropped(data, other)})
-
-
-def dropped(data: FlowArrays, rule: IdentifierRule) -> list[str]:
-    """Keys of attributes beyond the biography that a rule never counts, though they could violate: sorted, each once.
-
-    The list that says what the substring rule leaves out of a run; empty for the exact rule.
-    """
-    # Not data.counted: that has the rule in force applied already.
-    could = replace(data, counted=~data.names.bio & (data.names.attribute >= 0)).can_violate.any(axis=2)
-    keys = data.names.key[could]
-    lost = is_identifier(keys, np.zeros(len(keys), np.bool_), rule)
-    return sorted({str(key) for key in keys[lost]})
+    """Keys of attributes beyond the biography that another rule never counts, though they could violate: sorted, each
+    once. The list that says what the substring rule leaves out of a run; empty for the exact rule."""
+    lost: set[str] = set()
+    for data in blocks(flows, scope, rule):
+        # Not data.counted: that has the rule in force applied already.
+        could = replace(data, counted=~data.names.bio & (data.names.attribute >= 0)).can_violate.any(axis=2)
+        keys = data.names.key[could]
+        lost.update(map(str, keys[is_identifier(keys, np.zeros(len(keys), np.bool_), other)]))
+    return sorted(lost)
 
 
 class By(StrEnum):
@@ -159,7 +146,7 @@ def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule =
     if by == By.PROFILE:
         frame = pd.concat([_frame(names, sums) for names, sums in parts], ignore_index=True)
     else:
-        frame = _frame(parts[0][0], reduce(_GroupSums.plus, [sums for _, sums in parts]))
+        frame = _frame(parts[0][0], added([sums for _, sums in parts]))
     # The padding of the arrays has the empty name; nothing else without a name has any flow.
     used = frame[["inappropriate_flows", "necessary_flows", "ambiguous_flows"]].sum(axis=1) > 0
     return frame[used | (frame["group"] != "")].reset_index(drop=True)
@@ -224,15 +211,6 @@ class _GroupSums:
     attributes: Ints
     counts: Floats
     coverage: Floats
-
-    def plus(self, other: _GroupSums) -> _GroupSums:
-        return _GroupSums(
-            self.violation + other.violation,
-            self.completeness + other.completeness,
-            self.attributes + other.attributes,
-            self.counts + other.counts,
-            self.coverage + other.coverage,
-        )
 
 
 def measured(data: FlowArrays, groups: Grouping, n: int, planned: Ints | None = None) -> pd.DataFrame:

@@ -356,30 +356,6 @@ def as_frame(grid: Grid) -> pd.DataFrame:
     return frame[["row", "column", *names, "row_id", "column_id"]]
 
 
-@dataclass(frozen=True)
-class WorstCell:
-    """The cell where most goes wrong: its violation@n, and the pairs that it rests on."""
-
-    row: str
-    column: str
-    share: float
-    pairs: int
-
-
-def worst(grid: Grid) -> WorstCell | None:
-    """The cell in which most inappropriate pairs are violated (share x pairs); None where no cell has any."""
-    wrong, pairs = grid.violation, grid.violation_pairs
-    if not pairs.any():
-        return None
-    # -1 instead of nan, which argmax would take for the largest.
-    weights = np.where(pairs > 0, wrong, -1.0) * pairs
-    i, j = np.unravel_index(int(weights.argmax()), weights.shape)
-    if not pairs[i, j]:  # nothing is wrong anywhere: any cell with a pair says so
-        i, j = np.unravel_index(int(pairs.argmax()), weights.shape)
-    return WorstCell(grid.rows.names[i], grid.columns.names[j], float(wrong[i, j]), int(pairs[i, j]))
-
-
-KEYS = ["profile", "attribute", "context"]
 MEASURES = ("violation", "completeness")
 
 

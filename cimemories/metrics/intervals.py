@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import Bools, Entries, FlowArrays, IdentifierRule, Ints, Names, some_profiles
+from cimemories.flows.arrays import Bools, Entries, FlowArrays, IdentifierRule, Ints
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.processes import each_block
+from cimemories.flows.processes import added, each_block
 from cimemories.flows.scope import Scope
 from cimemories.metrics.breakdown import By, group_names, grouping
 from cimemories.metrics.label_uncertainty import LabelSums, Posterior, label_sums, posterior
@@ -132,7 +131,7 @@ def intervals_of_blocks(parts: Sequence[BlockTerms]) -> Intervals:
     numbers, conveyed = whole.violation, whole.completeness
     labels, labels_needed = dict.fromkeys(numbers, math.nan), math.nan
     if sums := [part.labels for part in parts if part.labels is not None]:
-        labels, labels_needed = reduce(LabelSums.plus, sums).variances(tuple(numbers))
+        labels, labels_needed = added(sums).variances(tuple(numbers))
     violation = {n: share_interval(terms, labels[n]) for n, terms in numbers.items()}
     bounds = {n: (item.low, item.high) for n, item in violation.items()}
     if any(part.ends for part in parts):
@@ -164,7 +163,7 @@ def group_intervals(
     result = {}
     for name, *of_group in zip(names, *parts, strict=True):
         whole = NumberTerms.joined([terms for terms, _ in of_group])
-        by_n, needed = reduce(LabelSums.plus, [labels for _, labels in of_group]).variances((n,))
+        by_n, needed = added([labels for _, labels in of_group]).variances((n,))
         result[name] = share_interval(whole.violation[n], by_n[n]), share_interval(whole.completeness, needed)
     return result
 
@@ -177,7 +176,7 @@ def _users_of_block(
     for p in range(len(data.profiles)):
         at = np.array([p])
         cells = np.ix_(at, np.arange(data.draws.shape[1]), np.arange(data.draws.shape[2]))
-        own = intervals_under(some_profiles(data, at), labels.at(cells), (n,))
+        own = intervals_under(data.at(at), labels.at(cells), (n,))
         result.append((own.violation[n], own.completeness))
     return result
 
@@ -367,7 +366,10 @@ def shared(every: Sequence[FlowArrays]) -> list[FlowArrays]:
     contexts = tuple(sorted(set.intersection(*(set(data.contexts) for data in every))))
     # Beyond the narrowest array one of them has padding or nothing.
     width = min(data.counted.shape[1] for data in every)
-    cut = [_cut(data, profiles, contexts, width) for data in every]
+    cut = [
+        data.at(np.searchsorted(data.profiles, profiles), width, np.searchsorted(data.contexts, contexts))
+        for data in every
+    ]
     same = np.logical_and.reduce([data.names.attribute == cut[0].names.attribute for data in cut])
     # Judged in all: a flow that one run lost says nothing of a change.
     kept: Bools = np.logical_and.reduce([data.draws > 0 for data in cut])
@@ -514,18 +516,6 @@ DOMAIN_COLUMNS += ["completeness", "completeness_low", "completeness_high", "com
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:
     return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
-
-
-def _cut(data: FlowArrays, profiles: Sequence[int], contexts: Sequence[int], width: int) -> FlowArrays:
-    p = np.array([data.profiles.index(i) for i in profiles], np.int64)
-    c = np.array([data.contexts.index(i) for i in contexts], np.int64)
-    cells = np.ix_(p, np.arange(width), c)
-    planned = None if data.planned is None else data.planned[cells]
-    rows = np.ix_(p, np.arange(width))
-    names = data.names
-    kept = Names(names.attribute[rows], names.key[rows], names.domain[rows], names.event[rows], names.bio[rows])
-    counts = data.reveals[cells], data.draws[cells], data.labels[cells], data.counted[rows]
-    return FlowArrays(*counts, tuple(profiles), tuple(contexts), kept, planned=planned, part=data.part)
 
 
 def _only(data: FlowArrays, kept: Bools) -> FlowArrays:

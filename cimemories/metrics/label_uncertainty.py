@@ -298,14 +298,6 @@ class LabelSums:
     users: int
     needing: int
 
-    def plus(self, other: LabelSums) -> LabelSums:
-        return LabelSums(
-            self.violation + other.violation,
-            self.completeness + other.completeness,
-            self.users + other.users,
-            self.needing + other.needing,
-        )
-
     def variances(self, ns: Sequence[int]) -> tuple[dict[int, float], float]:
         """Of the means over profiles: by n, and of completeness."""
         # Where no label is open, sums of rounded terms may end a hair below 0.

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from functools import reduce
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import betainc, stdtr
 
 from cimemories.flows.arrays import Entries, Floats, FlowArrays, IdentifierRule, Ints
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.processes import each_block
+from cimemories.flows.processes import added, each_block
 from cimemories.flows.scope import Scope
 from cimemories.metrics import heatmap
 from cimemories.metrics.breakdown import By, Grouping, grouping
@@ -139,14 +138,6 @@ class _CellSums:
         with_any = self.pairs > 0
         return int(np.nanargmax(np.where(with_any, self.wrong, np.nan))) if with_any.any() else None
 
-    def plus(self, other: _CellSums) -> _CellSums:
-        return _CellSums(
-            self.pairs + other.pairs,
-            self.wrong + other.wrong,
-            self.squares + other.squares,
-            self.clusters + other.clusters,
-        )
-
 
 def _cell_sums(cells: Ints, clusters: Ints, wrong: Floats, number: int, of: int) -> _CellSums:
     cell, _, parts = _by_cluster(cells, clusters, wrong, number, of)
@@ -210,7 +201,7 @@ def worst_cell(
     if options.by_user and sum(each.clusters for each in results) < LEAST_USERS:
         options = replace(options, by_user=False)
         results = list(each_block(flows, [scope], rule, _sums_of_cells, options))
-    sums = reduce(_CellSums.plus, results)
+    sums = added(results)
     if sums.first is None:
         return None
     common = np.sum(list(each_block(flows, [scope], rule, _shared_with_cell, options, sums.first)), axis=0)
@@ -319,7 +310,7 @@ def cell_changes(
     results = list(each_block(flows, scopes, rule, _changes_of_cells, options))
     if options.by_user and sum(users for _, users in results) < LEAST_USERS:
         results = list(each_block(flows, scopes, rule, _changes_of_cells, replace(options, by_user=False)))
-    whole = reduce(_Changes.plus, [each for each, _ in results])
+    whole = added([each for each, _ in results])
     if not whole.pairs.any():
         return CellChanges(0, 0, 0, 0, None)
     p = whole.p()
@@ -355,7 +346,7 @@ def _changes_of_cells(
     clusters, of = _clusters(one, by_user=options.by_user)
     cells = options.of(every[0])[at]
     users = np.unique(one.owners // max(one.shape[1], 1)).size
-    return _changes(cells, clusters[at], values, options.number, of), users
+    return changes_of(cells, clusters[at], values, options.number, of), users
 
 
 @dataclass(frozen=True)
@@ -370,24 +361,16 @@ class _Changes:
     pairs: Ints
     clusters: int
 
-    def plus(self, other: _Changes) -> _Changes:
-        mine, others = ([getattr(each, field.name) for field in fields(_Changes)] for each in (self, other))
-        return _Changes(*(own + more for own, more in zip(mine, others, strict=True)))
-
     def p(self) -> Floats:
+        """Of each cell, that its flows changed by chance alone: the larger one of Student's t over clusters and the
+        exact sign test."""
         tested = mean_p(self.sums, self.squares, self.clusters), fewer_by_chance(self.rises, self.falls)
         larger: Floats = np.maximum(*tested)
         return larger
 
 
-def change_tests(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> tuple[Floats, Floats, Ints]:
-    """Of each cell: p that its flows changed by chance alone, the sum of their changes, and how many they are. changes:
-    [flows], -1 to 1. p is the larger one of Student's t over clusters and the exact sign test."""
-    results = _changes(cells, clusters, changes, number, of)
-    return results.p(), results.sums, results.pairs
-
-
-def _changes(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> _Changes:
+def changes_of(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> _Changes:
+    """The changes of flows by cell. changes: [flows], -1 to 1; cells, clusters: [flows], positions below number, of."""
     cell, _, parts = _by_cluster(cells, clusters, changes, number, of)
 
     def summed(at: Ints, values: Floats) -> Floats:

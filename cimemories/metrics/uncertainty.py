@@ -24,13 +24,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv, comb, ndtri, stdtr, stdtrit
 
 from cimemories.flows.arrays import Bools, Entries, Floats, Ints
+from cimemories.flows.processes import added
 from cimemories.metrics import completeness
 from cimemories.metrics.violation import by_outcome, distinct, no_leak_probabilities
 
@@ -188,7 +189,7 @@ class Terms:
             inside=np.concatenate([part.inside for part in parts]),
             samples=np.zeros(len(own)),
             units=np.concatenate([part.units for part in parts]),
-            left=reduce(LeftOut.plus, lefts).at(contexts) if lefts else None,
+            left=added(lefts).at(contexts) if lefts else None,
         )
 
     def sampled(self, sums: Sequence[float] | Floats, other: Terms | None = None) -> Terms:
@@ -465,14 +466,14 @@ class SampleSums:
         alike, which = distinct(rows)
         flows, kind = distinct(np.concatenate([part.flows for part in parts]))
 
-        def added(name: str, at: Ints, number: int) -> Any:
+        def gathered(name: str, at: Ints, number: int) -> Any:
             values = np.concatenate([getattr(part, name) for part in parts])
             total = np.zeros((number, *values.shape[1:]), values.dtype)
             np.add.at(total, at, values)
             return total
 
-        of_alike = added("times", which, len(alike)), added("weights", which, len(alike))
-        of_flows = added("flow_times", kind, len(flows)), added("flow_weights", kind, len(flows))
+        of_alike = gathered("times", which, len(alike)), gathered("weights", which, len(alike))
+        of_flows = gathered("flow_times", kind, len(flows)), gathered("flow_weights", kind, len(flows))
         return cls(sizes, alike, *of_alike, flows, *of_flows)
 
     @cached_property
@@ -567,13 +568,6 @@ class LeftOut:
     def of(cls, terms: Terms) -> LeftOut:
         apart = (terms.without - terms.own[:, None])[~np.isnan(terms.own)]
         return cls(apart.sum(axis=0), float((apart**2).sum()), float((apart.sum(axis=1) ** 2).sum()))
-
-    def plus(self, other: LeftOut) -> LeftOut:
-        return LeftOut(
-            self.by_context + other.by_context,
-            self.squares + other.squares,
-            self.squared_sums + other.squared_sums,
-        )
 
     def at(self, contexts: Ints) -> LeftOut:
         """Over some contexts; the others have to be ones in which no profile has anything, so that nothing is lost."""

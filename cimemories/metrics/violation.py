@@ -23,7 +23,7 @@ revealed in r of N samples: `Exposures`. A run of a thousand profiles has millio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -137,13 +137,10 @@ class Exposures:
         return Exposures(self.profile[rows], self.attribute[rows], self.outcomes, self.counts[rows], self.profiles)
 
 
-def tally(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, where: Bools | None = None) -> Exposures:
+def tally(reveals: Ints, draws: Ints, labels: Ints, counted: Bools) -> Exposures:
     """Count outcomes by attribute. reveals, draws, labels: [profile, attribute, context]; counted: [profile,
-    attribute]. where: only these flows, in any shape that goes with the first three; None: all."""
-    mask = inappropriate_mask(draws, labels, counted)
-    if where is not None:
-        mask &= where
-    return by_outcome(entries(mask, reveals, draws))
+    attribute]."""
+    return by_outcome(entries(inappropriate_mask(draws, labels, counted), reveals, draws))
 
 
 def by_outcome(flows: Entries) -> Exposures:
@@ -195,24 +192,10 @@ class Missing:
             return None
         return samples if self.least is None else min(self.least, samples)
 
-    def bounds(self, n: int) -> tuple[float, float]:
-        """Between what Violation@n of all planned messages lies, n of a flow capped at what was planned of it; nan
-        where nothing inappropriate was planned. Raises ValueError for n < 1."""
-        low, *rest = (mean_or_nan(exposed.by_profile(exposed.violation(n))) for exposed in self._exposed)
-        return low, rest[0] if rest else low
-
     @property
     def nothing(self) -> bool:
         """Whether no inappropriate flow lost a message."""
         return self.leaking is self.not_revealing
-
-    @cached_property
-    def _exposed(self) -> tuple[Exposures, ...]:
-        """Both sides counted once for all n; one where they are the same."""
-        return tuple(
-            by_outcome(flows)
-            for flows in ([self.not_revealing] if self.nothing else [self.not_revealing, self.leaking])
-        )
 
 
 @of_arrays

@@ -33,14 +33,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints
 from cimemories.flows.flows import Flows
-from cimemories.flows.processes import each_block
+from cimemories.flows.processes import added, each_block
 from cimemories.flows.scope import Scope
 from cimemories.metrics.intervals import common
 from cimemories.metrics.label_uncertainty import LabelSums, label_sums, posterior
@@ -392,7 +391,7 @@ def _violation_audit(flows: Flows, scope: Scope, row: SliceRow, rule: Identifier
     parts = list(each_block(flows, [scope], rule, _audit_of_block, n, sampled))
     exposed = _Exposed.joined([part for part, _, _ in parts])
     terms = NumberTerms.joined([part for _, part, _ in parts]).violation[n]
-    of_labels, _ = reduce(LabelSums.plus, [part for _, _, part in parts]).variances((n,))
+    of_labels, _ = added([part for _, _, part in parts]).variances((n,))
     return _audited(flows, scope, row, items, exposed, terms, of_labels[n])
 
 
