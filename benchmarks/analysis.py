@@ -36,7 +36,7 @@ import pandas as pd
 
 from cimemories import seeds
 from cimemories.evaluation import planning
-from cimemories.flows.arrays import FlowArrays, counted_flows, flow_arrays, mean_or_nan, retained
+from cimemories.flows.arrays import FlowArrays, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows, relation_file
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
@@ -45,7 +45,7 @@ from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By
 from cimemories.metrics.intervals import intervals, intervals_under
 from cimemories.metrics.label_uncertainty import Posterior
-from cimemories.metrics.violation import by_outcome
+from cimemories.metrics.violation import exposures
 from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
 from cimemories.store import datasets, work
 from cimemories.store import runs as store_runs
@@ -136,8 +136,8 @@ def both_numbers(flows: Flows, scopes: list[Scope]) -> list[tuple[float, float]]
     """Violation with all samples and completeness of every run."""
     result = []
     for one in scopes:
-        counted = counted_flows(flows, one)
-        leaks, means = by_outcome(counted.inappropriate), completeness.means_of(counted.necessary)
+        data = flow_arrays(flows, one)
+        leaks, means = exposures(data), completeness.means_of(data.necessary)
         leaked = leaks.by_profile(leaks.violation(SAMPLES))
         result.append((mean_or_nan(leaked), mean_or_nan(completeness.over_contexts(means))))
     return result
@@ -150,7 +150,7 @@ def judgements_of(flows: Flows, scopes: list[Scope]) -> pd.DataFrame:
         data = flow_arrays(flows, one)
         p, a, c = (axis.astype(np.int32) for axis in np.nonzero(data.draws))
         r, shape = data.reveals[p, a, c], (len(p), SAMPLES)
-        counts = data.counted[p, a] & retained(data.labels)[p, c]
+        counts = data.counted[p, a] & data.retained[p, c]
         parts.append(
             pd.DataFrame(
                 {
@@ -161,7 +161,7 @@ def judgements_of(flows: Flows, scopes: list[Scope]) -> pd.DataFrame:
                     "context": np.repeat(c, SAMPLES),
                     "label": np.repeat(data.labels[p, a, c], SAMPLES),
                     "counts": np.repeat(counts, SAMPLES),
-                    "retained": np.repeat(retained(data.labels)[p, c], SAMPLES),
+                    "retained": np.repeat(data.retained[p, c], SAMPLES),
                     "revealed": (np.broadcast_to(np.arange(SAMPLES), shape) < r[:, None]).reshape(-1),
                 }
             )
@@ -194,7 +194,7 @@ def pandas_heatmap(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 # What runs were cut into is kept: a question is asked anew, not the record read anew.
 CPU = "BENCHMARK_CPU"  # set in the processes of --cpu
-KEPT = ("_exact_arrays", "counted_flows", "places", "_record")
+KEPT = ("_exact_arrays", "places", "_record")
 
 
 def timed(rounds: int, flows: Flows, ask: Callable[[], object]) -> float:

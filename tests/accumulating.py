@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cimemories.flows.arrays import Bools, Floats, Ints, inappropriate_mask, retained_and_judged
+from cimemories.flows.arrays import Bools, Floats, Ints, inappropriate_mask, retained
 from cimemories.metrics.violation import no_leak_probabilities
 
 
@@ -32,7 +32,7 @@ def curve(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int) -> F
     reveals, draws, labels: [attribute, context] of one profile; counted: [attribute]. The denominator stays fixed: all
     attributes with an inappropriate flow. Empty where no context is retained, nan where no attribute has such a flow.
     """
-    kept = retained_and_judged(labels[None], draws[None])[0]
+    kept = retained(labels[None])[0] & (draws > 0).any(axis=0)
     mask = inappropriate_mask(draws[None], labels[None], counted[None])[0][:, kept]
     rows = mask.any(axis=1)
     if not kept.any():

@@ -336,13 +336,13 @@ def figure_3(flows: Flows, scope: Scope, n: int, rule: str = "exact") -> pd.Data
     recipient, sphere, violation_pairs, violation, completeness_pairs, completeness (null without a pair)."""
     import pandas as pd  # imported late, as above
 
-    from cimemories.flows.arrays import IdentifierRule, flow_arrays, retained
+    from cimemories.flows.arrays import IdentifierRule, flow_arrays
     from cimemories.metrics.heatmap import By, grid
 
     data = flow_arrays(flows, scope)
     figure = grid(flows, scope, By.DOMAIN, By.CONTEXT, n, IdentifierRule(rule))
-    p, a, c = np.nonzero(retained(data.labels)[:, None, :] & (data.draws > 0))
-    row = figure.rows.codes.reshape(data.counted.shape)[p, a]
+    p, a, c = np.nonzero(data.retained[:, None, :] & (data.draws > 0))
+    row = figure.rows.of(data, p * data.counted.shape[1] + a, c)
     used = np.flatnonzero(np.bincount(c * len(figure.rows) + row))
     used_cells = np.stack([used // max(len(figure.rows), 1), used % max(len(figure.rows), 1)], axis=1)
     at = (used_cells[:, 1], used_cells[:, 0])

@@ -20,19 +20,18 @@ import pandas as pd
 from cimemories.check.baseline import Baseline, aligned, judged_flows, profile_digests, read_baseline
 from cimemories.check.budgets import Budget, CheckFile, Measure, NamedFlow, NoWorse, baseline_files
 from cimemories.check.named_flows import Flow, flows_of
-from cimemories.compare.common_flows import PairPart, pair_of, paired_of
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, axes, blocks, flow_arrays, mean_or_nan
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, axes, blocks, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import NECESSARY
+from cimemories.flows.processes import each_block
 from cimemories.flows.progress import run_progress
 from cimemories.flows.scope import Scope
 from cimemories.leaks.examples import FULL, examples
 from cimemories.leaks.message import leak_view
 from cimemories.leaks.table import Piece, quoted
 from cimemories.metrics import completeness, sentences
-from cimemories.metrics.blocks import each_block
 from cimemories.metrics.headline import Headline, headline
-from cimemories.metrics.intervals import Paired, changes, common, intervals, paired_arrays
+from cimemories.metrics.intervals import Paired, PairTerms, changes, common, intervals, paired_of
 from cimemories.metrics.sentences import Tested, family
 from cimemories.metrics.uncertainty import UNDEFINED, Interval
 from cimemories.model import Strength
@@ -331,7 +330,7 @@ def _of_completeness(question: _Question, budget: Budget) -> tuple[Outcome, str]
     if unknown := _undefined(question, 1, numbers.completeness):
         return Outcome.UNDECIDED, unknown
     interval = intervals(question.flows, question.scope, question.rule).completeness
-    parts = each_block(question.flows, [question.scope], question.rule, _completeness_bounds)
+    parts = list(each_block(question.flows, [question.scope], question.rule, _completeness_bounds))
     low, high = (mean_or_nan(np.concatenate([part[side] for part in parts])) for side in (0, 1))
     missing = high - low > TIE
     text = sentences.within("completeness", interval, (low, high), limit, missing=missing)
@@ -436,15 +435,10 @@ def _comparison(question: _Question, budget: NoWorse, baseline: Baseline | None)
 def _beside(question: _Question, baseline: Baseline, n: int) -> tuple[int, Paired, pd.DataFrame]:
     """How many judged flows the baseline and the run share, their difference, and those that newly leak."""
     flows, scope, rule = question.flows, question.scope, question.rule
-    if flows.is_large(scope):
-        digests = profile_digests(flows.store, axes(flows, scope).profiles)
-        found = each_block(flows, [scope], rule, _beside_block, baseline, digests, n)
-        newly = pd.concat([part for _, _, part in found], ignore_index=True)
-        return sum(shared for shared, _, _ in found), paired_of([part for _, part, _ in found], n), newly
-    data = flow_arrays(flows, scope, rule)
-    beside = aligned(flows.store, data, baseline)
-    one, two = common(beside.arrays, data)
-    return beside.shared, paired_arrays(one, two, n), _newly(one, two)
+    digests = profile_digests(flows.store, axes(flows, scope).profiles)
+    parts = list(each_block(flows, [scope], rule, _beside_block, baseline, digests, n))
+    newly = pd.concat([part for _, _, part in parts], ignore_index=True)
+    return sum(shared for shared, _, _ in parts), paired_of([part for _, part, _ in parts], n), newly
 
 
 def _beside_block(
@@ -454,16 +448,12 @@ def _beside_block(
     baseline: Baseline,
     digests: Mapping[int, str],
     n: int,
-) -> tuple[int, PairPart, pd.DataFrame]:
+) -> tuple[int, PairTerms, pd.DataFrame]:
     beside = aligned(flows.store, every[0], baseline, digests)
     # Of all contexts, in which some profile of the block may have nothing.
     one, two = common(beside.arrays, every[0])
-    return beside.shared, pair_of(one, two, n), _newly(one, two)
-
-
-def _newly(one: FlowArrays, two: FlowArrays) -> pd.DataFrame:
-    frame = pd.DataFrame(changes(one, two)[1])
-    return frame[frame["newly"] == 1]
+    changed = pd.DataFrame(changes(one, two)[1])
+    return beside.shared, PairTerms.of(one, two, n), changed[changed["newly"] == 1]
 
 
 def _no_worse(question: _Question, item: _Comparison, tested: Tested) -> Check:

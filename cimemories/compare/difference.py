@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cimemories.compare.common_flows import PairedRuns, compared_in_blocks, paired_in_blocks
+from cimemories.compare.common_flows import compared_runs, paired_runs
 from cimemories.compare.leaderboard import Leaderboard, Line, names, none_for_nan, same_dataset
-from cimemories.flows.arrays import IdentifierRule, flow_arrays
+from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.labels.votes import describe_pairs
 from cimemories.metrics import sentences
-from cimemories.metrics.intervals import Paired, Tallied, by_domain, changes, common, defined_in_both, paired_arrays
+from cimemories.metrics.intervals import Paired, Tallied
 from cimemories.metrics.judge_uncertainty import audited_difference
-from cimemories.metrics.power import Noise, repeat_noise
+from cimemories.metrics.power import Noise
 from cimemories.metrics.sentences import Ranked, Ranking, Tested, alone, family
 from cimemories.metrics.separation import standing
 from cimemories.metrics.uncertainty import UNDEFINED, Interval
@@ -161,13 +161,7 @@ def paired_on_common(
     fewest = min(first.run.samples, second.run.samples)
     at = min(n or fewest, fewest)
     key = ("paired on common", first.version, second.version, rule, at)
-    return flows.cached(key, lambda: _paired(flows, first, second, rule, at))
-
-
-def _paired(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> Paired:
-    if flows.is_large(first) or flows.is_large(second):
-        return paired_in_blocks(flows, first, second, rule, n)
-    return paired_arrays(*common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule)), n)
+    return flows.cached(key, lambda: paired_runs(flows, first, second, rule, at))
 
 
 def ranking(flows: Flows, board: Leaderboard) -> Ranking | None:
@@ -217,7 +211,7 @@ def takeaway(flows: Flows, board: Leaderboard, run_names: Mapping[str, str] | No
 
 def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> Difference:
     n = min(first.run.samples, second.run.samples)
-    found = _compared(flows, first, second, rule, n)
+    found = compared_runs(flows, first, second, rule, n)
     return Difference(
         first=first,
         second=second,
@@ -228,21 +222,6 @@ def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule)
         flows=_named(flows, first, found.changed),
         noise=found.noise,
         warnings=(),
-    )
-
-
-def _compared(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> PairedRuns:
-    if flows.is_large(first) or flows.is_large(second):
-        return compared_in_blocks(flows, first, second, rule, n)
-    one, two = common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule))
-    tallied, changed = changes(one, two)
-    return PairedRuns(
-        paired_on_common(flows, first, second, rule),
-        tallied,
-        pd.DataFrame(changed),
-        by_domain(one, two, n),
-        repeat_noise(one, two, n),
-        defined_in_both(one, two)[1],
     )
 
 

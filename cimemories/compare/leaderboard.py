@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.compare.common_flows import left_of_each, part_of_run, parts_in_blocks
+from cimemories.compare.common_flows import common_parts, left_of_each
 from cimemories.compare.ranking import (
     ANY_SIZE,
     DECIMALS,
@@ -34,14 +34,15 @@ from cimemories.compare.ranking import (
 )
 from cimemories.evaluation.costs import Cost, run_cost
 from cimemories.evaluation.spec import differences_in_words
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays, mean_or_nan
+from cimemories.flows.arrays import IdentifierRule, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
+from cimemories.flows.processes import each_block
 from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, settled, simulated_parts
-from cimemories.metrics.blocks import Counted, counted_numbers, each_block, judged_digest
+from cimemories.metrics.blocks import Counted, counted_numbers, judged_digest
 from cimemories.metrics.breakdown import Baseline, run_baselines
 from cimemories.metrics.headline import Headline, headline
-from cimemories.metrics.intervals import intervals, shared
+from cimemories.metrics.intervals import intervals
 from cimemories.metrics.uncertainty import LEAST_USERS, Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_check
 from cimemories.seeds.published import Figure, Published, PublishedMeasure, load_published
@@ -450,15 +451,14 @@ def leaderboard(
         default=None,
     )
     ranked = [every[i].scope for i in group]
-    parts = _common_flows(flows, ranked, rule)
-    part_of = dict(zip(group, parts, strict=True)) if parts is not None else {}
+    cut = _is_cut(flows, ranked, rule)
     lines = []
     for i, (scope, numbers) in enumerate(zip(scopes, every, strict=True)):
         own = line(flows, scope, rule, common_n if numbers.covered else n, warned=warned)
-        part = part_of.get(i)
-        if part is not None:
-            own = _on_part(flows, own, part, ranked, rule)
-        why = why_not_ranked(numbers, every[group[0]] if group else None, i in part_of, least)
+        is_ranked = i in group and cut is not None
+        if is_ranked and cut:
+            own = _on_common(flows, own, ranked, rule)
+        why = why_not_ranked(numbers, every[group[0]] if group else None, is_ranked, least)
         lines.append(replace(own, outside=why, small=small[i]))
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
     return Leaderboard(
@@ -467,59 +467,40 @@ def leaderboard(
         warnings=(*coverage_warnings(lines), *comparison_warnings(flows.store, scopes)) if len(scopes) > 1 else (),
         rule=rule,
         n=common_n,
-        cut=any(part is not None for part in part_of.values()),
+        cut=bool(cut),
         wanted_n=n,
         least=least,
     )
 
 
-def _common_flows(
-    flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule
-) -> Sequence[FlowArrays | None] | Sequence[int | None] | None:
-    """Of each run the part that all of them judged, of runs that do not fit into memory its place among these scopes;
-    None for each where that is the whole of every one. None where nothing inappropriate, or nothing necessary, is left
-    although each run has it."""
+def _is_cut(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> bool | None:
+    """Whether these runs judged different flows, so that they are read on those that all of them judged. None where
+    nothing inappropriate, or nothing necessary, is left of these although each run has it."""
 
-    def compute() -> Sequence[FlowArrays | None] | Sequence[int | None] | None:
-        if any(flows.is_large(scope) for scope in scopes):
-            if len({judged_digest(flows, scope) for scope in scopes}) == 1:
-                return [None] * len(scopes)
-            found = np.any(each_block(flows, scopes, rule, left_of_each), axis=0)
-            return list(range(len(scopes))) if found.all() else None
-        every = [flow_arrays(flows, scope, rule) for scope in scopes]
-        parts = shared(every)
-        if all(part is whole for part, whole in zip(parts, every, strict=True)):
-            return [None] * len(parts)
-        return list(parts) if all(has.all() for has in left_of_each(flows, scopes, parts)) else None
+    def compute() -> bool | None:
+        if len({judged_digest(flows, scope) for scope in scopes}) == 1:
+            return False
+        return True if np.any(list(each_block(flows, scopes, rule, left_of_each)), axis=0).all() else None
 
     if len(scopes) < 2:
-        return [None] * len(scopes)
+        return False
     return flows.cached(("ranked flows", *(scope.version for scope in scopes), rule), compute)
 
 
-def _on_part(flows: Flows, whole: Line, part: FlowArrays | int, others: Sequence[Scope], rule: IdentifierRule) -> Line:
-    """The line of a run with the numbers of a part of it. part: the arrays, or the place of the run among others.
-    others: all runs that the part is common to."""
-    versions = tuple(scope.version for scope in others)
-
-    def compute() -> Line:
-        if isinstance(part, int):
-            key = ("parts of large runs", *versions, rule, whole.n)
-            own = flows.cached(key, lambda: parts_in_blocks(flows, others, rule, whole.n))[part]
-        else:
-            own = part_of_run(flows, whole.scope, part, whole.n)
-        return replace(
-            whole,
-            violation=own.bounds.violation[whole.n],
-            completeness=own.bounds.completeness,
-            balanced=own.bounds.balanced,
-            violation_spread=_deviation(own.counted.violation[whole.n].tolist()),
-            completeness_spread=_deviation(own.counted.complete.tolist()),
-            counted=own.counted,
-        )
-
-    line_on_common = flows.cached(("line on common", whole.scope.version, versions, rule, whole.n), compute)
-    return replace(line_on_common, numbers=whole.numbers)
+def _on_common(flows: Flows, whole: Line, others: Sequence[Scope], rule: IdentifierRule) -> Line:
+    """The line of a run with the numbers of what all the others, itself among them, judged."""
+    key = ("common parts", *(scope.version for scope in others), rule, whole.n)
+    parts = flows.cached(key, lambda: common_parts(flows, others, rule, whole.n))
+    own = parts[[scope.version for scope in others].index(whole.scope.version)]
+    return replace(
+        whole,
+        violation=own.bounds.violation[whole.n],
+        completeness=own.bounds.completeness,
+        balanced=own.bounds.balanced,
+        violation_spread=_deviation(own.counted.violation[whole.n].tolist()),
+        completeness_spread=_deviation(own.counted.complete.tolist()),
+        counted=own.counted,
+    )
 
 
 def _best_first(lines: Sequence[Line]) -> list[Line]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, Ints, count, decided_pairs, flow_arrays, pair_rows
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, Ints, decided_pairs, pair_rows
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import (
     AMBIGUOUS,
@@ -26,15 +26,13 @@ from cimemories.flows.labels import (
     AppliedRule,
     VoteCounts,
     rule_of,
-    vote_counts,
-    votes_of,
 )
+from cimemories.flows.processes import each_block
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
-from cimemories.metrics.blocks import BlockTerms, block_terms, each_block, terms_of
-from cimemories.metrics.headline import Headline, headline
-from cimemories.metrics.intervals import Intervals, intervals_by_terms, intervals_under
-from cimemories.metrics.label_uncertainty import Posterior, part_posterior, posterior, posterior_of
+from cimemories.metrics.headline import headline
+from cimemories.metrics.intervals import BlockTerms, block_terms, intervals_of_blocks
+from cimemories.metrics.label_uncertainty import Posterior, posterior, posterior_of, votes_on
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.violation import missing
 from cimemories.metrics.warnings import reading_n
@@ -115,90 +113,61 @@ def per_norm(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.E
     whole = headline(flows, scope, rule)
     if scope.labelling is None:
         return PerNorm(whole.n, (), 0)
-    if flows.is_large(scope):
-        return _in_blocks(flows, scope, rule, whole)
-    data = flow_arrays(flows, scope, rule)
-    counts, applied = (
-        vote_counts(flows.store, scope.labelling.id),
-        scope.rule or rule_of(flows.store, scope.labelling.id),
-    )
-    decided = decided_pairs(flows, scope, data)
-    norms: list[tuple[str, str, FlowArrays, Posterior]] = [(CONSENSUS, CONSENSUS, data, posterior(flows, scope))]
-    for number, persona in enumerate(counts.personas):
-        own = alone(applied, number)
-        labelled = relabelled(data, counts, own, decided)
-        believed = posterior_of(labelled, counts, own.priors).settled(decided, data.labels[decided])
-        norms.append((persona.key, persona.name, labelled, believed))
     run = scope.run
-    ns = [
-        reading_n(whole.judged, run.expected, run.samples, missing(labelled).supported_n(run.samples))
-        for _, _, labelled, _ in norms
-    ]
-    # One n for all: Violation@n grows with n, so rows of unequal n could not be read beside each other.
-    n = min(ns)
-    scores = [
-        _score(key, name, intervals_under(labelled, believed, (n,)), n, _counts(labelled))
-        for key, name, labelled, believed in norms
-    ]
-    return PerNorm(n, tuple(scores), len(decided[0]))
-
-
-def _in_blocks(flows: Flows, scope: Scope, rule: IdentifierRule, whole: Headline) -> PerNorm:
-    """`per_norm` of a run that does not fit into memory: once through it for n, once for the scores."""
-    assert scope.labelling is not None
-    run = scope.run
-    found = each_block(flows, [scope], rule, _lost_of_block)
-    ns = []
-    for of_norm in zip(*found, strict=True):
-        some, least = sum(number for number, _ in of_norm), [fewest for _, fewest in of_norm if fewest is not None]
-        supported = min([*least, run.samples]) if some else None
-        ns.append(reading_n(whole.judged, run.expected, run.samples, supported))
-    n = min(ns)
-    blocks = each_block(flows, [scope], rule, _scores_of_block, n)
     with flows.store.read() as connection:
         personas = labellings.personas(connection, scope.labelling.id).values()
-    scores = [
-        _score(key, name, intervals_by_terms(*terms_of([part for part, _ in of_norm], (n,))), n, _sum_of(of_norm))
-        for (key, name), *of_norm in zip(
-            [(CONSENSUS, CONSENSUS), *((persona.key, persona.name) for persona in personas)],
-            *(norms for norms, _ in blocks),
-            strict=True,
-        )
-    ]
+    blocks = list(each_block(flows, [scope], rule, _scores_of_block, whole.n))
+    ns = []
+    for parts in map(list, zip(*(norms for norms, _ in blocks), strict=True)):
+        least = min((part.least for part in parts if part.least is not None), default=run.samples)
+        supported = min(least, run.samples) if any(part.flows for part in parts) else None
+        ns.append(reading_n(whole.judged, run.expected, run.samples, supported))
+    # One n for all: Violation@n grows with n, so rows of unequal n could not be read beside each other.
+    n = min(ns)
+    if n != whole.n:
+        blocks = list(each_block(flows, [scope], rule, _scores_of_block, n))
+    names = [(CONSENSUS, CONSENSUS), *((persona.key, persona.name) for persona in personas)]
+    scores = []
+    for (key, name), *parts in zip(names, *(norms for norms, _ in blocks), strict=True):
+        bounds = intervals_of_blocks([part.terms for part in parts])
+        counts = dict(zip(COUNTS, np.sum([part.counts for part in parts], axis=0).tolist(), strict=True))
+        scores.append(NormScore(key, name, bounds.violation[n], bounds.completeness, **counts))
     return PerNorm(n, tuple(scores), sum(decided for _, decided in blocks))
 
 
-def _sum_of(of_norm: Sequence[tuple[BlockTerms, Ints]]) -> Ints:
-    """The counts of all blocks."""
-    return np.asarray(np.sum([counts for _, counts in of_norm], axis=0))
+@dataclass(frozen=True)
+class _Norm:
+    """What a score is made of in one block. counts: COUNTS; flows, least: as of violation.Missing."""
 
+    terms: BlockTerms
+    counts: Ints
+    flows: int
+    least: int | None
 
-def _lost_of_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays]) -> list[tuple[int, int | None]]:
-    """By norm: judged inappropriate flows, and the fewest samples of one that lost some."""
-    gaps = [missing(labelled) for labelled, _ in _norms_of_block(flows, scopes[0], every[0])]
-    return [(own.flows, own.least) for own in gaps]
+    @classmethod
+    def of(cls, data: FlowArrays, believed: Posterior, n: int) -> _Norm:
+        leaks, gaps = data.inappropriate, missing(data)
+        pairs = [int((data.labels == code).sum()) for code in (NECESSARY, INAPPROPRIATE, AMBIGUOUS, TOO_FEW)]
+        rests = [int(data.judged.sum()), len(leaks.by_owner[0]), len(leaks.owners), len(data.necessary.owners)]
+        return cls(block_terms(data, believed, (n,)), np.array([*pairs, *rests], np.int64), gaps.flows, gaps.least)
 
 
 def _scores_of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int
-) -> tuple[list[tuple[BlockTerms, Ints]], int]:
-    """By norm its terms and counts; how many pairs people decided."""
-    norms = _norms_of_block(flows, scopes[0], every[0])
-    decided = decided_pairs(flows, scopes[0], every[0])
-    return [(block_terms(*norm, (n,)), _counts(norm[0])) for norm in norms], len(decided[0])
-
-
-def _norms_of_block(flows: Flows, scope: Scope, data: FlowArrays) -> list[tuple[FlowArrays, Posterior]]:
+) -> tuple[list[_Norm], int]:
+    """By norm, the consensus first; how many pairs people decided."""
+    (scope,), (data,) = scopes, every
     assert scope.labelling is not None
-    counts = votes_of(flows.store, scope.labelling, data.profiles)
+    counts = votes_on(flows, scope.labelling, data)
     applied = scope.rule or rule_of(flows.store, scope.labelling.id)
     decided = decided_pairs(flows, scope, data)
-    norms = [(data, part_posterior(flows, scope, data))]
+    norms = [_Norm.of(data, posterior(flows, scope, data), n)]
     for number in range(len(counts.personas)):
         own = alone(applied, number)
         labelled = relabelled(data, counts, own, decided)
-        norms.append((labelled, posterior_of(labelled, counts, own.priors).settled(decided, data.labels[decided])))
-    return norms
+        believed = posterior_of(labelled, counts, own.priors).settled(decided, data.labels[decided])
+        norms.append(_Norm.of(labelled, believed, n))
+    return norms, len(decided[0])
 
 
 def alone(rule: AppliedRule, persona: int) -> AppliedRule:
@@ -214,20 +183,6 @@ def relabelled(data: FlowArrays, counts: VoteCounts, rule: AppliedRule, decided:
     labels: Ints = np.append(counts.labels(rule), np.int8(UNLABELLED))[rows]
     labels[decided] = data.labels[decided]
     return replace(data, labels=labels)
-
-
-def _counts(data: FlowArrays) -> Ints:
-    """What a score rests on, in the order of COUNTS."""
-    counted = count(data)
-    leaks = counted.inappropriate
-    pairs = [int((data.labels == code).sum()) for code in (NECESSARY, INAPPROPRIATE, AMBIGUOUS, TOO_FEW)]
-    rests = [int(counted.kept.sum()), len(np.unique(leaks.owners)), len(leaks.owners), len(counted.necessary.owners)]
-    return np.array([*pairs, *rests], np.int64)
-
-
-def _score(key: str, name: str, bounds: Intervals, n: int, counts: Ints) -> NormScore:
-    numbers = dict(zip(COUNTS, map(int, counts), strict=True))
-    return NormScore(key=key, name=name, violation=bounds.violation[n], completeness=bounds.completeness, **numbers)
 
 
 def _bounds(name: str, interval: Interval) -> dict[str, float]:

@@ -2,13 +2,17 @@
 
 Every metric is a pure function of `FlowArrays`: reveals and draws as integers, labels as small ints. Of the pairs of a
 run few enter a number, and what enters says little: whose attribute it is, in which context, and in how many of how
-many judged samples it was revealed. `counted_flows` finds these entries once; most numbers are counted from them.
+many judged samples it was revealed. `FlowArrays` finds these entries once; most numbers are counted from them.
+
+A run that does not fit into memory comes in blocks of profiles, any other as one block, which is kept: so is what hangs
+on it, while a block of a large run goes with everything that was found in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, TypeVar
@@ -19,7 +23,7 @@ import pandas as pd
 
 from cimemories.flows import parts
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, RETAINING, UNLABELLED
 from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
 
@@ -27,7 +31,8 @@ Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
-T = TypeVar("T", bound=npt.NDArray[Any])
+A = TypeVar("A", bound=npt.NDArray[Any])
+T = TypeVar("T")
 
 SUBSTRINGS = ("name", "address", "sex", "age")
 
@@ -54,8 +59,8 @@ class FlowArrays:
     the record's ids along their axes. read_at: at how many samples each flow is read at most, [profile, attribute,
     context], where another run has fewer of it; None: at all of its own. planned: how many samples of each flow were
     asked for, [profile, attribute, context], at least its draws and 0 where there is no flow; None: as many as were
-    judged. part: what of the files of a large run these profiles are; None: the whole of a run. The integers are as
-    small as they can be: sum them, do not multiply them.
+    judged. part: what of a run these profiles are; None: the whole of one. The integers are as small as they can be:
+    sum them, do not multiply them.
     """
 
     reveals: Ints
@@ -68,6 +73,7 @@ class FlowArrays:
     read_at: Ints | None = None
     planned: Ints | None = None
     part: Part | None = None
+    _derived: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def whole(self) -> bool:
@@ -78,6 +84,87 @@ class FlowArrays:
     def planned_draws(self) -> Ints:
         """`planned`, the draws where it is None."""
         return self.draws if self.planned is None else self.planned
+
+    # cached_property writes to the instance's __dict__, which a frozen dataclass allows; `replace` leaves it behind.
+    @cached_property
+    def retained(self) -> Bools:
+        """Which contexts count for which profile: [profile, context]."""
+        return retained(self.labels)
+
+    @cached_property
+    def judged(self) -> Bools:
+        """The retained contexts in which at least one message was judged: [profile, context]. Numbers say that they
+        rest on these: the others are missing."""
+        result: Bools = self.retained & (self.draws > 0).any(axis=1)
+        return result
+
+    @property
+    def can_violate(self) -> Bools:
+        """`inappropriate_mask` of these arrays."""
+        return inappropriate_mask(self.draws, self.labels, self.counted, self.retained)
+
+    @property
+    def is_needed(self) -> Bools:
+        """`necessary_mask` of these arrays."""
+        return necessary_mask(self.draws, self.labels, self.retained)
+
+    @property
+    def is_ambiguous(self) -> Bools:
+        """Judged flows of retained contexts that enter neither headline number: [profile, attribute, context]."""
+        mask: Bools = self.labels == AMBIGUOUS
+        mask &= self.retained[:, None, :]
+        mask &= self.draws > 0
+        return mask
+
+    @cached_property
+    def inappropriate(self) -> Entries:
+        """The flows that can violate."""
+        return self.entries(self.can_violate)
+
+    @cached_property
+    def necessary(self) -> Entries:
+        """The flows that completeness rests on."""
+        return self.entries(self.is_needed)
+
+    def at(self, profiles: Ints, width: int | None = None, contexts: Ints | None = None) -> FlowArrays:
+        """These profiles and contexts alone (places along their axes; None: all), and the first attributes of each."""
+        width = self.counted.shape[1] if width is None else width
+        contexts = np.arange(len(self.contexts)) if contexts is None else contexts
+        rows, cells = np.ix_(profiles, np.arange(width)), np.ix_(profiles, np.arange(width), contexts)
+        draws, names = self.draws[cells], self.names
+        return replace(
+            self,
+            reveals=self.reveals[cells],
+            draws=draws,
+            labels=self.labels[cells],
+            counted=self.counted[rows],
+            profiles=tuple(self.profiles[p] for p in profiles),
+            contexts=tuple(self.contexts[c] for c in contexts),
+            names=Names(names.attribute[rows], names.key[rows], names.domain[rows], names.event[rows], names.bio[rows]),
+            read_at=None if self.read_at is None else self.read_at[cells],
+            planned=draws if self.whole else self.planned_draws[cells],
+        )
+
+    def entries(self, mask: Bools) -> Entries:
+        """These flows, one entry each. mask: [profile, attribute, context]."""
+        return entries(mask, self.reveals, self.draws, self.read_at)
+
+    def derived(self, question: Hashable, compute: Callable[[], T]) -> T:
+        """The answer to a question about these arrays, computed once and kept with them."""
+        if question not in self._derived:
+            self._derived[question] = compute()
+        result: T = self._derived[question]
+        return result
+
+
+def of_arrays(function: Callable[[FlowArrays], T]) -> Callable[[FlowArrays], T]:
+    """For a pure function of arrays: computed once for the same arrays, and kept with them."""
+
+    @functools.wraps(function)
+    def ask(data: FlowArrays) -> T:
+        return data.derived(function.__qualname__, lambda: function(data))
+
+    return ask
 
 
 @dataclass(frozen=True)
@@ -124,18 +211,15 @@ _CONTEXTS = "SELECT DISTINCT context FROM {pairs} ORDER BY context"
 
 
 def flow_arrays(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
-    """The arrays of a run, whatever its memories held. Raises StoreError for a run that does not fit into memory."""
-    return _under(_exact_arrays(flows, scope), rule)
+    """The arrays of a run, whatever its memories held. Raises TooLargeError for one that does not fit into memory."""
+    return _exact_arrays(flows, scope) if rule == IdentifierRule.EXACT else _arrays_under(flows, scope, rule)
 
 
 def blocks(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Iterator[FlowArrays]:
     """The arrays of a run in blocks of profiles, in their order, all with the same attributes and contexts; one block
     where all of it fits into memory."""
-    if not flows.is_large(scope):
-        yield flow_arrays(flows, scope, rule)
-        return
-    for file in flows.parts(scope):
-        yield part_arrays(flows, scope, Part((file,)), rule)
+    for part in flows.each_part(scope):
+        yield flow_arrays(flows, scope, rule) if part is None else part_arrays(flows, scope, part, rule)
 
 
 def part_arrays(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
@@ -147,80 +231,43 @@ def part_arrays(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule = I
     return _under(replace(data if tuple(own) == whole.contexts else _spread(data, whole.contexts), part=part), rule)
 
 
-def arrays_with(flows: Flows, scope: Scope, profile: int, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
-    """The arrays that hold a profile (by its record id): those of its block in a large run, else of all. Raises
-    KeyError for a profile that the run does not have."""
+def stretch(
+    flows: Flows, scope: Scope, first: int, last: int, rule: IdentifierRule = IdentifierRule.EXACT
+) -> FlowArrays | None:
+    """The arrays of the profiles between two record ids; None where the run has none of them."""
     if not flows.is_large(scope):
-        data = flow_arrays(flows, scope, rule)
-        if profile in data.profiles:
-            return data
-    else:
-        for file, (first, last) in zip(flows.parts(scope), ranges(flows, scope), strict=True):
-            if first <= profile <= last:
-                data = part_arrays(flows, scope, Part((file,)), rule)
-                if profile in data.profiles:
-                    return data
-    raise KeyError(f"the run has no profile {profile}")
+        whole = flow_arrays(flows, scope, rule)
+        at = np.flatnonzero((np.array(whole.profiles) >= first) & (np.array(whole.profiles) <= last))
+        if len(at) in (0, len(whole.profiles)):
+            return whole if len(at) else None
+        return replace(whole.at(at), part=Part((), (first, last)))
+    files = [
+        (file, first <= low and high <= last)
+        for file, (low, high) in zip(flows.parts(scope), ranges(flows, scope), strict=True)
+        if low <= last and high >= first
+    ]
+    part = Part(tuple(file for file, _ in files), None if all(within for _, within in files) else (first, last))
+    if not files or (part.stretch and not len(flows.part(part, "SELECT profile FROM {pairs} LIMIT 1")["profile"])):
+        return None
+    return part_arrays(flows, scope, part, rule)
+
+
+def arrays_with(flows: Flows, scope: Scope, profile: int, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
+    """Arrays that hold a profile (by its record id): those of the run, of a large one its own alone. Raises KeyError
+    for one that the run does not have."""
+    data = stretch(flows, scope, profile, profile, rule) if flows.is_large(scope) else flow_arrays(flows, scope, rule)
+    if data is None or profile not in data.profiles:
+        raise KeyError(f"the run has no profile {profile}")
+    return data
 
 
 @cached
 def ranges(flows: Flows, scope: Scope) -> tuple[tuple[int, int], ...]:
-    """The first and the last profile (record ids) of each file of a large run."""
-    query = "SELECT min(profile) AS first, max(profile) AS last FROM {pairs}"
-    ends = [flows.part(Part((file,)), query) for file in flows.parts(scope)]
+    """The first and the last profile (record ids) of each block of a run."""
+    if not flows.is_large(scope):
+        return tuple((own[0], own[-1]) for own in [flow_arrays(flows, scope).profiles] if own)
+    ends = flows.of_parts(scope, "SELECT min(profile) AS first, max(profile) AS last FROM {pairs}")
     return tuple((int(end["first"][0]), int(end["last"][0])) for end in ends)
-
-
-def beside(
-    flows: Flows, scopes: Sequence[Scope], lead: int, number: int, rule: IdentifierRule = IdentifierRule.EXACT
-) -> list[FlowArrays]:
-    """Block `number` of the run at `lead` and the profiles of its stretch in the others; fewer than the runs are where
-    one has none of them."""
-    first, last = ranges(flows, scopes[lead])[number]
-    selected = []
-    for scope in scopes:
-        if not flows.is_large(scope):
-            whole = flow_arrays(flows, scope, rule)
-            at = np.flatnonzero((np.array(whole.profiles) >= first) & (np.array(whole.profiles) <= last))
-            selected += [some_profiles(whole, at)] if len(at) else []
-            continue
-        files, own = flows.parts(scope), ranges(flows, scope)
-        if number < len(own) and own[number] == (first, last):
-            selected.append(part_arrays(flows, scope, Part((files[number],)), rule))
-            continue
-        part = Part(
-            tuple(file for file, (low, high) in zip(files, own, strict=True) if low <= last and high >= first),
-            (first, last),
-        )
-        if part.files and len(flows.part(part, "SELECT profile FROM {pairs} LIMIT 1")["profile"]):
-            selected.append(part_arrays(flows, scope, part, rule))
-    return selected
-
-
-def some_profiles(data: FlowArrays, at: Ints) -> FlowArrays:
-    """The same of some profiles. at: places along the axis."""
-    names = data.names
-    own = Names(names.attribute[at], names.key[at], names.domain[at], names.event[at], names.bio[at])
-    draws = data.draws[at]
-    return replace(
-        data,
-        reveals=data.reveals[at],
-        draws=draws,
-        labels=data.labels[at],
-        counted=data.counted[at],
-        profiles=tuple(data.profiles[p] for p in at),
-        names=own,
-        planned=draws if data.whole else data.planned_draws[at],
-    )
-
-
-def counted_blocks(
-    flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
-) -> Iterator[tuple[FlowArrays, CountedFlows]]:
-    """`blocks`, each with those of its flows that count."""
-    large = flows.is_large(scope)
-    for data in blocks(flows, scope, rule):
-        yield data, count(data) if large else counted_flows(flows, scope, rule)
 
 
 @dataclass(frozen=True)
@@ -244,11 +291,33 @@ def axes(flows: Flows, scope: Scope) -> Axes:
             list(DISTINCT context ORDER BY context) AS contexts
         FROM {pairs}
     """
-    every = [flows.part(Part((file,)), query) for file in flows.parts(scope)]
+    every = list(flows.of_parts(scope, query))
     # No profile is in two files, and the files are in the order of their profiles.
     profiles = tuple(int(profile) for part in every for profile in part["profiles"][0])
     contexts = sorted({int(context) for part in every for context in part["contexts"][0]})
     return Axes(profiles, max((int(part["width"][0]) for part in every), default=0), tuple(contexts))
+
+
+@cached
+def texts_of(flows: Flows, scope: Scope, name: str) -> tuple[str, ...]:
+    """The different texts of a run's attributes, in the order in which they first appear. name: 'key', 'domain' or
+    'event'."""
+    if not flows.is_large(scope):
+        names = flow_arrays(flows, scope).names
+        texts = getattr(names, name)[names.attribute >= 0]
+        return tuple(map(str, pd.unique(texts)))
+    query = f"SELECT {name} AS text FROM {{pairs}} GROUP BY text ORDER BY min(profile * 1000000 + position)"
+    return tuple(dict.fromkeys(str(text) for part in flows.of_parts(scope, query) for text in part["text"]))
+
+
+def text_codes(data: FlowArrays, name: str, texts: tuple[str, ...]) -> Ints:
+    """Which of these texts each attribute has: [profile, attribute], -1 where none of them. name: as in `texts_of`."""
+
+    def compute() -> Ints:
+        own = getattr(data.names, name)
+        return _sealed(pd.Index(texts, dtype=object).get_indexer(own.reshape(-1)).reshape(own.shape))
+
+    return data.derived(("text codes", name, texts), compute)
 
 
 def _spread(data: FlowArrays, contexts: tuple[int, ...]) -> FlowArrays:
@@ -266,6 +335,11 @@ def _spread(data: FlowArrays, contexts: tuple[int, ...]) -> FlowArrays:
     return replace(data, reveals=wide(data.reveals, 0), draws=draws, labels=labels, planned=planned, contexts=contexts)
 
 
+@cached
+def _arrays_under(flows: Flows, scope: Scope, rule: IdentifierRule) -> FlowArrays:
+    return _under(_exact_arrays(flows, scope), rule)
+
+
 def _under(arrays: FlowArrays, rule: IdentifierRule) -> FlowArrays:
     if rule == IdentifierRule.EXACT:
         return arrays
@@ -277,7 +351,7 @@ def _under(arrays: FlowArrays, rule: IdentifierRule) -> FlowArrays:
 @cached
 def _exact_arrays(flows: Flows, scope: Scope) -> FlowArrays:
     if flows.is_large(scope):
-        raise parts.too_large(scope)
+        raise parts.TooLargeError(scope)
     names, profiles = _names(flows.query(scope, _NAMES))
     contexts = [int(c) for c in flows.arrays(scope, _CONTEXTS)["context"]]
     # The strides of the flat array: attributes to a profile, contexts to an attribute.
@@ -316,14 +390,15 @@ def _names(frame: pd.DataFrame, width: int | None = None) -> tuple[Names, tuple[
     return Names(_sealed(ids), key, domain, event, _sealed(bio)), tuple(map(int, profiles))
 
 
-def _sealed(array: T) -> T:
+def _sealed(array: A) -> A:
     """A cached array is shared by all who ask, so it is read-only."""
     array.flags.writeable = False
     return array
 
 
 def is_identifier(keys: npt.NDArray[np.object_], bio: Bools, rule: IdentifierRule) -> Bools:
-    """Which attributes the rule never counts as violations. keys, bio: one entry an attribute."""
+    """Which attributes the rule never counts as violations (`identifier_sql` says the same). keys, bio: one entry an
+    attribute."""
     match rule:
         case IdentifierRule.EXACT:
             return bio
@@ -334,21 +409,19 @@ def is_identifier(keys: npt.NDArray[np.object_], bio: Bools, rule: IdentifierRul
             return np.zeros(len(bio), dtype=np.bool_)
 
 
+def identifier_sql(rule: IdentifierRule) -> str:
+    """`is_identifier` of a row of the flow relation, as SQL."""
+    matches = f"regexp_matches(lower(key), '{'|'.join(SUBSTRINGS)}')"
+    return {IdentifierRule.EXACT: "bio", IdentifierRule.SUBSTRING: matches, IdentifierRule.NONE: "false"}[rule]
+
+
 def retained(labels: Ints) -> Bools:
-    """Which contexts count for which profile: [profile, context], True where at least one attribute is necessary and
-    at least one inappropriate there. labels: [profile, attribute, context]."""
+    """Which contexts count for which profile: [profile, context], True where at least one attribute has each of the
+    labels of `labels.RETAINING` there, as the flow relation has it too. labels: [profile, attribute, context]."""
     # Labels of identifiers and of attributes that no memory held count here too: what is retained does not depend on
     # the run.
-    kept: Bools = (labels == NECESSARY).any(axis=1) & (labels == INAPPROPRIATE).any(axis=1)
+    kept: Bools = np.logical_and.reduce([(labels == code).any(axis=1) for code in RETAINING])
     return kept
-
-
-def retained_and_judged(labels: Ints, draws: Ints) -> Bools:
-    """The retained contexts in which at least one message was judged: [profile, context]. Numbers say that they rest on
-    these: the others are missing. labels, draws: [profile, attribute, context]."""
-    result: Bools = retained(labels)
-    result &= (draws > 0).any(axis=1)
-    return result
 
 
 def mean_or_nan(values: Floats) -> float:
@@ -380,27 +453,16 @@ class Entries:
         return result
 
     @cached_property
-    def by_owner(self) -> Ints:
-        """How many flows of each kind an attribute has: [profiles * attributes, K]. Counted once: several numbers ask
-        for it."""
+    def by_owner(self) -> tuple[Ints, Ints]:
+        """The owners of any flow, ascending, and how many flows of each kind each has: [rows], [rows, K]. Counted once:
+        several numbers ask for it."""
         kinds = len(self.kinds)
         cells = self.owners * np.int64(kinds)  # may pass the 32 bits of the owners
         cells += self.outcomes
         size = self.shape[0] * self.shape[1]
-        return np.bincount(cells, minlength=size * kinds).reshape(size, kinds)
-
-
-@dataclass(frozen=True)
-class CountedFlows:
-    """inappropriate: flows that can violate. necessary: flows that completeness rests on. ambiguous: (reveals, draws)
-    summed over the flows of retained contexts that enter neither. kept: [profile, context], retained ones with a
-    judged message; labelled: the same, where anything has a label. Contexts without a judged message are in neither."""
-
-    inappropriate: Entries
-    necessary: Entries
-    ambiguous: tuple[int, int]
-    kept: Bools
-    labelled: Bools
+        counts = np.bincount(cells, minlength=size * kinds).reshape(size, kinds)
+        rows = np.flatnonzero(counts.any(axis=1))
+        return rows, counts[rows]
 
 
 def inappropriate_mask(draws: Ints, labels: Ints, counted: Bools, kept: Bools | None = None) -> Bools:
@@ -450,36 +512,18 @@ def entries(mask: Bools, reveals: Ints, draws: Ints, read_at: Ints | None = None
     return Entries(owners.astype(np.int32), within, outcomes, kinds, (profiles, attributes, contexts))
 
 
-def count(data: FlowArrays) -> CountedFlows:
-    """The flows of a run that count: pure."""
-    kept = retained(data.labels)
-    wrong = entries(inappropriate_mask(data.draws, data.labels, data.counted, kept), data.reveals, data.draws)
-    needed = entries(necessary_mask(data.draws, data.labels, kept), data.reveals, data.draws)
-    # No mask of draws: a pair without a flow is 0 of 0 and adds nothing to either sum.
-    between = np.flatnonzero((data.labels == AMBIGUOUS) & kept[:, None, :])
-    sums = [int(values.reshape(-1)[between].sum(dtype=np.int64)) for values in (data.reveals, data.draws)]
-    judged = (data.draws > 0).any(axis=1)
-    labelled = np.asarray((data.labels >= AMBIGUOUS).any(axis=1))
-    return CountedFlows(wrong, needed, (sums[0], sums[1]), kept & judged, labelled & judged)
-
-
 _DECIDED = "SELECT profile, position, context FROM {pairs} WHERE decided"
 
 
 def decided_pairs(flows: Flows, scope: Scope, data: FlowArrays) -> tuple[Ints, Ints, Ints]:
     """Where people's decisions count in these arrays of a run, as positions along each axis."""
-    rows = flows.arrays(scope, _DECIDED) if data.part is None else flows.part(data.part, _DECIDED)
+    of_files = data.part if data.part is not None and data.part.files else None
+    rows = flows.arrays(scope, _DECIDED) if of_files is None else flows.part(of_files, _DECIDED)
     profiles, contexts = np.array(data.profiles, np.int64), np.array(data.contexts, np.int64)
     here = np.isin(rows["profile"], profiles) & np.isin(rows["context"], contexts)
     here &= rows["position"] < data.counted.shape[1]
     p, a, c = (rows[name][here].astype(np.int64) for name in ("profile", "position", "context"))
     return np.searchsorted(profiles, p), a, np.searchsorted(contexts, c)
-
-
-@cached
-def counted_flows(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> CountedFlows:
-    """The flows of a run that count."""
-    return count(flow_arrays(flows, scope, rule))
 
 
 def pair_rows(attributes: Ints, contexts: Ints, data: FlowArrays) -> Ints:

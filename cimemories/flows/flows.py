@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -37,7 +37,7 @@ from cachetools import LRUCache
 
 from cimemories.flows import parts
 from cimemories.flows.cache import MOST, Cache, workspace_cached
-from cimemories.flows.labels import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED, cache_file, labels_under, write_cache
+from cimemories.flows.labels import CODES, RETAINING, UNLABELLED, cache_file, labels_under, write_cache
 from cimemories.flows.parts import Part
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.model import Label, is_bio
@@ -225,7 +225,7 @@ WITH pairs AS MATERIALIZED (
     {{held}}
 ),
 contexts AS (
-    SELECT profile, context, bool_or(label = {NECESSARY}) AND bool_or(label = {INAPPROPRIATE}) AS retained
+    SELECT profile, context, {" AND ".join(f"bool_or(label = {code})" for code in RETAINING)} AS retained
     FROM pairs GROUP BY profile, context
 )
 SELECT pairs.*, contexts.retained, expected > 0 AS held FROM pairs JOIN contexts USING (profile, context)
@@ -355,6 +355,16 @@ class Flows:
             return parts.build(self.store, scope, folder, _cache_name(scope), partial(self._write_part, scope))
 
         return self.cached(("parts of a relation", scope.version), built)
+
+    def each_part(self, scope: Scope) -> list[Part | None]:
+        """The parts of a run, in the order of its profiles: the files of a large one; None alone where it fits into
+        memory. Raises StoreError as `parts`."""
+        return [Part((file,)) for file in self.parts(scope)] if self.is_large(scope) else [None]
+
+    def of_parts(self, scope: Scope, sql: str) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """The answer of each part of a run, see `part` and `arrays`."""
+        for part in self.each_part(scope):
+            yield self.arrays(scope, sql) if part is None else self.part(part, sql)
 
     def part(self, part: Part, sql: str, parameters: list[object] | None = None) -> dict[str, npt.NDArray[Any]]:
         """The answer of one part of a large run, as `arrays` has it, with texts as objects; `{pairs}` stands for its

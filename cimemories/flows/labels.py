@@ -42,6 +42,7 @@ NECESSARY: Final = 1
 INAPPROPRIATE: Final = 2
 CODES: Final = {Label.AMBIGUOUS: AMBIGUOUS, Label.NECESSARY: NECESSARY, Label.INAPPROPRIATE: INAPPROPRIATE}
 LABELS: Final = {code: label for label, code in CODES.items()}
+RETAINING: Final = (NECESSARY, INAPPROPRIATE)  # a context counts for a profile where some attribute has each of them
 
 TOO_FEW_NAME = "too few votes"
 

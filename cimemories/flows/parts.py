@@ -21,7 +21,6 @@ from cimemories.access import readonly
 from cimemories.flows.scope import Scope
 from cimemories.store import runs
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.runs import RunRow
 from cimemories.store.tables import attribute, profile
 
 LARGE_PAIRS = 20_000_000  # from there on a run is counted in blocks: dense arrays of so many pairs take 2 GB
@@ -31,7 +30,8 @@ _MOST_ATTRIBUTES = 400  # of a profile; with fewer pairs than this makes nothing
 
 @dataclass(frozen=True)
 class Part:
-    """Some profiles of a large run: all in these files, or those of a stretch of record ids (first, last)."""
+    """Some profiles of a run: all in these files, or those of a stretch of record ids (first, last). files: none of a
+    run that fits into memory."""
 
     files: tuple[Path, ...]
     stretch: tuple[int, int] | None = None
@@ -46,16 +46,11 @@ class Part:
         return f"(SELECT * FROM {rows} WHERE profile BETWEEN {self.stretch[0]} AND {self.stretch[1]})"
 
 
-def may_be_large(run: RunRow) -> bool:
-    """Whether a run is large enough that its pairs have to be counted to tell."""
-    return run.expected // max(run.samples, 1) * _MOST_ATTRIBUTES >= LARGE_PAIRS
-
-
 def pairs_at_most(store: Store, scope: Scope) -> int:
     """About how many pairs (profile, attribute, context) a run plans: its slots times the mean number of attributes of
     its dataset, rounded up to _MOST_ATTRIBUTES where even that is not large."""
     slots = scope.run.expected // max(scope.run.samples, 1)
-    if not may_be_large(scope.run):
+    if slots * _MOST_ATTRIBUTES < LARGE_PAIRS:
         return slots * _MOST_ATTRIBUTES
     own = profile.c.dataset == scope.run.dataset
     with store.read() as connection:
@@ -96,9 +91,11 @@ def build(
     return files
 
 
-def too_large(scope: Scope) -> StoreError:
-    """For numbers that are not computed in blocks."""
-    return StoreError(
-        f"{scope.run.id} is too large for this: its flows do not fit into memory. Ask it of a run on "
-        "fewer profiles (`cimemories run --profiles`); docs/large.md lists what is counted at any size."
-    )
+class TooLargeError(StoreError):
+    """Of numbers that are not counted in blocks: the flows of a run do not fit into memory."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(
+            f"{scope.run.id} is too large for this: its flows do not fit into memory. Ask it of a run on "
+            "fewer profiles (`cimemories run --profiles`); docs/large.md lists what is counted at any size."
+        )

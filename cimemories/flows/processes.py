@@ -1,4 +1,8 @@
-"""Blocks of a large run counted in several processes: they do not depend on each other.
+"""Numbers counted in blocks of profiles, of a large run in several processes: blocks do not depend on each other.
+
+    parts = list(each_block(flows, [scope], rule, _sums_of_block, n))
+
+A run that fits into memory is one block, and what is found in its arrays hangs on them.
 
 Each process is told once what is asked, counts every n-th block, and sends what it found, block by block. It waits
 until that is read, so no more than one result a process is on its way, whatever there is to count.
@@ -12,9 +16,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 from cimemories.flows import arrays
 from cimemories.flows.flows import Flows
@@ -22,6 +26,8 @@ from cimemories.flows.scope import Scope
 from cimemories.installation import environment, python
 from cimemories.store.engine import StoreError, open_store
 
+T = TypeVar("T")
+P = ParamSpec("P")
 VARIABLE = "CIMEMORIES_COUNT_PROCESSES"  # how many; each takes about 400 MB
 USUAL = 2
 LEAST_BLOCKS = 40  # of a process, where none is asked for: to start takes it as long as 10 blocks
@@ -62,10 +68,41 @@ class Task:
 
     def of_block(self, flows: Flows, number: int) -> tuple[bool, Any]:
         """Whether all runs have profiles in a block, and what is said of it."""
-        every = arrays.beside(flows, self.scopes, self.lead, number, self.rule)
-        if len(every) < len(self.scopes):
+        first, last = arrays.ranges(flows, self.scopes[self.lead])[number]
+        every = [arrays.stretch(flows, scope, first, last, self.rule) for scope in self.scopes]
+        if any(data is None for data in every):
             return False, None
         return True, self.ask(flows, self.scopes, every, *self.args, **self.kwargs)
+
+
+def each_block(
+    flows: Flows,
+    scopes: Sequence[Scope],
+    rule: arrays.IdentifierRule,
+    ask: Callable[Concatenate[Flows, Sequence[Scope], Sequence[arrays.FlowArrays], P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Iterator[T]:
+    """What `ask` says of each block of the same profiles of these runs, in their order, by several processes where
+    there are many; those that some run lacks may be among them. One block where all runs fit into memory. ask: a
+    function of a module."""
+    any_block = False
+    if any(map(flows.is_large, scopes)):
+        for there, answer in answers(flows, Task.of(flows, scopes, rule, ask, args, kwargs)):
+            if there:
+                any_block = True
+                yield answer
+    if not any_block:
+        # Of runs without a profile in common any will do: what has none says so.
+        every = [next(arrays.blocks(flows, scope, rule)) for scope in scopes]
+        yield ask(flows, scopes, every, *args, **kwargs)
+
+
+def added(parts: Sequence[T]) -> T:
+    """Dataclasses of one kind added up, field by field: what blocks have found of a run as a whole."""
+    first, *others = parts
+    names = [field.name for field in fields(first)]  # type: ignore[arg-type]
+    return type(first)(*(sum((getattr(part, name) for part in others), getattr(first, name)) for name in names))
 
 
 def number_of(blocks: int) -> int:

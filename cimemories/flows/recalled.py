@@ -14,14 +14,13 @@ all that is stored is recalled. A memory that leaves an attribute out (compositi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import sqlalchemy as sa
 
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, Ints, blocks, flow_arrays, part_arrays, ranges
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, Ints, blocks, flow_arrays
 from cimemories.flows.flows import Flows, cached, verdict_changes
-from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
 from cimemories.store import datasets, judgements
 from cimemories.store.engine import Store, StoreError
@@ -62,19 +61,18 @@ def recalled_blocks(
 ) -> Iterator[RecalledArrays]:
     """The counts of a run in blocks of profiles (arrays.blocks). Raises StoreError where a response names what is not
     in the workspace."""
-    if not flows.is_large(scope):
-        counts = _whole(flows, scope)
-        yield RecalledArrays(flow_arrays(flows, scope, rule), counts.recalled, counts.said)
-        return
-    about = of_run(flows.store, scope)
-    for data in blocks(flows, scope, rule):
-        yield count_recalled(flows.store, scope, data, data.profiles, about)
+    return (recalled_arrays(flows, scope, data) for data in blocks(flows, scope, rule))
 
 
-@cached
-def _whole(flows: Flows, scope: Scope) -> RecalledArrays:
+def recalled_arrays(flows: Flows, scope: Scope, data: FlowArrays) -> RecalledArrays:
+    """The counts of these arrays of a run. Raises as `recalled_blocks`."""
+    about = flows.cached(("recall of a run", scope.version), lambda: of_run(flows.store, scope))
+    if data.part is not None:
+        return count_recalled(flows.store, scope, data, data.profiles, about)
     # Once for all identifier rules, which do not change what is counted.
-    return count_recalled(flows.store, scope, flow_arrays(flows, scope))
+    whole = flow_arrays(flows, scope)
+    counts = whole.derived("recalled", lambda: count_recalled(flows.store, scope, whole, about=about))
+    return replace(counts, data=data)
 
 
 @dataclass(frozen=True)
@@ -91,18 +89,6 @@ def of_run(store: Store, scope: Scope) -> OfRun:
     with store.read() as connection:
         held = judgements.partial_memories(connection, scope.run.id)
         return OfRun(held, verdict_changes(connection, scope, held))
-
-
-def recalled_of(flows: Flows, scope: Scope, profiles: Sequence[int]) -> Iterator[RecalledArrays]:
-    """The counts of these profiles of a large run, one by one. Raises KeyError for one that it does not have."""
-    about = of_run(flows.store, scope)
-    ends = ranges(flows, scope)
-    for profile in profiles:
-        at = next((i for i, (first, last) in enumerate(ends) if first <= profile <= last), None)
-        if at is None:
-            raise KeyError(f"the run has no profile {profile}")
-        data = part_arrays(flows, scope, Part((flows.parts(scope)[at],), (profile, profile)))
-        yield count_recalled(flows.store, scope, data, [profile], about)
 
 
 def count_recalled(

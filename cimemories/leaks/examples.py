@@ -290,11 +290,10 @@ def _built(flows: Flows, scopes: Sequence[Scope]) -> Path:
 
 def _write(flows: Flows, scope: Scope, at: int, folder: Path) -> Iterator[Path]:
     """The examples of a run in files, block by block; those that are there are taken."""
-    blocks: Sequence[Path | None] = flows.parts(scope) if flows.is_large(scope) else [None]
-    for number, block in enumerate(blocks):
+    for number, part in enumerate(flows.each_part(scope)):
         file = folder / f"{at:03}-{number:05}.parquet"
         if not file.exists():
-            frame = examples_of(flows, scope, None if block is None else Part((block,)))
+            frame = examples_of(flows, scope, part)
             if len(frame):
                 draft = file.with_suffix(".draft")
                 frame.assign(run_at=at).to_parquet(draft, index=False)

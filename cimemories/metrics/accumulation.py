@@ -10,7 +10,7 @@ which is a convex combination in every step and therefore numerically stable. Th
 F, so attributes with as many contexts and the same outcomes share one computation, whoever they belong to:
 
     found = exposures(data)                      # violation.py: outcomes (N, r) of each attribute, counted
-    every = curves(found, tasks(data.labels, data.draws), (1, 2, 5))
+    every = curves(found, data.judged.sum(axis=1), (1, 2, 5))
     every.values[1, p, k]     share of profile p's attributes revealed after k of its tasks, at n = 2
     every.mean()[1, k]        its mean over profiles
 
@@ -46,15 +46,13 @@ from cimemories.flows.arrays import (
     blocks,
     inappropriate_mask,
     mean_or_nan,
-    retained,
-    retained_and_judged,
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
-from cimemories.metrics.blocks import supported_n
+from cimemories.metrics.blocks import counted_numbers
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.uncertainty import LEAST_USERS, LEVEL, TIE, Interval, share_bounds
-from cimemories.metrics.violation import Exposures, exposures, no_leak_probabilities
+from cimemories.metrics.violation import Exposures, distinct, exposures, no_leak_probabilities
 from cimemories.metrics.warnings import reading_n
 from cimemories.store import judgements
 
@@ -118,14 +116,6 @@ class Curves:
         return low, high
 
 
-def tasks(labels: Ints, draws: Ints) -> Ints:
-    """T, in how many retained contexts of each profile a message was judged: [profile]. A task whose messages are all
-    missing is none of them: it would count as one in which nothing leaks. labels, draws: [profile, attribute, context].
-    """
-    result: Ints = retained_and_judged(labels, draws).sum(axis=1)
-    return result
-
-
 @dataclass(frozen=True)
 class Effort:
     """How much of a run is judged, in tasks of one user. tasks: the most in which a message was judged; planned_tasks:
@@ -159,7 +149,7 @@ def effort(flows: Flows, scope: Scope) -> Effort:
 
 def effort_of(data: FlowArrays, samples: int) -> Effort:
     """`effort` of arrays: pure."""
-    kept = retained(data.labels)
+    kept = data.retained
     # The most of any attribute: a memory that leaves some out gives those fewer draws of the same messages.
     messages = np.where(kept, data.draws.max(axis=1, initial=0), 0)
     some = messages[messages > 0]
@@ -185,7 +175,8 @@ def hazard(shares: Floats) -> Floats:
 
 
 def curves(exposed: Exposures, tasks: Ints, ns: Sequence[int]) -> Curves:
-    """The curves of all profiles. tasks: [profile], T of each. Raises ValueError for an n < 1."""
+    """The curves of all profiles. tasks: [profile], T of each: retained contexts in which a message was judged. Raises
+    ValueError for an n < 1."""
     most = int(tasks.max(initial=0))
     number = np.bincount(exposed.profile, minlength=exposed.profiles)
     # Outcomes without a reveal have q = 1 whatever n is: they are among the T contexts and need no column.
@@ -300,18 +291,6 @@ def _changes(rows: Ints) -> np.ndarray:
     return changed
 
 
-def distinct(rows: Ints) -> tuple[Ints, Ints]:
-    """Different rows in lexicographic order, and which of them each row is. rows: [rows, columns], none negative."""
-    sizes = tuple(int(most) + 1 for most in rows.max(axis=0, initial=0))
-    try:
-        keys = np.ravel_multi_index(tuple(rows.T.astype(np.int64)), sizes)
-    except ValueError:  # more combinations than an integer can number
-        rows_, at = np.unique(rows, axis=0, return_inverse=True)
-        return rows_, at.reshape(-1)
-    different, at = np.unique(keys, return_inverse=True)
-    return np.stack(np.unravel_index(different, sizes), axis=1), at
-
-
 def _owners(profile: Ints, signature: Ints, profiles: int, kinds: int) -> csr_array:
     # A (profile, signature) as one number; max, so that no signature at all still divides.
     """How many attributes of each profile have each signature, [profile, kinds]."""
@@ -350,7 +329,7 @@ def order_of(
     """The retained contexts of a profile in an order: [T], places along the arrays's axis. profile: place, too; number:
     its place among all profiles of the run, where the arrays are a block of it."""
     # Those without a judged message too: a user meets these tasks all the same.
-    kept = np.flatnonzero(retained(data.labels[profile][None])[0])
+    kept = np.flatnonzero(data.retained[profile])
     if how == Order.SHUFFLED:
         # The profile is a part of the seed, so that users do not share one order.
         return np.random.default_rng([seed, profile if number is None else number]).permutation(kept)
@@ -396,7 +375,8 @@ def first_leaks(data: FlowArrays, profile: int, order: Ints) -> FirstLeaks:
 def exposed_of(data: FlowArrays, profile: int) -> Bools:
     """Flows of a profile that can violate: [attribute, context]."""
     one = slice(profile, profile + 1)
-    mask: Bools = inappropriate_mask(data.draws[one], data.labels[one], data.counted[one])[0]
+    kept = data.retained[one]
+    mask: Bools = inappropriate_mask(data.draws[one], data.labels[one], data.counted[one], kept)[0]
     return mask
 
 
@@ -484,8 +464,7 @@ def independent(data: FlowArrays, n: int) -> Floats:
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
-    mask = inappropriate_mask(data.draws, data.labels, data.counted)
-    tasks = retained_and_judged(data.labels, data.draws).sum(axis=1)
+    mask, tasks = data.can_violate, data.judged.sum(axis=1)
     most = int(tasks.max(initial=0))
     number = mask.any(axis=2).sum(axis=1)
     total = np.zeros((len(tasks), most + 1))
@@ -628,22 +607,20 @@ def accumulation(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRu
     run = scope.run
     with flows.store.read() as connection:
         judged = judgements.judged_by_all(connection, run.id, scope.judge_ids)
-    most = reading_n(judged, run.expected, run.samples, supported_n(flows, scope, rule))
+    supported = counted_numbers(flows, scope, rule).supported_n(run.samples)
+    most = reading_n(judged, run.expected, run.samples, supported)
     ends = intervals(flows, scope, rule).violation
-    return _accumulation(blocks(flows, scope, rule), {n: ends[n] for n in range(1, most + 1)})
+    return accumulation_of(blocks(flows, scope, rule), {n: ends[n] for n in range(1, most + 1)})
 
 
-def accumulation_of(data: FlowArrays, ends: Mapping[int, Interval]) -> Accumulation:
-    """The same of arrays: pure. ends: the interval of violation at each n that the curves are drawn at."""
-    return _accumulation([data], ends)
-
-
-def _accumulation(every: Iterable[FlowArrays], ends: Mapping[int, Interval]) -> Accumulation:
+def accumulation_of(every: Iterable[FlowArrays], ends: Mapping[int, Interval]) -> Accumulation:
+    """The curves of arrays, block by block: pure. ends: the interval of violation at each n that they are drawn at."""
     parts, flows = [], 0
     for data in every:
         exposed = exposures(data)
         flows += exposed.flows
-        parts.append(curves(exposed, tasks(data.labels, data.draws), tuple(ends)))
+        # A task whose messages are all missing is none of T: it would count as one in which nothing leaks.
+        parts.append(curves(exposed, data.judged.sum(axis=1), tuple(ends)))
     whole = together(parts)
     return Accumulation(whole, whole.mean(), flows, ends)
 

@@ -1,4 +1,4 @@
-"""Numbers of a run that are counted in blocks of profiles (arrays.blocks): what a block gives, and how blocks add up.
+"""What the headline of a run is made of, and how blocks of profiles (flows/processes.py) add up to it.
 
 Every headline number is a mean over profiles, and what a variance rests on is a sum over them. So a block leaves a few
 numbers a profile, not its flows, and the blocks together give what all flows at once would: whole numbers are the same,
@@ -8,91 +8,18 @@ shares to rounding. A run that fits into memory is one block.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from cimemories.flows.arrays import (
-    Bools,
-    CountedFlows,
-    Entries,
-    Floats,
-    FlowArrays,
-    IdentifierRule,
-    Ints,
-    blocks,
-    count,
-    counted_blocks,
-)
+from cimemories.flows.arrays import Floats, FlowArrays, IdentifierRule, Ints, blocks, mean_or_nan
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.labels import TOO_FEW
-from cimemories.flows.processes import Task, answers
+from cimemories.flows.labels import AMBIGUOUS, TOO_FEW
+from cimemories.flows.processes import each_block
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness
-from cimemories.metrics.label_uncertainty import LabelSums, Posterior, label_sums, part_posterior
-from cimemories.metrics.uncertainty import (
-    SampleSums,
-    Terms,
-    added,
-    completeness_terms,
-    contexts_of,
-    sample_sums,
-    violation_terms_each,
-)
-from cimemories.metrics.violation import (
-    LeakRate,
-    Missing,
-    by_outcome,
-    exposures_by_context,
-    missing,
-    missing_flows,
-    rate_over,
-)
-
-T = TypeVar("T")
-P = ParamSpec("P")
-
-
-def each_block(
-    flows: Flows,
-    scopes: Sequence[Scope],
-    rule: IdentifierRule,
-    ask: Callable[Concatenate[Flows, Sequence[Scope], Sequence[FlowArrays], P], T],
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> list[T]:
-    """What `ask` says of each block of the same profiles of these runs, in their order, by several processes where
-    there are many; those that some run lacks may be among them. One block where all runs fit into memory. ask: a
-    function of a module."""
-    return list(found_in_blocks(flows, scopes, rule, ask, *args, **kwargs))
-
-
-def found_in_blocks(
-    flows: Flows,
-    scopes: Sequence[Scope],
-    rule: IdentifierRule,
-    ask: Callable[Concatenate[Flows, Sequence[Scope], Sequence[FlowArrays], P], T],
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> Iterator[T]:
-    """`each_block` one after the other."""
-    any_block = False
-    if any(map(flows.is_large, scopes)):
-        for there, answer in answers(flows, Task.of(flows, scopes, rule, ask, args, kwargs)):
-            if there:
-                any_block = True
-                yield answer
-    if not any_block:
-        # Of runs without a profile in common any will do: what has none says so.
-        every = [next(blocks(flows, scope, rule)) for scope in scopes]
-        yield ask(flows, scopes, every, *args, **kwargs)
-
-
-# ---- the headline
+from cimemories.metrics.violation import LeakRate, by_outcome, exposures, exposures_by_context, missing, rate_over
 
 
 @dataclass(frozen=True)
@@ -119,11 +46,15 @@ class Counted:
     too_few: int
     unjudged: int
     least: int | None
-    nothing_missing: bool
 
     @property
     def leak_rate(self) -> LeakRate:
         return rate_over(self.draws, self.reveals)
+
+    def bounds(self, n: int) -> tuple[float, float]:
+        """Between what Violation@n of all planned messages lies, n of a flow capped at what was planned of it; nan
+        where nothing inappropriate was planned."""
+        return mean_or_nan(self.low[n]), mean_or_nan(self.high[n])
 
     def supported_n(self, samples: int) -> int | None:
         """As `violation.Missing` has it."""
@@ -132,9 +63,9 @@ class Counted:
         return samples if self.least is None else min(self.least, samples)
 
 
-def count_block(data: FlowArrays, counted: CountedFlows, gaps: Missing, samples: int) -> Counted:
+def count_block(data: FlowArrays, samples: int) -> Counted:
     """What one block gives: pure."""
-    leaks, ns = by_outcome(counted.inappropriate), range(1, samples + 1)
+    gaps, leaks, ns = missing(data), exposures(data), range(1, samples + 1)
     by_n = {n: leaks.by_profile(leaks.violation(n)) for n in ns}
     low = high = by_n
     if not gaps.nothing:
@@ -142,8 +73,12 @@ def count_block(data: FlowArrays, counted: CountedFlows, gaps: Missing, samples:
             {n: exposed.by_profile(exposed.violation(n)) for n in ns}
             for exposed in map(by_outcome, (gaps.not_revealing, gaps.leaking))
         )
-    draws, reveals = exposures_by_context(counted.inappropriate)
-    means = completeness.means_of(counted.necessary)
+    draws, reveals = exposures_by_context(data.inappropriate)
+    means = completeness.means_of(data.necessary)
+    # No mask of draws: a pair without a flow is 0 of 0 and adds nothing to either sum.
+    between = np.flatnonzero((data.labels == AMBIGUOUS) & data.retained[:, None, :])
+    ambiguous = [int(values.reshape(-1)[between].sum(dtype=np.int64)) for values in (data.reveals, data.draws)]
+    labelled = (data.labels >= AMBIGUOUS).any(axis=1) & (data.draws > 0).any(axis=1)
     return Counted(
         profiles=data.profiles,
         contexts=data.contexts,
@@ -152,38 +87,35 @@ def count_block(data: FlowArrays, counted: CountedFlows, gaps: Missing, samples:
         high=high,
         complete=completeness.over_contexts(means),
         # Discarded: judged and labelled, but not with both a necessary and an inappropriate attribute.
-        kept=counted.kept.sum(axis=1),
-        lost=(counted.labelled & ~counted.kept).sum(axis=1),
+        kept=data.judged.sum(axis=1),
+        lost=(labelled & ~data.judged).sum(axis=1),
         conveying=int((~np.isnan(means)).sum()),
         draws=draws,
         reveals=reveals,
-        ambiguous=counted.ambiguous,
+        ambiguous=(ambiguous[0], ambiguous[1]),
         flows=leaks.flows,
         attributes=len(leaks.profile),
         too_few=int(np.count_nonzero(data.labels == TOO_FEW)),
         unjudged=gaps.unjudged,
         least=gaps.least,
-        nothing_missing=gaps.nothing,
     )
 
 
 @cached
 def counted_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Counted:
     """What the headline of a run is made of."""
-    if not flows.is_large(scope):
-        (one,) = counted_blocks(flows, scope, rule)
-        return count_block(*one, missing_flows(flows, scope, rule), scope.run.samples)
-    return joined(each_block(flows, [scope], rule, _count_block))
+    return joined(list(each_block(flows, [scope], rule, _count_block)))
 
 
 def _count_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays]) -> Counted:
-    counted = count(every[0])
-    return count_block(every[0], counted, missing(every[0], counted.inappropriate), scopes[0].run.samples)
+    return count_block(every[0], scopes[0].run.samples)
 
 
 def joined(parts: Sequence[Counted]) -> Counted:
     """Blocks of a run, in their order, as one: pure."""
     first = parts[0]
+    if len(parts) == 1:
+        return first
 
     def by_n(name: str) -> dict[int, Floats]:
         return {n: np.concatenate([getattr(part, name)[n] for part in parts]) for n in first.violation}
@@ -209,15 +141,7 @@ def joined(parts: Sequence[Counted]) -> Counted:
         too_few=total("too_few"),
         unjudged=total("unjudged"),
         least=min((part.least for part in parts if part.least is not None), default=None),
-        nothing_missing=all(part.nothing_missing for part in parts),
     )
-
-
-def supported_n(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> int | None:
-    """`violation.Missing.supported_n` of a run of any size."""
-    if flows.is_large(scope):
-        return counted_numbers(flows, scope, rule).supported_n(scope.run.samples)
-    return missing_flows(flows, scope, rule).supported_n(scope.run.samples)
 
 
 @cached
@@ -229,98 +153,3 @@ def judged_digest(flows: Flows, scope: Scope) -> str:
         digest.update(data.names.attribute.tobytes())
         digest.update(np.packbits(data.draws > 0).tobytes())
     return digest.hexdigest()
-
-
-# ---- what intervals are made of
-
-
-@dataclass(frozen=True)
-class BlockTerms:
-    """The terms of one block over all contexts (`sampled` apart), and the contexts that they rest on: [contexts]."""
-
-    violation: Mapping[int, Terms]
-    conveyed: Terms
-    ends: tuple[Mapping[int, Terms], ...]
-    used: Bools
-    planned: Bools
-    sums: tuple[SampleSums, ...]
-    labels: LabelSums
-
-
-def terms(
-    flows: Flows, scope: Scope, rule: IdentifierRule, ns: tuple[int, ...]
-) -> tuple[dict[int, Terms], Terms, tuple[dict[int, Terms], ...], dict[int, float], float]:
-    """The terms of a run in blocks: of Violation@n by n, of completeness, of the ends that missing messages leave (none
-    where nothing is missing), and the variances that labels leave open, by n and of completeness."""
-    return terms_of(each_block(flows, [scope], rule, _terms_of_block, ns), ns)
-
-
-def terms_of(
-    parts: Sequence[BlockTerms], ns: Sequence[int]
-) -> tuple[dict[int, Terms], Terms, tuple[dict[int, Terms], ...], dict[int, float], float]:
-    """The same of blocks that are counted already."""
-    used = np.flatnonzero(np.any([part.used for part in parts], axis=0))
-    sums = [added([part.sums[min(side, len(part.sums) - 1)] for part in parts]) for side in range(3)]
-    conveyed = together([part.conveyed for part in parts], used, sums[0].of_completeness())
-    exposed = {n: together([part.violation[n] for part in parts], used, sums[0].of_violation(n)) for n in ns}
-    ends: tuple[dict[int, Terms], ...] = ()
-    if any(part.ends for part in parts):
-        planned = np.flatnonzero(np.any([part.used | part.planned for part in parts], axis=0))
-        ends = tuple(
-            {
-                # Where a block lost nothing, both ends are what was judged.
-                n: together(
-                    [(part.ends[side] if part.ends else part.violation)[n] for part in parts],
-                    planned,
-                    sums[1 + side].of_violation(n),
-                )
-                for n in ns
-            }
-            for side in (0, 1)
-        )
-    labels = reduce(LabelSums.plus, [part.labels for part in parts])
-    by_n, needed = labels.variances(ns)
-    return exposed, conveyed, ends, {n: max(value, 0.0) for n, value in by_n.items()}, max(needed, 0.0)
-
-
-def _terms_of_block(
-    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], ns: tuple[int, ...]
-) -> BlockTerms:
-    return block_terms(every[0], part_posterior(flows, scopes[0], every[0]), ns)
-
-
-def block_terms(data: FlowArrays, believed: Posterior, ns: tuple[int, ...]) -> BlockTerms:
-    """The terms of one block. believed: of the labels of its pairs."""
-    counted = count(data)
-    leaks, needed = counted.inappropriate, counted.necessary
-    gaps = missing(data, leaks)
-    every = np.arange(len(data.contexts))
-    ends = () if gaps.nothing else (gaps.not_revealing, gaps.leaking)
-
-    def rests_on(*parts: Entries) -> Bools:
-        return np.isin(every, contexts_of(*parts))
-
-    return BlockTerms(
-        violation=violation_terms_each(leaks, ns, every, sampled=False),
-        conveyed=completeness_terms(needed, every),
-        ends=tuple(violation_terms_each(end, ns, every, sampled=False) for end in ends),
-        used=rests_on(leaks, needed),
-        planned=rests_on(gaps.not_revealing),
-        sums=tuple(sample_sums(by_outcome(end), needed) for end in (leaks, *ends)),
-        labels=label_sums(data, believed, ns),
-    )
-
-
-def together(parts: Sequence[Terms], contexts: Ints, samples: float) -> Terms:
-    """The terms of all blocks, over these contexts. samples: the sum of the samples' variances, which is all that a
-    variance asks of them: it is spread evenly over the profiles that have a number."""
-    own = np.concatenate([part.own for part in parts])
-    users = int((~np.isnan(own)).sum())
-    return replace(
-        parts[0],
-        own=own,
-        without=np.concatenate([part.without[:, contexts] for part in parts]),
-        inside=np.concatenate([part.inside for part in parts]),
-        samples=np.where(np.isnan(own), 0.0, samples / users if users else math.nan),
-        units=np.concatenate([part.units for part in parts]),
-    )

@@ -11,10 +11,10 @@ are retained (`FlowCoverage`). Of every other flow of the run the headline says 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -25,20 +25,17 @@ from cimemories.flows.arrays import (
     FlowArrays,
     IdentifierRule,
     Ints,
-    Texts,
     axes,
     blocks,
     decided_pairs,
-    flow_arrays,
-    inappropriate_mask,
     is_identifier,
     mean_or_nan,
-    necessary_mask,
-    retained,
+    text_codes,
+    texts_of,
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, TOO_FEW, TOO_FEW_NAME, UNLABELLED
-from cimemories.flows.parts import Part
+from cimemories.flows.processes import added
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness, violation
 from cimemories.store import datasets
@@ -58,61 +55,48 @@ class Baseline:
         return violation.balanced(self.violation, self.completeness)
 
 
-def baselines(data: FlowArrays) -> tuple[Baseline, ...]:
+def run_baselines(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Baseline, ...]:
     """Share everything, share nothing, and a message with the biography alone, measured on the judged flows of a run.
 
     The first two are 1 and 0 by definition wherever anything is defined. The third depends on the labels: a name can be
     necessary, and under another identifier rule than `exact` a biographical attribute can also be a violation.
     """
-    return _baselines([data])
-
-
-def run_baselines(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Baseline, ...]:
-    """`baselines` of a run of any size."""
-    return _baselines(blocks(flows, scope, rule))
-
-
-def _baselines(every: Iterable[FlowArrays]) -> tuple[Baseline, ...]:
-    by_name: dict[str, list[tuple[Floats, Floats]]] = {}
-    for data in every:
-        for name, values in _constant_strategies(data):
-            by_name.setdefault(name, []).append(values)
+    parts = [_constant_strategies(data) for data in blocks(flows, scope, rule)]
     return tuple(
-        Baseline(name, *(mean_or_nan(np.concatenate(side)) for side in zip(*values, strict=True)))
-        for name, values in by_name.items()
+        Baseline(name, *(mean_or_nan(np.concatenate([part[name][side] for part in parts])) for side in (0, 1)))
+        for name in parts[0]
     )
 
 
-def _constant_strategies(data: FlowArrays) -> Iterator[tuple[str, tuple[Floats, Floats]]]:
-    """Each strategy with its violation and completeness, [profiles]."""
+def _constant_strategies(data: FlowArrays) -> dict[str, tuple[Floats, Floats]]:
+    """Violation and completeness of each strategy, [profiles]."""
     # A view of the whole shape, without a copy for each context.
     bio = np.broadcast_to(data.names.bio[:, :, None], data.draws.shape)
-    strategies: list[tuple[str, Ints]] = [
-        ("share everything", data.draws),
-        ("share nothing", np.zeros_like(data.draws)),
-        ("biography alone", np.where(bio, data.draws, 0)),
-    ]
-    for name, reveals in strategies:
+    strategies: dict[str, Ints] = {
+        "share everything": data.draws,
+        "share nothing": np.zeros_like(data.draws),
+        "biography alone": np.where(bio, data.draws, 0),
+    }
+    result = {}
+    for name, reveals in strategies.items():
+        own = replace(data, reveals=reveals)
         # n = 1: r is 0 or N in every flow, so every n gives the same.
-        violated = violation.by_profile(reveals, data.draws, data.labels, data.counted, 1)
-        yield name, (violated, completeness.by_profile(reveals, data.draws, data.labels))
+        leaks = violation.exposures(own)
+        conveyed = completeness.over_contexts(completeness.means_of(own.necessary))
+        result[name] = leaks.by_profile(leaks.violation(1)), conveyed
+    return result
 
 
 def run_dropped(flows: Flows, scope: Scope, rule: IdentifierRule, other: IdentifierRule) -> list[str]:
-    """`dropped` by `other` of a run of any size."""
-    return sorted({key for data in blocks(flows, scope, rule) for key in dropped(data, other)})
-
-
-def dropped(data: FlowArrays, rule: IdentifierRule) -> list[str]:
-    """Keys of attributes beyond the biography that a rule never counts, though they could violate: sorted, each once.
-
-    The list that says what the substring rule leaves out of a run; empty for the exact rule.
-    """
-    # Not data.counted: that has the rule in force applied already.
-    could = inappropriate_mask(data.draws, data.labels, ~data.names.bio & (data.names.attribute >= 0)).any(axis=2)
-    keys = data.names.key[could]
-    lost = is_identifier(keys, np.zeros(len(keys), np.bool_), rule)
-    return sorted({str(key) for key in keys[lost]})
+    """Keys of attributes beyond the biography that another rule never counts, though they could violate: sorted, each
+    once. The list that says what the substring rule leaves out of a run; empty for the exact rule."""
+    lost: set[str] = set()
+    for data in blocks(flows, scope, rule):
+        # Not data.counted: that has the rule in force applied already.
+        could = replace(data, counted=~data.names.bio & (data.names.attribute >= 0)).can_violate.any(axis=2)
+        keys = data.names.key[could]
+        lost.update(map(str, keys[is_identifier(keys, np.zeros(len(keys), np.bool_), other)]))
+    return sorted(lost)
 
 
 class By(StrEnum):
@@ -162,7 +146,7 @@ def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule =
     if by == By.PROFILE:
         frame = pd.concat([_frame(names, sums) for names, sums in parts], ignore_index=True)
     else:
-        frame = _frame(parts[0][0], reduce(_GroupSums.plus, [sums for _, sums in parts]))
+        frame = _frame(parts[0][0], added([sums for _, sums in parts]))
     # The padding of the arrays has the empty name; nothing else without a name has any flow.
     used = frame[["inappropriate_flows", "necessary_flows", "ambiguous_flows"]].sum(axis=1) > 0
     return frame[used | (frame["group"] != "")].reset_index(drop=True)
@@ -171,69 +155,48 @@ def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule =
 def grouped_blocks(
     flows: Flows, scope: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Iterator[tuple[FlowArrays, Grouping]]:
-    """The arrays of a run in blocks of profiles, each with the groups of its flows: the same names in every block, of
-    profiles those of the block."""
-    if not flows.is_large(scope):
-        yield flow_arrays(flows, scope, rule), grouping(flows, scope, by, rule)
-        return
-    names, first = group_names(flows, scope, by), 0
-    for data in blocks(flows, scope, rule):
-        if by == By.PROFILE:
-            own = names[first : first + len(data.profiles)]
-            first += len(data.profiles)
-            yield data, Grouping(own, np.arange(len(own))[:, None, None])
-        else:
-            yield data, block_grouping(flows, scope, by, names, data)
-
-
-def block_grouping(flows: Flows, scope: Scope, by: By, names: tuple[str, ...], data: FlowArrays) -> Grouping:
-    """The groups of a block's flows, of profiles aside. names: those of the run (`group_names`)."""
-    if by not in _TEXTS:
-        return _of_contexts(flows, scope, by, data.contexts)
-    texts = getattr(data.names, _TEXTS[by]).astype(str)
-    return Grouping(names, np.searchsorted(np.array(names), texts)[:, :, None])
+    """The arrays of a run in blocks of profiles, each with the groups of its flows (`grouping`)."""
+    return ((data, grouping(flows, scope, by, data)) for data in blocks(flows, scope, rule))
 
 
 # What a side of attributes is called in the arrays, which is also what its column is called.
 _TEXTS = {By.DOMAIN: "domain", By.EVENT: "event", By.ATTRIBUTE: "key"}
 
 
+@cached
 def group_names(flows: Flows, scope: Scope, by: By) -> tuple[str, ...]:
-    """Of a large run; of attributes with the empty name of the padding, of contexts none."""
-    if by == By.PROFILE:
-        with flows.store.read() as connection:
+    """The groups of a run: of attributes with the empty name of the padding; contexts are called 'recipient: task',
+    with a number where two are called alike."""
+    if by in _TEXTS:
+        return tuple(sorted({"", *texts_of(flows, scope, _TEXTS[by])}))
+    whole = axes(flows, scope)
+    with flows.store.read() as connection:
+        if by == By.PROFILE:
             users = datasets.profile_names(connection, scope.run.dataset)
-        return _numbered([users[p] for p in axes(flows, scope).profiles])
-    if by not in _TEXTS:
-        return ()
-    query = f"SELECT DISTINCT {_TEXTS[by]} AS text FROM {{pairs}} WHERE {_TEXTS[by]} IS NOT NULL"
-    every = (flows.part(Part((file,)), query)["text"].tolist() for file in flows.parts(scope))
-    return tuple(sorted({"", *(str(text) for texts in every for text in texts)}))
+            return _numbered([users[profile] for profile in whole.profiles])
+        rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
+    if by == By.SPHERE:
+        return tuple(sorted({rows[context].sphere or "" for context in whole.contexts}))
+    return _numbered([f"{rows[context].recipient}: {rows[context].task}" for context in whole.contexts])
 
 
-def grouping(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT) -> Grouping:
-    """The groups of a run's flows. Contexts are called 'recipient: task', with a number where two are called alike."""
-    data = flow_arrays(flows, scope, rule)
+def grouping(flows: Flows, scope: Scope, by: By, data: FlowArrays) -> Grouping:
+    """The groups of the flows of a block: those of the run (`group_names`), of profiles those of the block."""
+    names = group_names(flows, scope, by)
     match by:
         case By.PROFILE:
+            first = bisect_left(axes(flows, scope).profiles, data.profiles[0]) if data.profiles else 0
+            own = names[first : first + len(data.profiles)]
+            return Grouping(own, np.arange(len(own))[:, None, None])
+        case By.CONTEXT:
+            return Grouping(names, np.arange(len(names))[None, None, :])
+        case By.SPHERE:
             with flows.store.read() as connection:
-                users = datasets.profile_names(connection, scope.run.dataset)
-            names = _numbered([users[p] for p in data.profiles])
-            return Grouping(names, np.arange(len(names))[:, None, None])
-        case By.CONTEXT | By.SPHERE:
-            return _of_contexts(flows, scope, by, data.contexts)
+                rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
+            codes = [names.index(rows[context].sphere or "") for context in data.contexts]
+            return Grouping(names, np.array(codes, np.int64)[None, None, :])
         case _:
-            texts = getattr(data.names, _TEXTS[by])
-            return _named(texts, (*texts.shape, 1))
-
-
-def _of_contexts(flows: Flows, scope: Scope, by: By, contexts: Sequence[int]) -> Grouping:
-    with flows.store.read() as connection:
-        rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
-    if by == By.CONTEXT:
-        names = _numbered([f"{rows[c].recipient}: {rows[c].task}" for c in contexts])
-        return Grouping(names, np.arange(len(names))[None, None, :])
-    return _named(np.array([rows[c].sphere or "" for c in contexts], object), (1, 1, -1))
+            return Grouping(names, text_codes(data, _TEXTS[by], names)[:, :, None])
 
 
 @dataclass(frozen=True)
@@ -249,15 +212,6 @@ class _GroupSums:
     counts: Floats
     coverage: Floats
 
-    def plus(self, other: _GroupSums) -> _GroupSums:
-        return _GroupSums(
-            self.violation + other.violation,
-            self.completeness + other.completeness,
-            self.attributes + other.attributes,
-            self.counts + other.counts,
-            self.coverage + other.coverage,
-        )
-
 
 def measured(data: FlowArrays, groups: Grouping, n: int, planned: Ints | None = None) -> pd.DataFrame:
     """`breakdown` of arrays: pure. planned: draws that were planned, [profile, attribute, context]; None: as judged."""
@@ -266,14 +220,12 @@ def measured(data: FlowArrays, groups: Grouping, n: int, planned: Ints | None = 
 
 def _sums(data: FlowArrays, groups: Grouping, n: int, planned: Ints) -> _GroupSums:
     size = len(groups.names)
-    leaking = _Rows(inappropriate_mask(data.draws, data.labels, data.counted), groups)
-    needed = _Rows(necessary_mask(data.draws, data.labels), groups)
-    unclear: Bools = (data.labels == AMBIGUOUS) & retained(data.labels)[:, None, :] & (data.draws > 0)
+    leaking, needed = _Rows(data.can_violate, groups), _Rows(data.is_needed, groups)
     everything = _Rows(planned > 0, groups)
     violation, attributes = _violation(data, leaking, n, size)
     counts = [
         [part.sums(values, size) for values in (np.ones_like(data.draws), data.reveals, data.draws)]
-        for part in (leaking, needed, _Rows(unclear, groups))
+        for part in (leaking, needed, _Rows(data.is_ambiguous, groups))
     ]
     return _GroupSums(
         violation,
@@ -367,11 +319,6 @@ def _over_profiles(values: Floats, group: Ints, profile: Ints, size: int, profil
     return np.stack([means.sum(axis=1), (number > 0).sum(axis=1).astype(np.float64)])
 
 
-def _named(texts: Texts, shape: tuple[int, ...]) -> Grouping:
-    names, codes = np.unique(texts.astype(str), return_inverse=True)
-    return Grouping(tuple(str(name) for name in names), codes.reshape(shape))
-
-
 def _numbered(names: Sequence[str]) -> tuple[str, ...]:
     """The same names, with a number behind those that occur more than once."""
     seen: dict[str, int] = {}
@@ -454,26 +401,24 @@ def flow_coverage(
     for data, groups in grouped_blocks(flows, scope, by, rule):
         decided = np.zeros(data.draws.shape, np.bool_)
         decided[decided_pairs(flows, scope, data)] = True
-        codes = part_codes(data.labels, data.draws, data.counted, data.planned_draws > 0)
+        codes = part_codes(data)
         tables.append((groups.names, _counts(codes, decided, groups)))
     if by == By.PROFILE:
         return _coverage([name for names, _ in tables for name in names], np.concatenate([t for _, t in tables]))
     return _coverage(tables[0][0], np.sum([table for _, table in tables], axis=0))
 
 
-def part_codes(labels: Ints, draws: Ints, counted_: Bools, is_flow: Bools) -> Ints:
-    """The part of each cell as a position in PARTS, -1 where there is no flow: [profile, attribute, context].
-
-    labels, draws, is_flow: of that shape; counted_: [profile, attribute]."""
-    clear = (labels == NECESSARY) | (labels == INAPPROPRIATE)
+def part_codes(data: FlowArrays) -> Ints:
+    """The part of each cell as a position in PARTS, -1 where there is no flow: [profile, attribute, context]."""
+    labels, draws, is_flow, kept = data.labels, data.draws, data.planned_draws > 0, data.retained[:, None, :]
     violates = labels == INAPPROPRIATE
-    kept = retained(labels)[:, None, :]
+    clear = (labels == NECESSARY) | violates
     # Later lines win where several fit, so that each flow is in one part.
     codes = np.full(labels.shape, -1, np.int64)
     codes[is_flow & (labels == NECESSARY)] = PARTS.index(NECESSARY_FLOWS)
     codes[is_flow & violates] = PARTS.index(INAPPROPRIATE_FLOWS)
     codes[is_flow & clear & (draws == 0)] = PARTS.index(UNJUDGED)
-    codes[is_flow & violates & ~counted_[:, :, None]] = PARTS.index(IDENTIFIERS)
+    codes[is_flow & violates & ~data.counted[:, :, None]] = PARTS.index(IDENTIFIERS)
     codes[is_flow & clear & ~kept] = PARTS.index(DISCARDED)
     codes[is_flow & (labels == AMBIGUOUS)] = PARTS.index(AMBIGUOUS_FLOWS)
     codes[is_flow & (labels == UNLABELLED)] = PARTS.index(UNLABELLED_FLOWS)

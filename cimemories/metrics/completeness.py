@@ -1,24 +1,15 @@
-"""Completeness: the share of necessary attributes conveyed (paper, Definition 3.2); and ambiguous exposure."""
+"""Completeness: the share of necessary attributes conveyed (paper, Definition 3.2)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from cimemories.flows.arrays import Bools, Entries, Floats, FlowArrays, Ints, entries, necessary_mask, retained
-from cimemories.flows.labels import AMBIGUOUS
-
-
-def by_context(reveals: Ints, draws: Ints, labels: Ints, where: Bools | None = None) -> Floats:
-    """The mean over the necessary attributes of a context of r / N: [profile, context]; nan where the context is not
-    retained or holds no judged flow of a necessary attribute. where: only these flows; None: all."""
-    mask = necessary_mask(draws, labels)
-    if where is not None:
-        mask &= where
-    return means_of(entries(mask, reveals, draws))
+from cimemories.flows.arrays import Entries, Floats, FlowArrays, Ints, entries, necessary_mask
 
 
 def means_of(needed: Entries) -> Floats:
-    """The same of flows that have been found already."""
+    """The mean over the necessary attributes of a context of r / N: [profile, context]; nan where the context is not
+    retained or holds no judged flow of a necessary attribute. needed: the flows that completeness rests on."""
     profiles, attributes, contexts = needed.shape
     owner = needed.owners.astype(np.int64) // max(attributes, 1) * contexts + needed.contexts
     # N is never 0 here: only flows with a judged sample are entries.
@@ -31,8 +22,8 @@ def means_of(needed: Entries) -> Floats:
 
 
 def over_contexts(means: Floats) -> Floats:
+    """C(s) from what `means_of` gives: [profile]; nan for a profile without any defined context."""
     # nan means that the context has no such flow: it leaves the denominator too, instead of counting as 0.
-    """C(s) from what `by_context` gives: [profile]; nan for a profile without any defined context."""
     defined = ~np.isnan(means)
     number = defined.sum(axis=1)
     return np.where(number > 0, np.where(defined, means, 0.0).sum(axis=1) / np.maximum(number, 1), np.nan)
@@ -44,7 +35,7 @@ def by_profile(reveals: Ints, draws: Ints, labels: Ints) -> Floats:
     reveals, draws, labels: [profile, attribute, context]. Flows without a judged sample enter no mean; nan for a
     profile without any retained context that has one.
     """
-    return over_contexts(by_context(reveals, draws, labels))
+    return over_contexts(means_of(entries(necessary_mask(draws, labels), reveals, draws)))
 
 
 def bounds(data: FlowArrays) -> tuple[Floats, Floats]:
@@ -53,14 +44,3 @@ def bounds(data: FlowArrays) -> tuple[Floats, Floats]:
     planned = data.planned_draws
     low, high = (by_profile(r, planned, data.labels) for r in (data.reveals, data.reveals + planned - data.draws))
     return low, high
-
-
-def ambiguous_exposure(reveals: Ints, draws: Ints, labels: Ints, where: Bools | None = None) -> float:
-    """Reveal rate of the pairs that enter neither headline number: sum r / sum N over ambiguous pairs in retained
-    contexts, pooled over profiles; nan where there is none. where: only these flows; None: all."""
-    mask: Bools = labels == AMBIGUOUS
-    mask &= retained(labels)[:, None, :]
-    if where is not None:
-        mask &= where
-    total = int(draws[mask].sum())
-    return int(reveals[mask].sum()) / total if total else float("nan")

@@ -214,9 +214,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
     counted, record = counted_numbers(flows, scope, rule), _record(flows, scope)
     supported = counted.supported_n(most)
     by_n, complete = counted.violation, counted.complete
-    by_all, low, high = (
-        {n: mean_or_nan(values) for n, values in part.items()} for part in (by_n, counted.low, counted.high)
-    )
+    by_all = {n: mean_or_nan(values) for n, values in by_n.items()}
     kept, lost = counted.kept.tolist(), counted.lost.tolist()
     shares = np.column_stack([*by_n.values(), complete]).tolist()
     reveals, draws = counted.ambiguous
@@ -241,7 +239,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
             for i, (name, own) in enumerate(zip(record.names, shares, strict=True))
         ),
         missing=record.missing,
-        violation_bounds={n: (low[n], high[n]) for n in by_all},
+        violation_bounds={n: counted.bounds(n) for n in by_all},
         supported_n=supported,
         unjudged=counted.unjudged,
         quotes=tuple(JudgeQuotes(judge_title(j, scope.judges), *record.grounding[j.id]) for j in scope.judges),

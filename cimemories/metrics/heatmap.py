@@ -18,17 +18,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from cimemories.flows import parts
 from cimemories.flows.arrays import (
-    CountedFlows,
     Floats,
     FlowArrays,
     IdentifierRule,
     Ints,
-    Texts,
     axes,
-    counted_blocks,
-    flow_arrays,
+    blocks,
+    identifier_sql,
+    text_codes,
+    texts_of,
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
@@ -67,25 +66,29 @@ class By(StrEnum):
 @dataclass(frozen=True)
 class Places:
     """The places along one side, in the order of the dataset, domains in the paper's. ids: what an address
-    calls them; names: short, no two alike; titles: in full.
-
-    codes: which place each flow is in, by its attribute ([profile x attribute]) or its context ([context]), -1 for the
-    padding of the arrays.
+    calls them; names: short, no two alike; titles: in full. codes: which place each context of the run is in, in the
+    order of its axis; of attributes none: `of` has those of a block.
     """
 
     by: By
     ids: tuple[str, ...]
     names: tuple[str, ...]
     titles: tuple[str, ...]
-    codes: npt.NDArray[np.int64]
+    codes: Ints
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def of(self, owners: Ints, contexts: Ints) -> npt.NDArray[np.int64]:
-        """The place of each flow. owners, contexts: [flows], positions in the arrays that `codes` is for."""
-        result: npt.NDArray[np.int64] = self.codes[contexts if self.by.of_context else owners]
-        return result
+    def of(self, data: FlowArrays, owners: Ints, contexts: Ints) -> Ints:
+        """The place of each flow of a block. owners, contexts: [flows], as of Entries."""
+        if self.by == By.PROFILE:
+            first = self.ids.index(str(data.profiles[0])) if data.profiles else 0
+            at: Ints = first + owners.astype(np.int64) // max(data.counted.shape[1], 1)
+        elif self.by.of_context:
+            at = self.codes[contexts]
+        else:
+            at = text_codes(data, _COLUMN[self.by], self.ids).reshape(-1)[owners]
+        return at
 
     def position(self, place_id: str | None) -> int | None:
         """Where a place of that id stands; None where there is none."""
@@ -94,93 +97,47 @@ class Places:
 
 @cached
 def places(flows: Flows, scope: Scope, by: By) -> Places:
-    """One side of the heatmaps of a run. Of a large run without the codes of attributes: `of_block` has those of a
-    block."""
-    if flows.is_large(scope):
-        return _places_of_large(flows, scope, by)
-    data = flow_arrays(flows, scope)
-    if not by.of_context and by != By.PROFILE:
-        texts = {By.DOMAIN: data.names.domain, By.EVENT: data.names.event, By.ATTRIBUTE: data.names.key}[by]
-        return _of_texts(by, texts.reshape(-1), data.names.attribute.reshape(-1) >= 0)
-    users, _, contexts = _texts(flows, scope)
+    """One side of the heatmaps of a run."""
+    none = np.zeros(0, np.int64)
+    if by in _COLUMN:
+        ids = list(texts_of(flows, scope, _COLUMN[by]))
+        if by == By.DOMAIN:
+            ids.sort(key=lambda domain: DOMAINS.index(domain) if domain in DOMAINS else len(DOMAINS))
+        return _of_texts(by, ids, none)
+    whole = axes(flows, scope)
     if by == By.PROFILE:
-        titles = [users[profile] for profile in data.profiles]
-        codes = np.repeat(np.arange(len(titles)), data.labels.shape[1])
-        return Places(by, tuple(map(str, data.profiles)), numbered(titles), tuple(titles), codes)
-    return _of_contexts(by, data.contexts, contexts)
-
-
-def _of_contexts(by: By, ids: Sequence[int], contexts: Mapping[int, Context]) -> Places:
-    own = [contexts[context] for context in ids]
+        with flows.store.read() as connection:
+            users = datasets.profile_names(connection, scope.run.dataset)
+        titles = [users[profile] for profile in whole.profiles]
+        return Places(by, tuple(map(str, whole.profiles)), numbered(titles), tuple(titles), none)
+    rows = _contexts(flows, scope)
+    own = [rows[context] for context in whole.contexts]
     if by == By.CONTEXT:
         titles = [f"{item.recipient}: {item.task}" for item in own]
         often = Counter(item.recipient for item in own)
         names = [item.recipient if often[item.recipient] == 1 else f"{item.recipient}: {item.task}" for item in own]
-        return Places(by, tuple(map(str, ids)), numbered(names), tuple(titles), np.arange(len(titles)))
-    names = [item.recipient if by == By.RECIPIENT else item.sphere or "" for item in own]
-    return _of_texts(by, np.array(names, dtype=object), np.ones(len(names), dtype=np.bool_))
+        ids = list(map(str, whole.contexts))
+        return Places(by, tuple(ids), numbered(names), tuple(titles), np.arange(len(titles)))
+    texts = [item.recipient if by == By.RECIPIENT else item.sphere or "" for item in own]
+    # In the order of first appearance; np.unique would sort.
+    ids = list(dict.fromkeys(texts))
+    return _of_texts(by, ids, np.array([ids.index(text) for text in texts], np.int64))
 
 
-_FIRST = "SELECT {text} AS text FROM {{pairs}} GROUP BY {text} ORDER BY min(profile * 1000000 + position)"
+def _of_texts(by: By, ids: Sequence[str], codes: Ints) -> Places:
+    names = [text.replace("_", " ") or NO_NAME for text in ids]
+    return Places(by, tuple(ids), numbered(names), tuple(names), codes)
 
 
-def _places_of_large(flows: Flows, scope: Scope, by: By) -> Places:
-    none = np.zeros(0, np.int64)
-    if by.of_context:
+def _texts(flows: Flows, scope: Scope) -> tuple[dict[int, str], dict[int, str]]:
+    """Names of profiles and memory statements of attributes, by id: of a thousand profiles a hundred thousand texts."""
+
+    def read() -> tuple[dict[int, str], dict[int, str]]:
         with flows.store.read() as connection:
-            rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
-        return _of_contexts(by, axes(flows, scope).contexts, rows)
-    if by == By.PROFILE:
-        with flows.store.read() as connection:
-            users = datasets.profile_names(connection, scope.run.dataset)
-        profiles = axes(flows, scope).profiles
-        titles = [users[profile] for profile in profiles]
-        return Places(by, tuple(map(str, profiles)), numbered(titles), tuple(titles), none)
-    query = _FIRST.format(text=_COLUMN[by])
-    by_file = (flows.part(parts.Part((file,)), query)["text"].tolist() for file in flows.parts(scope))
-    every = dict.fromkeys(text for texts in by_file for text in texts)
-    return replace(_of_texts(by, np.array([*every], object), np.ones(len(every), np.bool_)), codes=none)
-
-
-def of_block(side: Places, data: FlowArrays) -> Places:
-    """The same places with the codes of the flows of a block."""
-    if side.by.of_context:
-        return side
-    if side.by == By.PROFILE:
-        first = side.ids.index(str(data.profiles[0]))
-        return replace(side, codes=np.repeat(first + np.arange(len(data.profiles)), data.labels.shape[1]))
-    texts = {By.DOMAIN: data.names.domain, By.EVENT: data.names.event, By.ATTRIBUTE: data.names.key}[side.by]
-    codes = pd.Index(side.ids).get_indexer(pd.Index(texts.reshape(-1)))
-    return replace(side, codes=np.where(data.names.attribute.reshape(-1) >= 0, codes, -1).astype(np.int64))
-
-
-def _texts(flows: Flows, scope: Scope) -> tuple[dict[int, str], dict[int, str], dict[int, Context]]:
-    """Names of profiles, memory statements of attributes, and contexts, by id: of a thousand profiles a hundred
-    thousand texts."""
-
-    def read() -> tuple[dict[int, str], dict[int, str], dict[int, Context]]:
-        with flows.store.read() as connection:
-            rows = datasets.contexts(connection, scope.run.dataset)
-            return *datasets.wording(connection, scope.run.dataset), {row.id: row.context for row in rows}
+            return datasets.wording(connection, scope.run.dataset)
 
     # By dataset, not by scope: all runs on it share the texts.
     return flows.cached(("texts of a dataset", *scope.dataset_version), read)
-
-
-def _of_texts(by: By, texts: Texts, real: npt.NDArray[np.bool_]) -> Places:
-    """Places that are texts, in the order in which they first appear; domains in the paper's."""
-    codes = np.full(len(texts), -1, dtype=np.int64)
-    # In the order of first appearance; np.unique would sort.
-    firsts, unique = pd.factorize(texts[real])
-    ids = [str(word) for word in unique]
-    if by == By.DOMAIN:
-        order = sorted(range(len(ids)), key=lambda i: (DOMAINS.index(ids[i]) if ids[i] in DOMAINS else len(DOMAINS), i))
-        # The inverse of the order: where each place has gone.
-        firsts = np.argsort(order)[firsts] if len(order) else firsts
-        ids = [ids[i] for i in order]
-    codes[real] = firsts
-    names = [word.replace("_", " ") or NO_NAME for word in ids]
-    return Places(by, tuple(ids), numbered(names), tuple(names), codes)
 
 
 def numbered(names: Sequence[str]) -> tuple[str, ...]:
@@ -204,12 +161,6 @@ _LISTED = """
     SELECT * EXCLUDE (ordinal) FROM ({cell})
     ORDER BY label DESC, reveals::DOUBLE / draws DESC, profile, ordinal, context {page}
 """
-# arrays.is_identifier once more, as SQL: both have to say the same.
-_IDENTIFIER = {
-    IdentifierRule.EXACT: "bio",
-    IdentifierRule.SUBSTRING: "regexp_matches(lower(key), 'name|address|sex|age')",
-    IdentifierRule.NONE: "false",
-}
 _COLUMN = {By.DOMAIN: "domain", By.EVENT: "event", By.ATTRIBUTE: "key"}
 
 
@@ -226,21 +177,19 @@ def cell_flows(
     top.
 
     cell: the places that the cell belongs to, by their ids (`Places`). page: (how many to skip, how many then) in this
-    order, found on the disk without the others; None: all, of a run that does not fit into memory the first CELL_PAGE.
+    order, found on the disk without the others; None: all.
     """
     sql, values = _cell(flows, scope, cell, rule)
-    frame = flows.query(scope, _LISTED.replace("{cell}", sql).replace("{page}", _paged(flows, [scope], page)), values)
+    frame = flows.query(scope, _LISTED.replace("{cell}", sql).replace("{page}", _paged(page)), values)
     return _worded(flows, scope, frame, n)
 
 
+FEW = 500  # flows whose texts are looked up one by one: those of a whole dataset may not fit into memory
 CELL_PAGE = 50  # flows of a cell that are read at once, of runs that do not fit into memory
 
 
-def _paged(flows: Flows, scopes: Sequence[Scope], page: tuple[int, int] | None) -> str:
-    if page is None and not any(flows.is_large(scope) for scope in scopes):
-        return ""
-    skipped, most = page or (0, CELL_PAGE)
-    return f"LIMIT {int(most)} OFFSET {int(skipped)}"
+def _paged(page: tuple[int, int] | None) -> str:
+    return "" if page is None else f"LIMIT {int(page[1])} OFFSET {int(page[0])}"
 
 
 def _cell(flows: Flows, scope: Scope, cell: Mapping[By, str], rule: IdentifierRule) -> tuple[str, list[object]]:
@@ -263,18 +212,18 @@ def _cell(flows: Flows, scope: Scope, cell: Mapping[By, str], rule: IdentifierRu
             clauses += f" AND {_COLUMN[by]} = ?"
             values.append(value)
     # replace, not format: `{flow}` is for Flows.query. What was asked for is a parameter.
-    return _CELL_FLOWS.replace("{identifier}", _IDENTIFIER[rule]).replace("{there}", clauses), values
+    return _CELL_FLOWS.replace("{identifier}", identifier_sql(rule)).replace("{there}", clauses), values
 
 
 def _worded(flows: Flows, scope: Scope, frame: pd.DataFrame, n: int) -> pd.DataFrame:
-    """The flows with what a person reads; of a large run nothing else is read."""
+    """The flows with what a person reads. Of a few flows nothing else is read."""
     contexts = _contexts(flows, scope)
-    if flows.is_large(scope):
-        wanted = [[int(i) for i in frame[name].unique()] for name in ("profile", "attribute")]
+    if len(frame) <= FEW:
+        ids = [[int(i) for i in frame[name].unique()] for name in ("profile", "attribute")]
         with flows.store.read() as connection:
-            users, statements = datasets.wording_of(connection, *wanted)
+            users, statements = datasets.wording_of(connection, *ids)
     else:
-        users, statements, _ = _texts(flows, scope)
+        users, statements = _texts(flows, scope)
     return frame.assign(
         violation=1.0 - no_leak_probabilities(frame["reveals"].to_numpy(), frame["draws"].to_numpy(), n),
         user=[users[p] for p in frame["profile"]],
@@ -348,22 +297,18 @@ def grid(
     flows: Flows, scope: Scope, rows: By, columns: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Grid:
     """The heatmap of a run by two different things. Raises ValueError where they are the same, or n < 1."""
-    return grid_of(flows, scope, rows, columns, n, counted_blocks(flows, scope, rule))
+    return grid_of(flows, scope, rows, columns, n, blocks(flows, scope, rule))
 
 
-def grid_of(
-    flows: Flows, scope: Scope, rows: By, columns: By, n: int, counted: Iterable[tuple[FlowArrays, CountedFlows]]
-) -> Grid:
-    """The heatmap of these flows of a run, in blocks of profiles (`counted_blocks`). Raises as `grid`."""
+def grid_of(flows: Flows, scope: Scope, rows: By, columns: By, n: int, every: Iterable[FlowArrays]) -> Grid:
+    """The heatmap of these flows of a run, in blocks of profiles. Raises as `grid`."""
     if rows == columns:
         raise ValueError(f"a heatmap needs two different sides, both are {rows}")
     sides = places(flows, scope, rows), places(flows, scope, columns)
     shape = (len(sides[0]), len(sides[1]))
     pairs, sums = np.zeros((2, shape[0] * shape[1]), np.int64), np.zeros((3, shape[0] * shape[1]))
-    large = flows.is_large(scope)
-    for data, those in counted:
-        own = (of_block(sides[0], data), of_block(sides[1], data)) if large else sides
-        here, there = _cell_sums(own, those, n)
+    for data in every:
+        here, there = _cell_sums(sides, data, n)
         pairs += here
         sums += there
     leaked, draws, reveals = sums
@@ -379,15 +324,13 @@ def grid_of(
     )
 
 
-def _cell_sums(sides: tuple[Places, Places], counted: CountedFlows, n: int) -> tuple[Ints, Floats]:
+def _cell_sums(sides: tuple[Places, Places], data: FlowArrays, n: int) -> tuple[Ints, Floats]:
     """Of each cell: inappropriate and necessary pairs, [2, cells]; 1 - q of the first, N and r of the second summed,
     [3, cells]."""
-    wrong, needed = counted.inappropriate, counted.necessary
+    wrong, needed = data.inappropriate, data.necessary
     size = len(sides[0]) * len(sides[1])
-    cells = [
-        sides[0].of(part.owners, part.contexts) * len(sides[1]) + sides[1].of(part.owners, part.contexts)
-        for part in (wrong, needed)
-    ]
+    rows, columns = ([side.of(data, part.owners, part.contexts) for part in (wrong, needed)] for side in sides)
+    cells = [row * len(sides[1]) + column for row, column in zip(rows, columns, strict=True)]
     leak = 1.0 - no_leak_probabilities(wrong.kinds[:, 1], wrong.kinds[:, 0], n)
     leaked = np.bincount(cells[0], weights=wrong.each(leak), minlength=size)
     totals = [np.bincount(cells[1], weights=needed.each(needed.kinds[:, k]), minlength=size) for k in (0, 1)]
@@ -413,30 +356,6 @@ def as_frame(grid: Grid) -> pd.DataFrame:
     return frame[["row", "column", *names, "row_id", "column_id"]]
 
 
-@dataclass(frozen=True)
-class WorstCell:
-    """The cell where most goes wrong: its violation@n, and the pairs that it rests on."""
-
-    row: str
-    column: str
-    share: float
-    pairs: int
-
-
-def worst(grid: Grid) -> WorstCell | None:
-    """The cell in which most inappropriate pairs are violated (share x pairs); None where no cell has any."""
-    wrong, pairs = grid.violation, grid.violation_pairs
-    if not pairs.any():
-        return None
-    # -1 instead of nan, which argmax would take for the largest.
-    weights = np.where(pairs > 0, wrong, -1.0) * pairs
-    i, j = np.unravel_index(int(weights.argmax()), weights.shape)
-    if not pairs[i, j]:  # nothing is wrong anywhere: any cell with a pair says so
-        i, j = np.unravel_index(int(pairs.argmax()), weights.shape)
-    return WorstCell(grid.rows.names[i], grid.columns.names[j], float(wrong[i, j]), int(pairs[i, j]))
-
-
-KEYS = ["profile", "attribute", "context"]
 MEASURES = ("violation", "completeness")
 
 
@@ -537,22 +456,17 @@ def flows_of_both(
     """The flows of one cell in two runs, in the columns of cell_flows, those of the first before those that the second
     has alone; with reveals_other and draws_other (null where a run has not the flow) and `more_in_other`, whether the
     second reveals it in a larger share of its samples. Those that differ most are on top. page: as in cell_flows."""
-    if page is not None or flows.is_large(scope) or flows.is_large(other):
-        cells = [_cell(flows, own, cell, rule) for own in (scope, other)]
-        return _page_of_both(flows, (scope, other), cells, n, _paged(flows, [scope, other], page))
-    first, second = cell_flows(flows, scope, cell, n, rule), cell_flows(flows, other, cell, n, rule)
-    counts = second[[*KEYS, "reveals", "draws"]]
-    frame = first.merge(counts, how="left", on=KEYS, suffixes=("", "_other"))
-    # An anti-join: flows that only the second run has.
-    alone = second.merge(first[KEYS], how="left", on=KEYS, indicator="found").query("found == 'left_only'")
-    alone = alone.drop(columns="found").rename(columns={"reveals": "reveals_other", "draws": "draws_other"})
-    if len(alone):
-        frame = pd.concat([frame, alone], ignore_index=True)
-    # A flow that a run has not counts as 0 here: it only decides the order and the arrow.
-    before = (frame["reveals"] / frame["draws"]).astype(float).fillna(0.0)
-    after = (frame["reveals_other"] / frame["draws_other"]).astype(float).fillna(0.0)
-    frame = frame.assign(more_in_other=after > before, apart=(after - before).abs())
-    return frame.sort_values("apart", ascending=False, kind="stable").drop(columns="apart").reset_index(drop=True)
+    (first, values), (second, of_second) = (_cell(flows, own, cell, rule) for own in (scope, other))
+    second = second.replace("{flow}", flows.table(other))
+    sql = _BOTH.replace("{first}", first).replace("{second}", second).replace("{page}", _paged(page))
+    frame = flows.query(scope, sql, [*values, *of_second])
+    counts = ["reveals", "draws", "reveals_other", "draws_other"]
+    frame = frame.astype(dict.fromkeys(counts, np.float64))  # nan where a run has not the flow
+    # What the violation is of: the first run where it has the flow.
+    own = frame.assign(**{k: frame[k].fillna(frame[f"{k}_other"]).astype(np.int64) for k in ("reveals", "draws")})
+    worded = _worded(flows, scope, own, n).assign(reveals=frame["reveals"], draws=frame["draws"])
+    before, after = ((frame[r] / frame[d]).fillna(0.0) for r, d in (counts[:2], counts[2:]))
+    return worded[[*worded.columns.drop(counts[2:]), *counts[2:]]].assign(more_in_other=after > before)
 
 
 # In the order of flows_of_both: what the first has not counts as 0, and stands after what ties with it.
@@ -569,23 +483,6 @@ _BOTH = """
              coalesce(one.ordinal, two.ordinal), context
     {page}
 """
-
-
-def _page_of_both(
-    flows: Flows, scopes: tuple[Scope, Scope], cells: list[tuple[str, list[object]]], n: int, page: str
-) -> pd.DataFrame:
-    """`flows_of_both`, found on the disk without the rest."""
-    (first, values), (second, of_second) = cells
-    second = second.replace("{flow}", flows.table(scopes[1]))
-    sql = _BOTH.replace("{first}", first).replace("{second}", second).replace("{page}", page)
-    frame = flows.query(scopes[0], sql, [*values, *of_second])
-    counts = ["reveals", "draws", "reveals_other", "draws_other"]
-    frame = frame.astype(dict.fromkeys(counts, np.float64))  # nan where a run has not the flow
-    # What the violation is of: the first run where it has the flow.
-    own = frame.assign(**{k: frame[k].fillna(frame[f"{k}_other"]).astype(np.int64) for k in ("reveals", "draws")})
-    worded = _worded(flows, scopes[0], own, n).assign(reveals=frame["reveals"], draws=frame["draws"])
-    before, after = ((frame[r] / frame[d]).fillna(0.0) for r, d in (counts[:2], counts[2:]))
-    return worded[[*worded.columns.drop(counts[2:]), *counts[2:]]].assign(more_in_other=after > before)
 
 
 MOST_CLUSTERED = 400  # ordering leaves takes cubic time

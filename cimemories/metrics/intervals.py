@@ -10,63 +10,31 @@ the run that lost messages would seem to leak less.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import (
-    Bools,
-    Entries,
-    FlowArrays,
-    IdentifierRule,
-    Ints,
-    Names,
-    count,
-    counted_flows,
-    entries,
-    flow_arrays,
-    inappropriate_mask,
-    necessary_mask,
-    retained,
-    some_profiles,
-)
+from cimemories.flows.arrays import Bools, Entries, FlowArrays, IdentifierRule, Ints
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.labels import AMBIGUOUS
+from cimemories.flows.processes import added, each_block
 from cimemories.flows.scope import Scope
-from cimemories.metrics import blocks
-from cimemories.metrics.breakdown import By, block_grouping, group_names, grouping
-from cimemories.metrics.label_uncertainty import (
-    LabelSums,
-    Posterior,
-    headline_variances,
-    label_sums,
-    label_variances,
-    part_posterior,
-    posterior,
-)
+from cimemories.metrics.breakdown import By, group_names, grouping
+from cimemories.metrics.label_uncertainty import LabelSums, Posterior, label_sums, posterior
 from cimemories.metrics.uncertainty import (
     ROUNDING,
     UNDEFINED,
     Interval,
-    LeftOut,
+    NumberTerms,
     RateSums,
     SampleSums,
     Terms,
-    added,
-    completeness_terms,
-    contexts_of,
     difference_interval,
     holm,
-    rate_terms,
-    sample_sums,
     share_interval,
-    violation_terms,
-    violation_terms_each,
 )
-from cimemories.metrics.violation import Missing, balanced, by_outcome, missing, missing_flows, no_leak_probability
+from cimemories.metrics.violation import balanced, missing, no_leak_probability
 
 
 @dataclass(frozen=True)
@@ -115,40 +83,70 @@ def intervals(
     """Intervals of a run's headline numbers, what its labels leave open included; ns: which n of Violation@n, None:
     every one up to the run's samples. Raises ValueError for an n < 1."""
     ns = ns or tuple(range(1, scope.run.samples + 1))
-    if flows.is_large(scope):
-        return intervals_by_terms(*blocks.terms(flows, scope, rule, ns))
-    counted = counted_flows(flows, scope, rule)
-    leaks_variances, needed_variance = label_variances(flows, scope, ns, rule)
-    lost = missing_flows(flows, scope, rule)
-    return _intervals(counted.inappropriate, counted.necessary, lost, ns, leaks_variances, needed_variance)
+    return intervals_of_blocks(list(each_block(flows, [scope], rule, _terms_of_block, ns)))
 
 
-def intervals_on(flows: Flows, scope: Scope, data: FlowArrays, ns: tuple[int, ...]) -> Intervals:
-    """`intervals` of a part of a run (`shared`): what its labels leave open is that of the same part. Raises ValueError
-    for an n < 1."""
-    whole = flow_arrays(flows, scope)
-    cells = np.ix_(
-        np.searchsorted(whole.profiles, data.profiles),
-        np.arange(data.counted.shape[1]),
-        np.searchsorted(whole.contexts, data.contexts),
-    )
-    return intervals_under(data, posterior(flows, scope).at(cells), ns)
+def _terms_of_block(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], ns: tuple[int, ...]
+) -> BlockTerms:
+    return block_terms(every[0], posterior(flows, scopes[0], every[0]), ns)
 
 
-def intervals_under(data: FlowArrays, labels: Posterior, ns: tuple[int, ...]) -> Intervals:
-    """`intervals` of arrays whose labels are believed so: pure. labels: of the pairs of the arrays."""
-    return _intervals_of(data, ns, *headline_variances(data, labels, ns))
+def intervals_under(data: FlowArrays, labels: Posterior | None, ns: tuple[int, ...]) -> Intervals:
+    """`intervals` of arrays whose labels are believed so: pure. labels: of the pairs of the arrays; None: they are
+    taken as given. Raises ValueError for an n < 1."""
+    return intervals_of_blocks([block_terms(data, labels, ns)])
 
 
 def intervals_of(data: FlowArrays, ns: tuple[int, ...]) -> Intervals:
     """`intervals` of arrays, their labels taken as given: pure."""
-    return _intervals_of(data, ns, {}, math.nan)
+    return intervals_under(data, None, ns)
 
 
-def _intervals_of(data: FlowArrays, ns: tuple[int, ...], labels: dict[int, float], labels_needed: float) -> Intervals:
-    counted = count(data)
-    lost = missing(data, counted.inappropriate)
-    return _intervals(counted.inappropriate, counted.necessary, lost, ns, labels, labels_needed)
+@dataclass(frozen=True)
+class BlockTerms:
+    """What intervals are made of, of some profiles. ends: the terms with every missing message silent, and with every
+    one revealing; none where nothing is missing. labels: what they leave open; None: they are taken as given."""
+
+    numbers: NumberTerms
+    ends: tuple[NumberTerms, ...]
+    labels: LabelSums | None
+
+
+def block_terms(data: FlowArrays, labels: Posterior | None, ns: tuple[int, ...]) -> BlockTerms:
+    """The terms of one block. labels: what is believed of its pairs. Raises ValueError for an n < 1."""
+    gaps = missing(data)
+    ends = () if gaps.nothing else (gaps.not_revealing, gaps.leaking)
+    return BlockTerms(
+        NumberTerms.of(data.inappropriate, data.necessary, ns),
+        # Of these nothing but an interval is asked.
+        tuple(NumberTerms.of(end, data.necessary, ns).summed() for end in ends),
+        None if labels is None else label_sums(data, labels, ns),
+    )
+
+
+def intervals_of_blocks(parts: Sequence[BlockTerms]) -> Intervals:
+    """`intervals` of a run whose blocks these are, in their order."""
+    whole = NumberTerms.joined([part.numbers for part in parts])
+    numbers, conveyed = whole.violation, whole.completeness
+    labels, labels_needed = dict.fromkeys(numbers, math.nan), math.nan
+    if sums := [part.labels for part in parts if part.labels is not None]:
+        labels, labels_needed = added(sums).variances(tuple(numbers))
+    violation = {n: share_interval(terms, labels[n]) for n, terms in numbers.items()}
+    bounds = {n: (item.low, item.high) for n, item in violation.items()}
+    if any(part.ends for part in parts):
+        # Where a block lost nothing, both ends are what was judged.
+        low, high = ([part.ends[side] if part.ends else part.numbers.summed() for part in parts] for side in (0, 1))
+        planned = np.flatnonzero(np.any([side for part in (*low, *high) for side in part.met], axis=0))
+        silent, revealing = (NumberTerms.joined(side, planned).violation for side in (low, high))
+        for n in numbers:
+            bounds[n] = share_interval(silent[n], labels[n]).low, share_interval(revealing[n], labels[n]).high
+    completeness = share_interval(conveyed, labels_needed)
+    balanced_at = {}
+    for n, terms in numbers.items():
+        score = _balanced_interval(terms, conveyed, labels[n], labels_needed)
+        balanced_at[n] = _with_what_does_not_vary(score, violation[n], completeness)
+    return Intervals(violation, completeness, balanced_at, bounds)
 
 
 @cached
@@ -157,92 +155,44 @@ def group_intervals(
 ) -> dict[str, tuple[Interval, Interval]]:
     """Violation@n and completeness of each group of `breakdown`, by its name, with intervals: of the group's flows
     alone, what their labels leave open included. One profile's interval is over its attributes and contexts."""
-    if flows.is_large(scope):
-        return _intervals_of_users(flows, scope, n, rule) if by == By.PROFILE else _in_groups(flows, scope, by, n, rule)
-    data, groups, labels = flow_arrays(flows, scope, rule), grouping(flows, scope, by, rule), posterior(flows, scope)
+    names = group_names(flows, scope, by)
+    if by == By.PROFILE:  # each lies in one block
+        results = (own for part in each_block(flows, [scope], rule, _users_of_block, n) for own in part)
+        return dict(zip(names, results, strict=True))
+    parts = list(each_block(flows, [scope], rule, _groups_of_block, by, n))
     result = {}
-    for code, name in enumerate(groups.names):
-        own = intervals_under(_only(data, np.broadcast_to(groups.codes == code, data.draws.shape)), labels, (n,))
-        result[name] = own.violation[n], own.completeness
+    for name, *of_group in zip(names, *parts, strict=True):
+        whole = NumberTerms.joined([terms for terms, _ in of_group])
+        by_n, needed = added([labels for _, labels in of_group]).variances((n,))
+        result[name] = share_interval(whole.violation[n], by_n[n]), share_interval(whole.completeness, needed)
     return result
-
-
-def _intervals_of_users(
-    flows: Flows, scope: Scope, n: int, rule: IdentifierRule
-) -> dict[str, tuple[Interval, Interval]]:
-    """`group_intervals` of the profiles of a large run: each lies in one block."""
-    names = group_names(flows, scope, By.PROFILE)
-    results = (own for part in blocks.each_block(flows, [scope], rule, _users_of_block, n) for own in part)
-    return dict(zip(names, results, strict=True))
 
 
 def _users_of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int
 ) -> list[tuple[Interval, Interval]]:
-    data, labels = every[0], part_posterior(flows, scopes[0], every[0])
+    data, labels = every[0], posterior(flows, scopes[0], every[0])
     result = []
     for p in range(len(data.profiles)):
         at = np.array([p])
         cells = np.ix_(at, np.arange(data.draws.shape[1]), np.arange(data.draws.shape[2]))
-        own = intervals_under(some_profiles(data, at), labels.at(cells), (n,))
+        own = intervals_under(data.at(at), labels.at(cells), (n,))
         result.append((own.violation[n], own.completeness))
     return result
 
 
-@dataclass(frozen=True)
-class _GroupPart:
-    """A group's flows in one block: terms of violation and completeness without their contexts, which would take more
-    memory than all else (`left`), the contexts that they rest on, and what gives the parts of samples and labels."""
-
-    terms: tuple[Terms, Terms]
-    left: tuple[LeftOut, LeftOut]
-    used: Bools
-    sums: SampleSums
-    labels: LabelSums
-
-
-def _in_groups(
-    flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule
-) -> dict[str, tuple[Interval, Interval]]:
-    names = group_names(flows, scope, by)
-    results = blocks.each_block(flows, [scope], rule, _groups_of_block, by, names, n)
-    names = names or results[0][0]
-    result = {}
-    for code, name in enumerate(names):
-        parts = [groups[code] for _, groups in results]
-        used, sums = np.any([part.used for part in parts], axis=0), added([part.sums for part in parts])
-        by_n, needed = reduce(LabelSums.plus, [part.labels for part in parts]).variances((n,))
-        sides = []
-        for side, samples, labels in ((0, sums.of_violation(n), by_n[n]), (1, sums.of_completeness(), needed)):
-            terms = blocks.together([part.terms[side] for part in parts], np.arange(0), samples)
-            left = reduce(LeftOut.plus, [part.left[side] for part in parts]).at(used)
-            sides.append(share_interval(terms, labels, left=left))
-        result[name] = sides[0], sides[1]
-    return result
-
-
 def _groups_of_block(
-    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], by: By, names: tuple[str, ...], n: int
-) -> tuple[tuple[str, ...], list[_GroupPart]]:
-    data, labels = every[0], part_posterior(flows, scopes[0], every[0])
-    groups, contexts = block_grouping(flows, scopes[0], by, names, data), np.arange(data.draws.shape[2])
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], by: By, n: int
+) -> list[tuple[NumberTerms, LabelSums]]:
+    data, labels = every[0], posterior(flows, scopes[0], every[0])
+    groups = grouping(flows, scopes[0], by, data)
     parts = []
     for code in range(len(groups.names)):
         own = _only(data, np.broadcast_to(groups.codes == code, data.draws.shape))
-        counted = count(own)
-        leaks, needed = counted.inappropriate, counted.necessary
-        terms = violation_terms(leaks, n, contexts, sampled=False), completeness_terms(needed, contexts)
-        bare = [replace(each, without=each.without[:, :0]) for each in terms]
-        parts.append(
-            _GroupPart(
-                (bare[0], bare[1]),
-                (LeftOut.of(terms[0]), LeftOut.of(terms[1])),
-                np.isin(contexts, contexts_of(leaks, needed)),
-                sample_sums(by_outcome(leaks), needed),
-                label_sums(own, labels, (n,)),
-            )
-        )
-    return groups.names, parts
+        # Without their contexts, which would take more memory than all else.
+        terms = NumberTerms.of(own.inappropriate, own.necessary, (n,)).summed()
+        parts.append((terms, label_sums(own, labels, (n,))))
+    return parts
 
 
 @cached
@@ -250,61 +200,15 @@ def rate_intervals(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> tuple[Interval, Interval]:
     """The leak rate (sum r / sum N of inappropriate pairs) and ambiguous exposure (the same of ambiguous pairs in
-    retained contexts), with intervals over users and contexts (`rate_terms`)."""
-    if flows.is_large(scope):
-        sums = blocks.each_block(flows, [scope], rule, _rates_of_block)
-        wrong, between = (share_interval(RateSums.joined([both[side] for both in sums]).terms()) for side in (0, 1))
-        return wrong, between
-    data = flow_arrays(flows, scope, rule)
-    parts = counted_flows(flows, scope, rule).inappropriate, _unclear(data)
-    leak, ambiguous = (share_interval(rate_terms(part)) for part in parts)
+    retained contexts), with intervals over users and contexts (`RateSums`)."""
+    sides = zip(*each_block(flows, [scope], rule, _rates_of_block), strict=True)
+    leak, ambiguous = (share_interval(RateSums.joined(parts).terms()) for parts in sides)
     return leak, ambiguous
 
 
-def _unclear(data: FlowArrays) -> Entries:
-    """The ambiguous pairs of retained contexts."""
-    unclear: Bools = (data.labels == AMBIGUOUS) & retained(data.labels)[:, None, :] & (data.draws > 0)
-    return entries(unclear, data.reveals, data.draws)
-
-
 def _rates_of_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays]) -> tuple[RateSums, RateSums]:
-    return RateSums.of(count(every[0]).inappropriate), RateSums.of(_unclear(every[0]))
-
-
-def _intervals(
-    leaks: Entries, needed: Entries, lost: Missing, ns: tuple[int, ...], labels: dict[int, float], labels_needed: float
-) -> Intervals:
-    # Both numbers rest on the same contexts, so that the balanced score can be made of both.
-    contexts = contexts_of(leaks, needed)
-    exposed = violation_terms_each(leaks, ns, contexts)
-    conveyed = completeness_terms(needed, contexts)
-    ends: tuple[Mapping[int, Terms], ...] = ()
-    if not lost.nothing:
-        planned = np.union1d(contexts, contexts_of(lost.not_revealing))
-        ends = tuple(violation_terms_each(flows, ns, planned) for flows in (lost.not_revealing, lost.leaking))
-    return intervals_by_terms(exposed, conveyed, ends, labels, labels_needed)
-
-
-def intervals_by_terms(
-    exposed: Mapping[int, Terms],
-    conveyed: Terms,
-    ends: Sequence[Mapping[int, Terms]],
-    labels: Mapping[int, float],
-    labels_needed: float,
-) -> Intervals:
-    """`intervals` of these terms and variances of labels (blocks.terms). exposed, ends: by n; ends: with every missing
-    message silent, and with every one revealing; empty where none is missing."""
-    violation = {n: share_interval(terms, labels.get(n, math.nan)) for n, terms in exposed.items()}
-    bounds = {n: (item.low, item.high) for n, item in violation.items()}
-    for n in exposed if ends else ():
-        low, high = (share_interval(end[n], labels.get(n, math.nan)) for end in ends)
-        bounds[n] = (low.low, high.high)
-    completeness = share_interval(conveyed, labels_needed)
-    balanced_at = {}
-    for n, terms in exposed.items():
-        score = _balanced_interval(terms, conveyed, labels.get(n, math.nan), labels_needed)
-        balanced_at[n] = _with_what_does_not_vary(score, violation[n], completeness)
-    return Intervals(violation, completeness, balanced_at, bounds)
+    data = every[0]
+    return RateSums.of(data.inappropriate), RateSums.of(data.entries(data.is_ambiguous))
 
 
 def _with_what_does_not_vary(score: Interval, violation: Interval, completeness: Interval) -> Interval:
@@ -344,11 +248,11 @@ def _slopes(kept: float, conveyed: float) -> tuple[float, float]:
     return (2 * conveyed**2 / under, 2 * kept**2 / under) if under > 0 else (0.0, 0.0)
 
 
-def _balanced_difference(violation: tuple[Terms, Terms], completeness: tuple[Terms, Terms]) -> Interval:
-    """The second balanced score minus the first, each linearised at its own numbers. Terms: of first and second, on the
-    same contexts."""
+def _balanced_difference(runs: Sequence[tuple[Terms, Terms]]) -> Interval:
+    """The second balanced score minus the first, each linearised at its own numbers. runs: violation and completeness
+    of first and second, on the same contexts."""
     scores, sides = [], []
-    for leaked, conveyed in zip(violation, completeness, strict=True):
+    for leaked, conveyed in runs:
         scores.append(balanced(leaked.value, conveyed.value))
         by_kept, by_conveyed = _slopes(1 - leaked.value, conveyed.value)
         sides.append(leaked.combined(-by_kept, conveyed, by_conveyed))
@@ -362,67 +266,59 @@ def _balanced_difference(violation: tuple[Terms, Terms], completeness: tuple[Ter
     return difference_interval(replace(apart, own=apart.own + shift, without=apart.without + shift))
 
 
+@dataclass(frozen=True)
+class PairTerms:
+    """The terms of two runs on common flows, first and second, and how many profiles they have in common."""
+
+    profiles: int
+    first: NumberTerms
+    second: NumberTerms
+
+    @classmethod
+    def of(cls, first: FlowArrays, second: FlowArrays, n: int) -> PairTerms:
+        """Of one block. first, second: on their common flows (`common`)."""
+        leaks, needed = common_entries(first, second)
+        one, two = (NumberTerms.of(wrong, right, (n,)) for wrong, right in zip(leaks, needed, strict=True))
+        return cls(len(first.profiles), one, two)
+
+
 def paired_arrays(first: FlowArrays, second: FlowArrays, n: int) -> Paired:
     """The difference of two runs on common flows (`common`), attributes and contexts that both define: pure. Labels
     are taken as given: they are the same on both sides."""
-    leaks, needed = common_entries(first, second)
-    every = np.unique(np.concatenate([part.contexts for part in (*leaks, *needed)]))
-    both = PairTerms(
-        profiles=len(set(first.profiles) & set(second.profiles)),
-        violation=(violation_terms(leaks[0], n, every), violation_terms(leaks[1], n, every)),
-        completeness=(completeness_terms(needed[0], every), completeness_terms(needed[1], every)),
-        # Each number rests on its own contexts: those of the other would only seem to add samples.
-        own=(
-            np.isin(every, np.union1d(leaks[0].contexts, leaks[1].contexts)),
-            np.isin(every, np.union1d(needed[0].contexts, needed[1].contexts)),
-        ),
+    return paired_of([PairTerms.of(first, second, n)], n)
+
+
+def paired_of(parts: Sequence[PairTerms], n: int) -> Paired:
+    """The difference of two runs whose blocks these are."""
+    terms = [part for pair in parts for part in (pair.first, pair.second)]
+    contexts = np.flatnonzero(np.any([met for part in terms for met in part.met], axis=0))
+    sides = [NumberTerms.joined([getattr(part, run) for part in parts], contexts) for run in ("first", "second")]
+    first, second = sides
+    # Each number rests on its own contexts: those of the other would only seem to add samples.
+    own = [first.met[side] | second.met[side] for side in (0, 1)]
+    apart = (
+        second.violation[n].combined(1.0, first.violation[n], -1.0),
+        second.completeness.combined(1.0, first.completeness, -1.0),
     )
-    return paired_by_terms(both, n)
-
-
-@dataclass(frozen=True)
-class PairTerms:
-    """The terms of two runs on common flows, (first, second) each, over the same contexts. own: [contexts], those that
-    violation rests on, and those of completeness. profiles: how many the runs have in common."""
-
-    profiles: int
-    violation: tuple[Terms, Terms]
-    completeness: tuple[Terms, Terms]
-    own: tuple[Bools, Bools]
-
-
-def paired_by_terms(both: PairTerms, n: int) -> Paired:
-    """The difference of two runs whose terms these are."""
     violation, completeness = (
-        _apart_interval(after.combined(1.0, before, -1.0), own)
-        for (before, after), own in zip((both.violation, both.completeness), both.own, strict=True)
+        difference_interval(replace(terms, without=terms.without[:, of])) for terms, of in zip(apart, own, strict=True)
     )
-    sides = zip(both.violation, both.completeness, strict=True)
-    first, second = ((leaked.value, conveyed.value) for leaked, conveyed in sides)
-    apart = _balanced_difference(both.violation, both.completeness)
-    return Paired(n, both.profiles, violation, completeness, first, second, apart)
-
-
-def _apart_interval(apart: Terms, own: Bools) -> Interval:
-    """The interval of a difference. own: [contexts], those that it rests on."""
-    return difference_interval(replace(apart, without=apart.without[:, own]))
+    values = [(side.violation[n].value, side.completeness.value) for side in sides]
+    between = _balanced_difference([(side.violation[n], side.completeness) for side in sides])
+    return Paired(n, sum(part.profiles for part in parts), violation, completeness, values[0], values[1], between)
 
 
 def common_entries(first: FlowArrays, second: FlowArrays) -> tuple[list[Entries], list[Entries]]:
     """Of two runs on common flows: those that can violate, and those that completeness rests on, of each run, where
     both define a number."""
     both = (first, second)
-    masks = [(inappropriate_mask(d.draws, d.labels, d.counted), necessary_mask(d.draws, d.labels)) for d in both]
+    masks = [(data.can_violate, data.is_needed) for data in both]
     # An attribute that only one of the two exposes, or a context that only one defines, is in neither mean.
     exposed = np.asarray(masks[0][0].any(axis=2) & masks[1][0].any(axis=2))
     defined = np.asarray(masks[0][1].any(axis=1) & masks[1][1].any(axis=1))
-    leaks = [_entries(wrong & exposed[:, :, None], d) for d, (wrong, _) in zip(both, masks, strict=True)]
-    needed = [_entries(right & defined[:, None, :], d) for d, (_, right) in zip(both, masks, strict=True)]
+    leaks = [d.entries(wrong & exposed[:, :, None]) for d, (wrong, _) in zip(both, masks, strict=True)]
+    needed = [d.entries(right & defined[:, None, :]) for d, (_, right) in zip(both, masks, strict=True)]
     return leaks, needed
-
-
-def _entries(mask: Bools, data: FlowArrays) -> Entries:
-    return entries(mask, data.reveals, data.draws, data.read_at)
 
 
 @dataclass(frozen=True)
@@ -470,7 +366,10 @@ def shared(every: Sequence[FlowArrays]) -> list[FlowArrays]:
     contexts = tuple(sorted(set.intersection(*(set(data.contexts) for data in every))))
     # Beyond the narrowest array one of them has padding or nothing.
     width = min(data.counted.shape[1] for data in every)
-    cut = [_cut(data, profiles, contexts, width) for data in every]
+    cut = [
+        data.at(np.searchsorted(data.profiles, profiles), width, np.searchsorted(data.contexts, contexts))
+        for data in every
+    ]
     same = np.logical_and.reduce([data.names.attribute == cut[0].names.attribute for data in cut])
     # Judged in all: a flow that one run lost says nothing of a change.
     kept: Bools = np.logical_and.reduce([data.draws > 0 for data in cut])
@@ -491,9 +390,7 @@ def _alike(one: FlowArrays, two: FlowArrays) -> bool:
 def changes(first: FlowArrays, second: FlowArrays) -> tuple[Tallied, dict[str, Ints]]:
     """Of two runs on common flows: how many inappropriate flows each reveals, and those that changed, as arrays
     `profile` and `context` (record ids), `attribute` (record id), counts of both sides, `newly` (1 or 0)."""
-    mask = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
-        second.draws, second.labels, second.counted
-    )
+    mask = first.can_violate & second.can_violate
     before, after = mask & (first.reveals > 0), mask & (second.reveals > 0)
     moved = before ^ after
     p, a, c = np.nonzero(moved)
@@ -540,52 +437,76 @@ def by_domain(first: FlowArrays, second: FlowArrays, n: int) -> pd.DataFrame:
     """The differences inside each domain, of two runs on common flows: domain, `violation` and `completeness` with
     `_low`, `_high` and `_p` (Holm's adjusted p over all domains, so that one of nine is no finding by chance), and what
     they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
-    rows = []
-    for name, one, two in in_domains(first, second):
-        paired = paired_arrays(one, two, n)
-        rows.append((name, paired.violation, paired.completeness, *defined_in_both(one, two)))
-    return domain_frame(rows)
+    return domain_frame([domain_terms(first, second, n)], n)
 
 
-def in_domains(first: FlowArrays, second: FlowArrays) -> Iterator[tuple[str, FlowArrays, FlowArrays]]:
-    """Two runs on common flows, of one domain at a time."""
-    names = first.names.domain
+@dataclass(frozen=True)
+class DomainTerms:
+    """One domain of a block: the differences of violation and of completeness (`Terms.summed`), the contexts that each
+    rests on, what both runs' parts of the samples rest on, attributes and necessary flows in both."""
+
+    apart: tuple[Terms, Terms]
+    met: tuple[Bools, Bools]
+    sums: tuple[SampleSums, SampleSums]
+    attributes: int
+    necessary: int
+
+
+def domain_terms(first: FlowArrays, second: FlowArrays, n: int) -> dict[str, DomainTerms]:
+    """By domain, of one block of two runs on common flows."""
+    names, result = first.names.domain, {}
     for name in sorted({str(name) for name in names[first.names.attribute >= 0]}):
         # Only reveals and draws are cut, not labels: what is retained does not depend on the domain.
         inside = (names == name)[:, :, None]
-        yield name, _only(first, inside), _only(second, inside)
+        one, two = _only(first, inside), _only(second, inside)
+        pair = PairTerms.of(one, two, n)
+        before, after = pair.first, pair.second
+        apart = (
+            after.violation[n].combined(1.0, before.violation[n], -1.0).summed(),
+            after.completeness.combined(1.0, before.completeness, -1.0).summed(),
+        )
+        met = before.met[0] | after.met[0], before.met[1] | after.met[1]
+        result[name] = DomainTerms(apart, met, (before.sums, after.sums), *defined_in_both(one, two))
+    return result
 
 
 def defined_in_both(first: FlowArrays, second: FlowArrays) -> tuple[int, int]:
     """How many attributes have a flow that can violate in both runs, and how many flows completeness rests on in
     both."""
-    leaking = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
-        second.draws, second.labels, second.counted
-    )
     # By the labels of both: the two may be held against different ones.
-    needed = necessary_mask(first.draws, first.labels) & necessary_mask(second.draws, second.labels)
+    leaking, needed = first.can_violate & second.can_violate, first.is_needed & second.is_needed
     return int(leaking.any(axis=2).sum()), int(needed.sum())
 
 
-def domain_frame(rows: Sequence[tuple[str, Interval, Interval, int, int]]) -> pd.DataFrame:
-    """What `by_domain` gives. rows: name, differences of violation and completeness, attributes, necessary flows."""
-    frame = pd.DataFrame(
-        [
+def domain_frame(blocks: Sequence[Mapping[str, DomainTerms]], n: int) -> pd.DataFrame:
+    """What `by_domain` gives, of all blocks."""
+    rows, p = [], []
+    for name in sorted({name for block in blocks for name in block}):
+        parts = [block[name] for block in blocks if name in block]
+        sums = [SampleSums.joined([part.sums[run] for part in parts]) for run in (0, 1)]
+        # The variance of a difference is that of both runs.
+        samples = [sum(each.of_violation(n) for each in sums), sum(each.of_completeness() for each in sums)]
+        intervals = []
+        for side in (0, 1):
+            contexts = np.flatnonzero(np.any([part.met[side] for part in parts], axis=0))
+            terms = Terms.joined([part.apart[side] for part in parts], contexts)
+            intervals.append(difference_interval(terms.sampled([float(np.sum(samples[side])), 0.0])))
+        violation, completeness = intervals
+        rows.append(
             {
                 "domain": name,
                 **_columns("violation", violation),
                 "violation_p": math.nan,
-                "attributes": attributes,
+                "attributes": sum(part.attributes for part in parts),
                 **_columns("completeness", completeness),
                 "completeness_p": math.nan,
-                "necessary_flows": necessary,
+                "necessary_flows": sum(part.necessary for part in parts),
             }
-            for name, violation, completeness, attributes, necessary in rows
-        ],
-        columns=DOMAIN_COLUMNS,
-    )
-    for side, measure in enumerate(("violation", "completeness"), start=1):
-        frame[f"{measure}_p"] = holm([row[side].p for row in rows])  # type: ignore[union-attr]
+        )
+        p.append([violation.p, completeness.p])
+    frame = pd.DataFrame(rows, columns=DOMAIN_COLUMNS)
+    for side, measure in enumerate(("violation", "completeness")):
+        frame[f"{measure}_p"] = holm([own[side] for own in p])
     return frame
 
 
@@ -595,18 +516,6 @@ DOMAIN_COLUMNS += ["completeness", "completeness_low", "completeness_high", "com
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:
     return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
-
-
-def _cut(data: FlowArrays, profiles: Sequence[int], contexts: Sequence[int], width: int) -> FlowArrays:
-    p = np.array([data.profiles.index(i) for i in profiles], np.int64)
-    c = np.array([data.contexts.index(i) for i in contexts], np.int64)
-    cells = np.ix_(p, np.arange(width), c)
-    planned = None if data.planned is None else data.planned[cells]
-    rows = np.ix_(p, np.arange(width))
-    names = data.names
-    kept = Names(names.attribute[rows], names.key[rows], names.domain[rows], names.event[rows], names.bio[rows])
-    counts = data.reveals[cells], data.draws[cells], data.labels[cells], data.counted[rows]
-    return FlowArrays(*counts, tuple(profiles), tuple(contexts), kept, planned=planned)
 
 
 def _only(data: FlowArrays, kept: Bools) -> FlowArrays:

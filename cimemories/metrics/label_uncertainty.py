@@ -51,6 +51,7 @@ from cimemories.flows.labels import (
 from cimemories.flows.scope import Scope
 from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.metrics.violation import no_leak_probabilities, no_leak_probability
+from cimemories.store.labellings import LabellingRow
 
 WIDTH = 0.01  # half-width of the label uncertainty that is wanted where none is named, as a share
 
@@ -114,38 +115,40 @@ def posterior_of(data: FlowArrays, counts: VoteCounts | None, priors: Sequence[f
     return Posterior(probabilities[0], probabilities[1], still)
 
 
-@cached
-def posterior(flows: Flows, scope: Scope) -> Posterior:
-    """The posterior of the pairs of a run: people's decisions are settled, the others as `posterior_of` has them. Runs
-    on the same pairs with the same labels share one."""
-    data = flow_arrays(flows, scope)
-    at = decided_pairs(flows, scope, data)
-    counts: VoteCounts | None = None
-    priors: tuple[float, ...] = ()
-    if scope.labelling is not None:
-        rule = scope.rule or rule_of(flows.store, scope.labelling.id)
-        counts, priors = vote_counts(flows.store, scope.labelling.id).under(rule.both_lists), rule.priors
-    votes = (counts.labelling_id, counts.revision, priors, counts.both_lists) if counts is not None else None
-    digests = [hashlib.sha256(part.tobytes()).digest() for part in (data.labels, data.names.attribute, *at)]
-    rests_on = ("posterior of labels", votes, data.labels.shape, data.contexts, *digests)
+def votes_on(flows: Flows, labelling: LabellingRow, data: FlowArrays) -> VoteCounts:
+    """The counted votes on the pairs of these arrays: all of a labelling, or of a block its own alone."""
+    if data.part is None:
+        return vote_counts(flows.store, labelling.id)
+    return votes_of(flows.store, labelling, data.profiles)
+
+
+def posterior(flows: Flows, scope: Scope, data: FlowArrays) -> Posterior:
+    """The posterior of the pairs of these arrays of a run: people's decisions are settled, the others as `posterior_of`
+    has them. Kept with the arrays; runs in memory with the same labels on the same pairs share one. Of a block its
+    votes alone are read."""
 
     def compute() -> Posterior:
-        labels = posterior_of(data, counts, priors).settled(at, data.labels[at])
-        for array in (labels.necessary, labels.inappropriate, labels.open):
-            array.flags.writeable = False
-        return labels
+        at = decided_pairs(flows, scope, data)
+        counts: VoteCounts | None = None
+        priors: tuple[float, ...] = ()
+        if scope.labelling is not None:
+            rule = scope.rule or rule_of(flows.store, scope.labelling.id)
+            counts, priors = votes_on(flows, scope.labelling, data).under(rule.both_lists), rule.priors
 
-    return flows.cached(rests_on, compute)
+        def believed() -> Posterior:
+            labels = posterior_of(data, counts, priors).settled(at, data.labels[at])
+            for array in (labels.necessary, labels.inappropriate, labels.open):
+                array.flags.writeable = False
+            return labels
 
+        if data.part is not None:
+            return believed()
+        of_votes = (counts.labelling_id, counts.revision, priors, counts.both_lists) if counts is not None else None
+        digests = [hashlib.sha256(part.tobytes()).digest() for part in (data.labels, data.names.attribute, *at)]
+        key = ("posterior of labels", of_votes, data.labels.shape, data.contexts, *digests)
+        return flows.cached(key, believed)
 
-def part_posterior(flows: Flows, scope: Scope, data: FlowArrays) -> Posterior:
-    """The same of some profiles of a run (arrays.blocks): their votes alone are read."""
-    at = decided_pairs(flows, scope, data)
-    if scope.labelling is None:
-        return posterior_of(data, None, ()).settled(at, data.labels[at])
-    rule = scope.rule or rule_of(flows.store, scope.labelling.id)
-    counts = votes_of(flows.store, scope.labelling, data.profiles).under(rule.both_lists)
-    return posterior_of(data, counts, rule.priors).settled(at, data.labels[at])
+    return data.derived(("posterior", scope.version), compute)
 
 
 @dataclass(frozen=True)
@@ -285,15 +288,6 @@ def _without_each(factors: Floats, product: Floats) -> Floats:
     return np.where(number == 0, whole / nonzero, np.where((number == 1) & zero, whole, 0.0))
 
 
-def headline_variances(data: FlowArrays, labels: Posterior, ns: Sequence[int]) -> tuple[dict[int, float], float]:
-    """The variances of `violation_effect` by n and of `completeness_effect`, of one run and without the value of any
-    pair: both in one pass, by blocks of profiles, and without those that have no open pair. Raises ValueError for
-    n < 1."""
-    if not labels.open.any():
-        return dict.fromkeys(ns, 0.0), 0.0
-    return label_sums(data, labels, ns).variances(ns)
-
-
 @dataclass(frozen=True)
 class LabelSums:
     """What labels leave open of profiles' own numbers, as sums, so that those of blocks of profiles add up: variances
@@ -304,14 +298,6 @@ class LabelSums:
     users: int
     needing: int
 
-    def plus(self, other: LabelSums) -> LabelSums:
-        return LabelSums(
-            self.violation + other.violation,
-            self.completeness + other.completeness,
-            self.users + other.users,
-            self.needing + other.needing,
-        )
-
     def variances(self, ns: Sequence[int]) -> tuple[dict[int, float], float]:
         """Of the means over profiles: by n, and of completeness."""
         # Where no label is open, sums of rounded terms may end a hair below 0.
@@ -320,7 +306,13 @@ class LabelSums:
 
 
 def label_sums(data: FlowArrays, labels: Posterior, ns: Sequence[int]) -> LabelSums:
-    """The sums of these profiles. Raises ValueError for n < 1."""
+    """The sums of these profiles, which are those of `violation_effect` and `completeness_effect` without the value of
+    any pair: both in one pass, by a few profiles at once, and without those that have no open pair. Raises ValueError
+    for n < 1."""
+    if not labels.open.any():  # then every pair is believed to be what it is labelled
+        flows = data.inappropriate, data.necessary
+        users, needing = (len(np.unique(part.owners // max(part.shape[1], 1))) for part in flows)
+        return LabelSums(np.zeros(len(ns)), 0.0, users, needing)
     of_violation, of_completeness, users, needing = np.zeros(len(ns)), 0.0, 0, 0
     retained, chances = labels.retained(), _LeakChances(int(data.draws.max(initial=0)), ns)
     for first in range(0, len(labels.open), BLOCK):
@@ -393,22 +385,12 @@ def _completeness_spread(pi: Floats, rate: Floats) -> float:
 
 
 @cached
-def label_variances(
-    flows: Flows, scope: Scope, ns: tuple[int, ...], rule: IdentifierRule = IdentifierRule.EXACT
-) -> tuple[dict[int, float], float]:
-    """What the labels leave open of a run's Violation@n, by n, and of its completeness, as variances."""
-    data, labels = flow_arrays(flows, scope, rule), posterior(flows, scope)
-    of_violation, of_completeness = headline_variances(data, labels, ns)
-    # Where no label is open, sums of rounded terms may end a hair below 0; nan stays, since it is first.
-    return {n: max(value, 0.0) for n, value in of_violation.items()}, max(of_completeness, 0.0)
-
-
-@cached
 def label_effects(
     flows: Flows, scope: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> tuple[LabelEffect, LabelEffect]:
     """What the labels do to a run's Violation@n and to its completeness."""
-    of, labels = subject([flow_arrays(flows, scope, rule)], [1.0], n), posterior(flows, scope)
+    data = flow_arrays(flows, scope, rule)
+    of, labels = subject([data], [1.0], n), posterior(flows, scope, data)
     return violation_effect(of, labels), completeness_effect(of, labels)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, arrays_with, axes, blocks, retained
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, arrays_with, axes, blocks
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.accumulation import (
@@ -190,7 +190,7 @@ def _expected_share(data: FlowArrays, position: int) -> Floats:
     here = exposed_of(data, position)
     rows = here.any(axis=1)
     leaking = (here & (data.reveals[position] > 0)).sum(axis=1)[rows]
-    tasks = int((retained(data.labels[position : position + 1])[0] & (data.draws[position] > 0).any(axis=0)).sum())
+    tasks = int(data.judged[position].sum())
     of = np.full_like(leaking, tasks)
     shares = [1 - no_leak_probabilities(leaking, of, k).mean() for k in range(1, tasks + 1)]
     return np.array([0.0, *shares])

@@ -28,7 +28,8 @@ standard error by chi-squared, rho taken as given. Labels and judge are the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,28 +44,15 @@ from cimemories.flows.arrays import (
     IdentifierRule,
     Ints,
     axes,
-    count,
-    flow_arrays,
-    inappropriate_mask,
-    necessary_mask,
-    part_arrays,
+    blocks,
     ranges,
+    stretch,
 )
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
 from cimemories.metrics.intervals import common, common_entries
-from cimemories.metrics.uncertainty import (
-    LEAST_USERS,
-    LEVEL,
-    Terms,
-    completeness_terms,
-    none_for_nan,
-    planned_sample_variance,
-    variance,
-    violation_terms,
-)
-from cimemories.metrics.violation import by_outcome, no_leak_probability
+from cimemories.metrics.uncertainty import LEAST_USERS, LEVEL, NumberTerms, Terms, none_for_nan, variance
+from cimemories.metrics.violation import no_leak_probability
 from cimemories.store import runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow
@@ -172,9 +160,6 @@ class Row:
     completeness: Detectable
 
 
-_TermsOf = Callable[[Entries, Ints], Terms]
-
-
 @dataclass(frozen=True)
 class Pilot:
     """One run, or two on their common flows. leaks, needed: the flows of each that can violate, and that completeness
@@ -190,25 +175,36 @@ class Pilot:
     def violation(self, contexts: int, samples: int) -> Components:
         """Components of the difference of Violation@n, n = samples, in so many contexts."""
         n = min(samples, self.size.samples)
-        flows = [_first(item, contexts) for item in self.leaks]
+        runs = self._runs(contexts, n)
         times = max(contexts / self.size.contexts, 1.0)
-        planned = [planned_sample_variance(by_outcome(item), samples, times) for item in flows]
-        return self._components(contexts, flows, lambda item, kept: violation_terms(item, n, kept), planned)
+        planned = sum(float(run.sums.planned(samples, times).sum()) for run in runs)
+        met = np.any([run.met[0] for run in runs], axis=0)
+        return self._components(contexts, [run.violation[n] for run in runs], met, planned)
 
     def completeness(self, contexts: int, samples: int) -> Components:
         """Components of the difference of completeness."""
-        flows = [_first(item, contexts) for item in self.needed]
+        runs = self._runs(contexts, 1)
         times = max(contexts / self.size.contexts, 1.0)
         # p (1 - p) / N: by the flows' own numbers of samples, which losses make smaller than those of the plan.
-        planned = [completeness_terms(item).samples * _mean_draws(item) / (samples * times) for item in flows]
-        return self._components(contexts, flows, completeness_terms, planned)
+        planned = sum(
+            float(run.sums.of_completeness().sum()) * _mean_draws(_first(needed, contexts)) / (samples * times)
+            for run, needed in zip(runs, self.needed, strict=True)
+        )
+        met = np.any([run.met[1] for run in runs], axis=0)
+        return self._components(contexts, [run.completeness for run in runs], met, planned)
 
-    def _components(
-        self, contexts: int, flows: Sequence[Entries], terms_of: _TermsOf, planned: Sequence[Floats]
-    ) -> Components:
-        """contexts: of the plan; flows: in these. planned: of each run the variance of each profile's number by the
-        samples of the plan, [profiles]."""
-        inside = _terms(flows, terms_of)
+    def _runs(self, contexts: int, n: int) -> list[NumberTerms]:
+        """The terms of each run in its first contexts."""
+        sides = zip(self.leaks, self.needed, strict=True)
+        runs = [NumberTerms.of(_first(leaks, contexts), _first(needed, contexts), (n,)) for leaks, needed in sides]
+        every = np.arange(self.leaks[0].shape[2])
+        return [NumberTerms.joined([run], every) for run in runs]
+
+    def _components(self, contexts: int, terms: Sequence[Terms], met: Bools, planned: float) -> Components:
+        """contexts: of the plan. terms: of each run; met: [contexts], those that they rest on. planned: the variances
+        of the profiles' numbers by the samples of the plan, summed over profiles and runs."""
+        inside = terms[0] if len(terms) == 1 else terms[1].combined(1.0, terms[0], -1.0)
+        inside = replace(inside, without=inside.without[:, met])
         defined = ~np.isnan(inside.own)
         users = int(defined.sum())
         if users < LEAST_USERS:
@@ -217,7 +213,7 @@ class Pilot:
         mean_samples = float(inside.samples[defined].mean())
         # Of a spread that is smaller than samples explain, all is theirs: both get smaller together.
         trusted = spread.samples * users / mean_samples if mean_samples > 0 else 1.0
-        of_samples = float(sum(planned, np.zeros(len(defined)))[defined].mean()) * min(trusted, 1.0)
+        of_samples = planned / users * min(trusted, 1.0)
         crossed = spread.contexts * min(contexts, self.size.contexts)
         if self.correlation is None:
             return Components(spread.users * users, of_samples, crossed, known)
@@ -239,13 +235,6 @@ class Pilot:
     def beyond(self, size: Size) -> list[str]:
         """In what a plan goes beyond the pilot, so that its figures are extrapolated."""
         return [name for name in ("contexts", "samples") if getattr(size, name) > getattr(self.size, name)]
-
-
-def _terms(flows: Sequence[Entries], terms_of: _TermsOf) -> Terms:
-    """Of one run, or of the difference of two."""
-    contexts = np.unique(np.concatenate([item.contexts for item in flows]))
-    terms = [terms_of(item, contexts) for item in flows]
-    return terms[0] if len(terms) == 1 else terms[1].combined(1.0, terms[0], -1.0)
 
 
 def _first(flows: Entries, contexts: int) -> Entries:
@@ -285,8 +274,7 @@ def pilot(
             raise StoreError(f"a pilot needs labels, and the dataset of {item.run.id} has none yet.")
     first, *others = _first_profiles(flows, [scope] if other is None else [scope, other], rule)
     if other is None:
-        data, counted = first, count(first)
-        leaks, needed, samples = [counted.inappropriate], [counted.necessary], scope.run.samples
+        data, leaks, needed, samples = first, [first.inappropriate], [first.necessary], scope.run.samples
     else:
         if other.run.dataset != scope.run.dataset or other.version == scope.version:
             raise StoreError("two pilot runs are two different runs of one dataset.")
@@ -302,25 +290,18 @@ def pilot(
             f"{users}."
         )
     size = Size(users, len(data.contexts), samples)
-    whole = len(axes(flows, scope).profiles) if flows.is_large(scope) else 0
+    whole = len(axes(flows, scope).profiles)
     assumed = correlation if other is None else None
     return Pilot(tuple(leaks), tuple(needed), size, assumed, whole if whole > len(first.profiles) else None)
 
 
 def _first_profiles(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> list[FlowArrays]:
     """The arrays of runs; of large ones those of their first profiles, the same ones in each."""
-    ends = [ranges(flows, scope) for scope in scopes if flows.is_large(scope)]
     number = max(PILOT_PROFILES // parts.PROFILES_A_PART, 1)
-    last = min((own[:number][-1][1] for own in ends), default=0)
-    arrays = []
-    for scope in scopes:
-        if not flows.is_large(scope):
-            arrays.append(flow_arrays(flows, scope, rule))
-            continue
-        files = zip(flows.parts(scope), ranges(flows, scope), strict=True)
-        part = Part(tuple(file for file, (first, _) in files if first <= last), (0, last))
-        arrays.append(part_arrays(flows, scope, part, rule))
-    return arrays
+    ends = [own[number - 1][1] for own in (ranges(flows, scope) for scope in scopes) if len(own) > number]
+    last = min(ends, default=sys.maxsize)
+    # Of a run without any of these profiles any will do: it has none in common with the other.
+    return [stretch(flows, scope, 0, last, rule) or next(blocks(flows, scope, rule)) for scope in scopes]
 
 
 def pilot_runs(store: Store, dataset_id: int, composition: str, *, simulated: bool) -> list[RunRow]:
@@ -370,10 +351,7 @@ def repeat_noise(first: FlowArrays, second: FlowArrays, n: int) -> Noise:
 def noise_sums(first: FlowArrays, second: FlowArrays, n: int) -> Floats:
     """What `repeat_noise` rests on, which adds up over blocks of profiles: of violation and of completeness, the
     profiles' variances summed and how many profiles they are of, [2, 2]."""
-    wrong = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
-        second.draws, second.labels, second.counted
-    )
-    right = necessary_mask(first.draws, first.labels) & necessary_mask(second.draws, second.labels)
+    wrong, right = first.can_violate & second.can_violate, first.is_needed & second.is_needed
     return np.array([_violation_noise(first, second, wrong, n), _completeness_noise(first, second, right)])
 
 

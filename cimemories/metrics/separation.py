@@ -12,41 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from functools import reduce
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import betainc, stdtr
 
-from cimemories.flows.arrays import (
-    Bools,
-    Entries,
-    Floats,
-    FlowArrays,
-    IdentifierRule,
-    Ints,
-    count,
-    counted_flows,
-    entries,
-    flow_arrays,
-    inappropriate_mask,
-)
+from cimemories.flows.arrays import Entries, Floats, FlowArrays, IdentifierRule, Ints
 from cimemories.flows.flows import Flows, cached
+from cimemories.flows.processes import added, each_block
 from cimemories.flows.scope import Scope
 from cimemories.metrics import heatmap
-from cimemories.metrics.blocks import each_block, together
-from cimemories.metrics.breakdown import By, Grouping, block_grouping, group_names, grouping
-from cimemories.metrics.uncertainty import (
-    LEAST_USERS,
-    SampleSums,
-    Terms,
-    added,
-    difference_interval,
-    holm,
-    sample_sums,
-    violation_terms,
-)
-from cimemories.metrics.violation import by_outcome, no_leak_probabilities, no_leak_probability
+from cimemories.metrics.breakdown import By, Grouping, grouping
+from cimemories.metrics.uncertainty import LEAST_USERS, Terms, difference_interval, holm, violation_terms
+from cimemories.metrics.violation import no_leak_probabilities, no_leak_probability
 
 SIGNIFICANT = 0.05  # a difference is claimed below this p, after the adjustment for its family
 
@@ -160,14 +138,6 @@ class _CellSums:
         with_any = self.pairs > 0
         return int(np.nanargmax(np.where(with_any, self.wrong, np.nan))) if with_any.any() else None
 
-    def plus(self, other: _CellSums) -> _CellSums:
-        return _CellSums(
-            self.pairs + other.pairs,
-            self.wrong + other.wrong,
-            self.squares + other.squares,
-            self.clusters + other.clusters,
-        )
-
 
 def _cell_sums(cells: Ints, clusters: Ints, wrong: Floats, number: int, of: int) -> _CellSums:
     cell, _, parts = _by_cluster(cells, clusters, wrong, number, of)
@@ -225,16 +195,16 @@ def worst_cell(
     """The cell with the most leaked pairs (violation: each counts by its 1 - q), or with the most left out of what is
     necessary (completeness: each by 1 - r / N), and how it stands to the others. None where no cell has a pair."""
     sides = heatmap.places(flows, scope, rows), heatmap.places(flows, scope, columns)
-    options = _CellOptions(sides, n, measure, heatmap.By.PROFILE not in (rows, columns), rule)
-    results = each_block(flows, [scope], rule, _sums_of_cells, options)
+    options = _CellOptions(sides, n, measure, heatmap.By.PROFILE not in (rows, columns))
+    results = list(each_block(flows, [scope], rule, _sums_of_cells, options))
     # Too few users say nothing of users: attributes are the clusters then.
     if options.by_user and sum(each.clusters for each in results) < LEAST_USERS:
         options = replace(options, by_user=False)
-        results = each_block(flows, [scope], rule, _sums_of_cells, options)
-    sums = reduce(_CellSums.plus, results)
+        results = list(each_block(flows, [scope], rule, _sums_of_cells, options))
+    sums = added(results)
     if sums.first is None:
         return None
-    common = np.sum(each_block(flows, [scope], rule, _shared_with_cell, options, sums.first), axis=0)
+    common = np.sum(list(each_block(flows, [scope], rule, _shared_with_cell, options, sums.first)), axis=0)
     result = _stands(sums, sums.first, common)
     if result is None:
         return None
@@ -252,39 +222,37 @@ class _CellOptions:
     n: int
     measure: str
     by_user: bool
-    rule: IdentifierRule
 
     @property
     def number(self) -> int:
         return len(self.sides[0]) * len(self.sides[1])
 
-    def of(self, part: Entries, data: FlowArrays, *, whole: bool) -> Ints:
-        """The cell of each flow. whole: whether the arrays are those of the run that the sides are of."""
-        rows, columns = self.sides if whole else (heatmap.of_block(side, data) for side in self.sides)
-        return rows.of(part.owners, part.contexts) * len(columns) + columns.of(part.owners, part.contexts)
+    def of(self, data: FlowArrays) -> Ints:
+        """The cell of each flow of a block."""
+        part = self.entries(data)
+        rows, columns = (side.of(data, part.owners, part.contexts) for side in self.sides)
+        return rows * len(self.sides[1]) + columns
 
-    def entries(self, flows: Flows, scope: Scope, data: FlowArrays, *, whole: bool) -> Entries:
-        """The flows that the measure rests on. whole: whether the arrays are all of the run."""
-        counted = counted_flows(flows, scope, self.rule) if whole else count(data)
-        return counted.inappropriate if self.measure == "violation" else counted.necessary
+    def entries(self, data: FlowArrays) -> Entries:
+        """The flows that the measure rests on."""
+        return data.inappropriate if self.measure == "violation" else data.necessary
 
 
 def _sums_of_cells(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], options: _CellOptions
 ) -> _CellSums:
-    return _cell_sums(*_cells(flows, scopes[0], every[0], options))
+    return _cell_sums(*_cells(every[0], options))
 
 
 def _shared_with_cell(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], options: _CellOptions, first: int
 ) -> Floats:
-    return _shared_with(first, *_cells(flows, scopes[0], every[0], options))
+    return _shared_with(first, *_cells(every[0], options))
 
 
-def _cells(flows: Flows, scope: Scope, data: FlowArrays, options: _CellOptions) -> tuple[Ints, Ints, Floats, int, int]:
+def _cells(data: FlowArrays, options: _CellOptions) -> tuple[Ints, Ints, Floats, int, int]:
     """Of the flows of a block: cell, cluster, and what is wrong; how many cells and clusters there are."""
-    whole = not flows.is_large(scope)
-    part = options.entries(flows, scope, data, whole=whole)
+    part = options.entries(data)
     # Each cell's number is that of `heatmap.grid`: its share times its pairs.
     chance = (
         1.0 - no_leak_probabilities(part.kinds[:, 1], part.kinds[:, 0], options.n)
@@ -292,7 +260,7 @@ def _cells(flows: Flows, scope: Scope, data: FlowArrays, options: _CellOptions) 
         else 1.0 - part.kinds[:, 1] / np.maximum(part.kinds[:, 0], 1)
     )
     clusters, of = _clusters(part, by_user=options.by_user)
-    return options.of(part, data, whole=whole), clusters, np.asarray(part.each(chance), np.float64), options.number, of
+    return options.of(data), clusters, np.asarray(part.each(chance), np.float64), options.number, of
 
 
 def _clusters(part: Entries, *, by_user: bool) -> tuple[Ints, int]:
@@ -338,11 +306,11 @@ def cell_changes(
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> CellChanges:
     """Tests of the second run against the first in every cell. sides: the places of the first run."""
-    options = _CellOptions(sides, n, measure, heatmap.By.PROFILE not in (sides[0].by, sides[1].by), rule)
-    results = each_block(flows, scopes, rule, _changes_of_cells, options)
+    options = _CellOptions(sides, n, measure, heatmap.By.PROFILE not in (sides[0].by, sides[1].by))
+    results = list(each_block(flows, scopes, rule, _changes_of_cells, options))
     if options.by_user and sum(users for _, users in results) < LEAST_USERS:
-        results = each_block(flows, scopes, rule, _changes_of_cells, replace(options, by_user=False))
-    whole = reduce(_Changes.plus, [each for each, _ in results])
+        results = list(each_block(flows, scopes, rule, _changes_of_cells, replace(options, by_user=False)))
+    whole = added([each for each, _ in results])
     if not whole.pairs.any():
         return CellChanges(0, 0, 0, 0, None)
     p = whole.p()
@@ -371,15 +339,14 @@ def _changes_of_cells(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], options: _CellOptions
 ) -> tuple[_Changes, int]:
     """The changes of a block, and how many users the first run has in it."""
-    whole = not any(map(flows.is_large, scopes))
-    one, two = (options.entries(flows, scope, d, whole=whole) for scope, d in zip(scopes, every, strict=True))
+    one, two = map(options.entries, every)
     _, (at, other) = _shared((one, two), every)
     counts = [part.kinds[part.outcomes[position]] for part, position in ((one, at), (two, other))]
     values = _change(counts[0], counts[1], options.n if options.measure == "violation" else None)
     clusters, of = _clusters(one, by_user=options.by_user)
-    cells = options.of(one, every[0], whole=whole)[at]
+    cells = options.of(every[0])[at]
     users = np.unique(one.owners // max(one.shape[1], 1)).size
-    return _changes(cells, clusters[at], values, options.number, of), users
+    return changes_of(cells, clusters[at], values, options.number, of), users
 
 
 @dataclass(frozen=True)
@@ -394,24 +361,16 @@ class _Changes:
     pairs: Ints
     clusters: int
 
-    def plus(self, other: _Changes) -> _Changes:
-        mine, others = ([getattr(each, field.name) for field in fields(_Changes)] for each in (self, other))
-        return _Changes(*(own + more for own, more in zip(mine, others, strict=True)))
-
     def p(self) -> Floats:
+        """Of each cell, that its flows changed by chance alone: the larger one of Student's t over clusters and the
+        exact sign test."""
         tested = mean_p(self.sums, self.squares, self.clusters), fewer_by_chance(self.rises, self.falls)
         larger: Floats = np.maximum(*tested)
         return larger
 
 
-def change_tests(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> tuple[Floats, Floats, Ints]:
-    """Of each cell: p that its flows changed by chance alone, the sum of their changes, and how many they are. changes:
-    [flows], -1 to 1. p is the larger one of Student's t over clusters and the exact sign test."""
-    results = _changes(cells, clusters, changes, number, of)
-    return results.p(), results.sums, results.pairs
-
-
-def _changes(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> _Changes:
+def changes_of(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> _Changes:
+    """The changes of flows by cell. changes: [flows], -1 to 1; cells, clusters: [flows], positions below number, of."""
     cell, _, parts = _by_cluster(cells, clusters, changes, number, of)
 
     def summed(at: Ints, values: Floats) -> Floats:
@@ -461,48 +420,35 @@ def _change(first: Ints, second: Ints, n: int | None) -> Floats:
 def most_violated_group(
     flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> tuple[str, Standing] | None:
-    """The group with the highest Violation@n, and how it stands to the others; None where no group has any. Of a run
-    that does not fit into memory by anything but profiles."""
-    if flows.is_large(scope):
-        names = group_names(flows, scope, by)
-        results = each_block(flows, [scope], rule, _group_terms_of_block, by, names, n)
-        contexts, names = np.arange(results[0][1][0].without.shape[1]), names or results[0][0]
-        sums = [added([part[2][code] for part in results]) for code in range(len(names))]
-        terms = [
-            together([part[1][code] for part in results], contexts, own.of_violation(n))
-            for code, own in enumerate(sums)
-        ]
-        large = _standing_of(terms)
-        return None if large is None else (names[large.first], large)
-    groups = grouping(flows, scope, by, rule)
-    result = group_standing(flow_arrays(flows, scope, rule), groups, n)
-    return None if result is None else (groups.names[result.first], result)
+    """The group with the highest Violation@n, and how it stands to the others: on the profiles that have both, with
+    users and contexts as crossed clusters; None where no group has any. Of a run that does not fit into memory by
+    anything but profiles."""
+    parts = list(each_block(flows, [scope], rule, _group_terms_of_block, by, n))
+    result = _standing_of([_joined([part[code] for _, part in parts]) for code in range(len(parts[0][0]))])
+    return None if result is None else (parts[0][0][result.first], result)
 
 
 def group_standing(data: FlowArrays, groups: Grouping, n: int) -> Standing | None:
-    """`most_violated_group` of arrays: pure. Each other group is compared on the profiles that have both, with users
-    and contexts as crossed clusters."""
-    mask = inappropriate_mask(data.draws, data.labels, data.counted)
-    codes = np.broadcast_to(groups.codes, mask.shape)
-    contexts = np.arange(mask.shape[2])
-    terms = []
-    for code in range(len(groups.names)):
-        inside: Bools = mask & (codes == code)
-        terms.append(violation_terms(entries(inside, data.reveals, data.draws, data.read_at), n, contexts))
-    return _standing_of(terms)
+    """`most_violated_group` of arrays: pure."""
+    return _standing_of([_joined([terms]) for terms in _group_terms(data, groups, n)])
 
 
 def _group_terms_of_block(
-    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], by: By, names: tuple[str, ...], n: int
-) -> tuple[tuple[str, ...], list[Terms], list[SampleSums]]:
-    """The terms of each group without the samples' part, and what gives that of all blocks."""
-    data, groups = every[0], block_grouping(flows, scopes[0], by, names, every[0])
-    mask = inappropriate_mask(data.draws, data.labels, data.counted)
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], by: By, n: int
+) -> tuple[tuple[str, ...], list[Terms]]:
+    groups = grouping(flows, scopes[0], by, every[0])
+    return groups.names, _group_terms(every[0], groups, n)
+
+
+def _group_terms(data: FlowArrays, groups: Grouping, n: int) -> list[Terms]:
+    """Of each group; no test asks for the part of the samples."""
+    mask = data.can_violate
     codes, contexts = np.broadcast_to(groups.codes, mask.shape), np.arange(mask.shape[2])
-    nothing = entries(np.zeros_like(mask), data.reveals, data.draws)
-    parts = [entries(mask & (codes == code), data.reveals, data.draws) for code in range(len(groups.names))]
-    terms = [violation_terms(part, n, contexts, sampled=False) for part in parts]
-    return groups.names, terms, [sample_sums(by_outcome(part), nothing) for part in parts]
+    return [violation_terms(data.entries(mask & (codes == code)), n, contexts) for code in range(len(groups.names))]
+
+
+def _joined(parts: Sequence[Terms]) -> Terms:
+    return Terms.joined(parts, np.arange(parts[0].without.shape[1]))
 
 
 def _standing_of(terms: Sequence[Terms]) -> Standing | None:

@@ -24,15 +24,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv, comb, ndtri, stdtr, stdtrit
 
 from cimemories.flows.arrays import Bools, Entries, Floats, Ints
-from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probabilities
+from cimemories.flows.processes import added
+from cimemories.metrics import completeness
+from cimemories.metrics.violation import by_outcome, distinct, no_leak_probabilities
 
-K = TypeVar("K")
 LEVEL = 0.95
 NORMAL_95 = 1.96  # standard errors to each side that hold 95 % of a normal distribution
 TIE = 1e-12  # two shares that agree to so much are one number, however they were summed
@@ -144,7 +146,8 @@ class Terms:
     own: each profile's number [P], nan where it has none. without: the same with one context left out [P, T]; where
     nothing would be left, the profile's own number. inside: the variance of each profile's number by chance among its
     attributes (violation) or contexts (completeness), [P]. samples: the part of it that drawing few samples explains,
-    [P]. units: attributes or contexts behind each number, [P].
+    [P]; 0 before `sampled`. units: attributes or contexts behind each number, [P]. left: takes the place of `without`,
+    which then has no contexts; None: `without` has them all.
     """
 
     own: Floats
@@ -152,6 +155,7 @@ class Terms:
     inside: Floats
     samples: Floats
     units: Ints
+    left: LeftOut | None = None
 
     @property
     def value(self) -> float:
@@ -169,18 +173,45 @@ class Terms:
             np.maximum(self.units, other.units),
         )
 
+    def summed(self) -> Terms:
+        """The same with what leaving contexts out does as sums: the contexts take more memory than all else."""
+        return replace(self, without=self.without[:, :0], left=LeftOut.of(self))
 
-def violation_terms(flows: Entries, n: int, kept: Sequence[int] | Ints | None = None, *, sampled: bool = True) -> Terms:
-    """Terms of Violation@n from its flows. kept: the contexts that count as such, all with any flow where None.
-    sampled: as in `violation_terms_each`."""
-    return violation_terms_each(flows, (n,), kept, sampled=sampled)[n]
+    @classmethod
+    def joined(cls, parts: Sequence[Terms], contexts: Ints) -> Terms:
+        """Blocks of profiles, in their order, as one, over these contexts."""
+        own = np.concatenate([part.own for part in parts])
+        lefts = [part.left for part in parts if part.left is not None]
+        columns = contexts if not lefts else np.arange(0)
+        return cls(
+            own=own,
+            without=np.concatenate([part.without[:, columns] for part in parts]),
+            inside=np.concatenate([part.inside for part in parts]),
+            samples=np.zeros(len(own)),
+            units=np.concatenate([part.units for part in parts]),
+            left=added(lefts).at(contexts) if lefts else None,
+        )
+
+    def sampled(self, sums: Sequence[float] | Floats, other: Terms | None = None) -> Terms:
+        """The same with the samples' part, of which only sums are known: that of the profiles that `other` has a number
+        of too (None: all), and that of the others. Each is spread evenly, which is all that a variance asks of it."""
+        defined, samples = ~np.isnan(self.own), np.zeros(len(self.own))
+        both = defined if other is None else defined & ~np.isnan(other.own)
+        for total, some in zip(sums, (both, defined & ~both), strict=True):
+            samples[some] = total / max(int(some.sum()), 1)
+        return replace(self, samples=samples)
+
+
+def violation_terms(flows: Entries, n: int, kept: Sequence[int] | Ints | None = None) -> Terms:
+    """Terms of Violation@n from its flows. kept: the contexts that count as such, all with any flow where None. Raises
+    ValueError for n < 1."""
+    return violation_terms_each(flows, (n,), kept)[n]
 
 
 def violation_terms_each(
-    flows: Entries, ns: Sequence[int], kept: Sequence[int] | Ints | None = None, *, sampled: bool = True
+    flows: Entries, ns: Sequence[int], kept: Sequence[int] | Ints | None = None
 ) -> dict[int, Terms]:
-    """`violation_terms` for each n: what does not depend on n is counted once. sampled: False leaves the samples' part
-    0, which is known only from all flows of a run. Raises ValueError for n < 1."""
+    """`violation_terms` for each n: what does not depend on n is counted once."""
     profiles, attributes, contexts = flows.shape
     leaks = by_outcome(flows)
     exposed = np.bincount(leaks.profile, minlength=profiles)
@@ -201,7 +232,6 @@ def violation_terms_each(
 
     left = exposed[:, None] - summed(alone)
     counts = leaks.counts.astype(np.float64)
-    samples = sample_variances(leaks, ns) if sampled else dict.fromkeys(ns, np.zeros(profiles))
     result = {}
     for n in ns:
         q = leaks.no_leak(n)
@@ -221,14 +251,12 @@ def violation_terms_each(
         squares = np.bincount(leaks.profile, weights=values**2, minlength=profiles)
         # Sample variance of the attributes over their number; 0 for a single one, which shows no spread.
         inside = _ratio(squares - exposed * np.nan_to_num(own) ** 2, np.maximum(exposed - 1, 1) * exposed)
-        result[n] = Terms(own, _met(without, flows, kept), np.maximum(inside, 0.0), samples[n], exposed)
+        result[n] = Terms(own, _met(without, flows, kept), np.maximum(inside, 0.0), np.zeros(profiles), exposed)
     return result
 
 
 def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None) -> Terms:
     """Terms of completeness from the flows that it rests on. kept: as in `violation_terms`."""
-    from cimemories.metrics import completeness
-
     means = completeness.means_of(needed)
     defined = ~np.isnan(means)
     filled = np.where(defined, means, 0.0)
@@ -238,54 +266,19 @@ def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None
     without = np.where(left > 0, _ratio(total[:, None] - filled, left), own[:, None])
     squares = (filled**2).sum(axis=1)
     inside = _ratio(squares - number * np.nan_to_num(own) ** 2, np.maximum(number - 1, 1) * number)
-    return Terms(
-        own, _met(without, needed, kept), np.maximum(inside, 0.0), _completeness_samples(needed, number), number
-    )
-
-
-def rate_terms(flows: Entries, kept: Sequence[int] | Ints | None = None) -> Terms:
-    """Terms of the per-exposure leak rate R = sum r / sum N, a ratio of sums over all profiles: linearised, so that a
-    profile's number is R + P (r - R N) / sum N of its own sums (Cochran 1977, Sampling Techniques, 6.3; it may lie
-    outside 0 to 1). kept: as in `violation_terms`."""
-    profiles, attributes, contexts = flows.shape
-    draws, reveals = (flows.each(flows.kinds[:, column]).astype(np.float64) for column in (0, 1))
-    total = float(draws.sum())
-    if not total:
-        undefined = np.full(profiles, np.nan)
-        empty, none = np.full((profiles, contexts), np.nan), np.zeros(profiles, np.int64)
-        return Terms(undefined, empty, np.zeros(profiles), np.zeros(profiles), none)
-    rate = float(reveals.sum()) / total
-    owners, width = flows.owners.astype(np.int64), max(attributes, 1)
-    number = np.bincount(owners, minlength=profiles * width).reshape(profiles, width)
-    exposed = (number > 0).sum(axis=1)
-    users = int((exposed > 0).sum())
-    scores = (reveals - rate * draws) * users / total
-    of_attribute = np.bincount(owners, weights=scores, minlength=profiles * width).reshape(profiles, width)
-    sums = of_attribute.sum(axis=1)
-    own = np.where(exposed > 0, rate + sums, np.nan)
-    cell = owners // width * contexts + flows.contexts
-    of_context = np.bincount(cell, weights=scores, minlength=profiles * contexts).reshape(profiles, contexts)
-    # The ratio without a context is over fewer draws.
-    left = total - np.bincount(flows.contexts, weights=draws, minlength=contexts)
-    without: Floats = own[:, None] - of_context * np.where(left > 0, total / np.where(left > 0, left, 1), 0.0)
-    squares = (of_attribute**2).sum(axis=1) - sums**2 / np.maximum(exposed, 1)
-    inside: Floats = np.maximum(squares, 0.0) * exposed / np.maximum(exposed - 1, 1)
-    alpha, beta = _leak_prior(flows.kinds, np.bincount(flows.outcomes, minlength=len(flows.kinds)))
-    a, b = alpha + reveals, beta + draws - reveals
-    spread = draws * a * b / ((a + b) * (a + b + 1)) * (users / total) ** 2
-    samples: Floats = np.bincount(owners // width, weights=spread, minlength=profiles).astype(np.float64)
-    return Terms(own, _met(without, flows, kept), inside, samples, exposed)
+    return Terms(own, _met(without, needed, kept), np.maximum(inside, 0.0), np.zeros(len(own)), number)
 
 
 @dataclass(frozen=True)
 class RateSums:
-    """What `rate_terms` rests on, of each profile, so that those of blocks of profiles stand below each other. draws,
-    reveals: [profiles, contexts]; squares: of its attributes' sums N and r, the sums of N^2, N r and r^2, [3,
-    profiles]; exposed: its attributes, [profiles]; kinds: by (N, r), how many flows."""
+    """What the per-exposure leak rate R = sum r / sum N rests on, of each profile, so that those of blocks of profiles
+    stand below each other. draws, reveals: [profiles, contexts]; squares: of its attributes' sums N and r, the sums of
+    N^2, N r and r^2, [3, profiles]; exposed: its attributes, [profiles]; kinds: by (N, r), how many flows; none: the
+    samples' part is not known. Any ratio of sums over users is such a rate, r the sum over it and N that under it."""
 
-    draws: Ints
-    reveals: Ints
-    squares: Ints
+    draws: Ints | Floats
+    reveals: Ints | Floats
+    squares: Ints | Floats
     exposed: Ints
     kinds: Mapping[tuple[int, int], int]
 
@@ -309,22 +302,32 @@ class RateSums:
         return cls(by_context[0], by_context[1], squares, exposed, kinds)
 
     @classmethod
+    def of_user(cls, over: Ints | Floats, under: Ints | Floats) -> RateSums:
+        """What one user adds to any ratio. over, under: [contexts, attributes]."""
+        r, n = over.sum(axis=0), under.sum(axis=0)
+        squares = np.array([[(n * n).sum()], [(n * r).sum()], [(r * r).sum()]])
+        return cls(under.sum(axis=1)[None], over.sum(axis=1)[None], squares, np.array([int((n > 0).sum())]), {})
+
+    @classmethod
     def joined(cls, parts: Sequence[RateSums]) -> RateSums:
-        """Blocks of a run, in their order, as one."""
+        """Blocks of a run, in their order, as one. Contexts that a block does not reach count as 0 there."""
+        width = max(part.draws.shape[1] for part in parts)
         kinds: dict[tuple[int, int], int] = {}
         for part in parts:
             for kind, often in part.kinds.items():
                 kinds[kind] = kinds.get(kind, 0) + often
         return cls(
-            np.concatenate([part.draws for part in parts]),
-            np.concatenate([part.reveals for part in parts]),
+            np.concatenate([np.pad(part.draws, ((0, 0), (0, width - part.draws.shape[1]))) for part in parts]),
+            np.concatenate([np.pad(part.reveals, ((0, 0), (0, width - part.reveals.shape[1]))) for part in parts]),
             np.concatenate([part.squares for part in parts], axis=1),
             np.concatenate([part.exposed for part in parts]),
             kinds,
         )
 
     def terms(self) -> Terms:
-        """`rate_terms` of these flows; what drawing few samples explains is spread evenly over the profiles."""
+        """Terms of the leak rate, a ratio of sums over all profiles: linearised, so that a profile's number is
+        R + P (r - R N) / sum N of its own sums (Cochran 1977, Sampling Techniques, 6.3; it may lie outside 0 to 1).
+        What drawing few samples explains is spread evenly over the profiles."""
         met = np.flatnonzero(self.draws.any(axis=0))
         draws, reveals = (part[:, met].astype(np.float64) for part in (self.draws, self.reveals))
         profiles, total = len(draws), float(draws.sum())
@@ -341,13 +344,18 @@ class RateSums:
         of_draws, of_both, of_reveals = self.squares
         squares = (of_reveals - 2 * rate * of_both + rate**2 * of_draws) * scale**2
         squares = squares - sums**2 / np.maximum(self.exposed, 1)
-        inside: Floats = np.maximum(squares, 0.0) * self.exposed / np.maximum(self.exposed - 1, 1)
+        # What is left where attributes are alike, or one is alone, is rounding, which would pass for a variance.
+        rounding = 1e-12 * (of_reveals + rate**2 * of_draws) * scale**2
+        squares = np.where((squares > rounding) & (self.exposed > 1), squares, 0.0)
+        inside: Floats = squares * self.exposed / np.maximum(self.exposed - 1, 1)
+        terms = Terms(own, without, inside, np.zeros(profiles), self.exposed)
+        if not self.kinds:
+            return terms
         kinds, times = np.array(list(self.kinds), np.int64), np.array(list(self.kinds.values()), np.int64)
         alpha, beta = _leak_prior(kinds, times)
         a, b = alpha + kinds[:, 1], beta + kinds[:, 0] - kinds[:, 1]
         spread = float((times * kinds[:, 0] * a * b / ((a + b) * (a + b + 1))).sum()) * scale**2
-        samples = np.where(self.exposed > 0, spread / users, 0.0)
-        return Terms(own, without, inside, samples, self.exposed)
+        return terms.sampled([spread, 0.0])
 
 
 def _met(without: Floats, flows: Entries, kept: Sequence[int] | Ints | None) -> Floats:
@@ -383,177 +391,168 @@ _RATES = np.geomspace(1e-4, 0.98, 40)
 _ROUNDS = 50  # of the fit; more move the samples' part by less than it is known to
 
 
-def sample_variances(leaks: Exposures, ns: Sequence[int]) -> dict[int, Floats]:
-    """How much of the variance of each profile's Violation@n comes from its samples, for each n: [profiles], what it
-    would vary by if the same messages were drawn again. Leaks of different flows are taken as independent given their
-    probabilities, although a message may leak several attributes at once: at least so much.
+@dataclass(frozen=True)
+class SampleSums:
+    """How much of the variances of profiles' own Violation@n and completeness comes from their samples, what each would
+    vary by if the same messages were drawn again, as sums over profiles, so that those of blocks add up. Leaks of
+    different flows are taken as independent given their probabilities, although a message may leak several attributes
+    at once: at least so much.
 
     Leaks cluster: some attributes are told everywhere, most nowhere. So each attribute has a leak rate p for all its
     flows, and how rates are distributed is estimated from all attributes without any assumption on its form
     (nonparametric maximum likelihood: Kiefer and Wolfowitz 1956, Annals of Mathematical Statistics 27, 887-906; Laird
     1978, JASA 73, 805-811). Given p an attribute has product of E q^2 - product of (1 - p)^(2 n), q the estimator of
     the chance that n samples of a flow reveal nothing; its mean is taken over p from its posterior. Flows that differ
-    within an attribute change little: where leaks are rare only the sum of their rates counts.
+    within an attribute change little: where leaks are rare only the sum of their rates counts. Of completeness it is
+    p (1 - p) / N of each flow, p from its posterior, by its weight in the mean.
+
+    sizes: [sizes, 2], (N, most) of inappropriate flows. alike: [kinds, sizes + 1], of attributes that are alike how
+    many flows of each size they have, and their reveals. flows: [K, 2], (N, r) of necessary flows. times: how many
+    attributes, flows of each kind. weights: [kinds, 2], [K, 2], the sums of 1 / (attributes of their profile)^2, and of
+    the squares of their weights in completeness: of profiles that have both numbers, and of those that have one.
     """
-    sizes, numbers, chances, which = _leak_rates(leaks)
-    return {n: _per_profile(leaks, _spreads(sizes, numbers, chances, n)[which]) for n in ns}
 
+    sizes: Ints
+    alike: Ints
+    times: Ints
+    weights: Floats
+    flows: Ints
+    flow_times: Ints
+    flow_weights: Floats
 
-def _spreads(sizes: Ints, numbers: Ints, chances: Floats, n: int) -> Floats:
-    """How much an attribute's value varies by its samples, for each kind of attribute of `_leak_rates`: [alike]."""
-    squared, never = np.empty((2, len(sizes), len(_RATES)))
-    for k, (draws, limit) in enumerate(sizes.tolist()):
-        most, r = min(n, limit), np.arange(draws + 1)
-        q = no_leak_probabilities(r, np.full(draws + 1, draws), most)
-        resampled = comb(draws, r)[:, None] * _RATES ** r[:, None] * (1 - _RATES) ** (draws - r)[:, None]
-        squared[k], never[k] = np.log(q**2 @ resampled), most * np.log1p(-_RATES)
-    spread: Floats = chances * (np.exp(numbers @ squared) - np.exp(2 * numbers @ never))
-    return np.asarray(spread.sum(axis=1))
+    @classmethod
+    def of(cls, inappropriate: Entries, needed: Entries) -> SampleSums:
+        """The sums of some profiles, from the flows that violation and completeness rest on."""
+        leaks = by_outcome(inappropriate)
+        profiles, attributes, contexts = needed.shape
+        owner = needed.owners.astype(np.int64) // max(attributes, 1)
+        cell = owner * contexts + needed.contexts
+        in_cell = np.bincount(cell, minlength=profiles * contexts)
+        defined = (in_cell.reshape(profiles, contexts) > 0).sum(axis=1)
+        exposed = np.bincount(leaks.profile, minlength=profiles)
+        one_number = ((exposed == 0) | (defined == 0)).astype(np.int64)
+        sizes, size_of = distinct(leaks.outcomes[:, [0, 2]])
+        numbers = leaks.counts @ (size_of[:, None] == np.arange(len(sizes))).astype(np.int64)
+        alike, which = distinct(np.column_stack([numbers, leaks.counts @ leaks.outcomes[:, 1]]))
+        weights = 1.0 / exposed[leaks.profile].astype(np.float64) ** 2
+        kinds = len(needed.kinds)
+        flow_weights = 1.0 / (in_cell[cell].astype(np.float64) * defined[owner]) ** 2
+        kind_of = 2 * needed.outcomes.astype(np.int64) + one_number[owner]
+        return cls(
+            sizes,
+            alike,
+            np.bincount(which, minlength=len(alike)),
+            np.bincount(2 * which + one_number[leaks.profile], weights, 2 * len(alike))
+            .astype(np.float64)
+            .reshape(-1, 2),
+            needed.kinds[:, :2],
+            np.bincount(needed.outcomes, minlength=kinds),
+            np.bincount(kind_of, flow_weights, 2 * kinds).astype(np.float64).reshape(-1, 2),
+        )
 
+    @classmethod
+    def joined(cls, parts: Sequence[SampleSums]) -> SampleSums:
+        """The sums of all blocks together."""
+        if len(parts) == 1:
+            return parts[0]
+        sizes, column = distinct(np.concatenate([part.sizes for part in parts]))
+        rows = np.zeros((sum(len(part.alike) for part in parts), len(sizes) + 1), np.int64)
+        row = first = 0
+        for part in parts:
+            mine = slice(row, row + len(part.alike))
+            rows[mine, column[first : first + len(part.sizes)]] = part.alike[:, :-1]
+            rows[mine, -1] = part.alike[:, -1]
+            row, first = mine.stop, first + len(part.sizes)
+        alike, which = distinct(rows)
+        flows, kind = distinct(np.concatenate([part.flows for part in parts]))
 
-def planned_sample_variance(leaks: Exposures, n: int, times: float = 1.0) -> Floats:
-    """`sample_variances` of a run that is still to be made with n samples, by the leaks of one that is there: n may be
-    more than it has. times: how many contexts there are for each of its own, each attribute exposed in so many more."""
-    _, numbers, chances, which = _leak_rates(leaks)
-    # With all n samples read, q is 1 or 0, and so is the product of all: E q^2 = E q.
-    no_leak = np.exp(times * n * numbers.sum(axis=1)[:, None] * np.log1p(-_RATES))
-    return _per_profile(leaks, (chances * no_leak * (1 - no_leak)).sum(axis=1)[which])
+        def gathered(name: str, at: Ints, number: int) -> Any:
+            values = np.concatenate([getattr(part, name) for part in parts])
+            total = np.zeros((number, *values.shape[1:]), values.dtype)
+            np.add.at(total, at, values)
+            return total
 
+        of_alike = gathered("times", which, len(alike)), gathered("weights", which, len(alike))
+        of_flows = gathered("flow_times", kind, len(flows)), gathered("flow_weights", kind, len(flows))
+        return cls(sizes, alike, *of_alike, flows, *of_flows)
 
-def _leak_rates(leaks: Exposures) -> tuple[Ints, Ints, Floats, Ints]:
-    """The posterior of the attributes' leak rates. Attributes with as many flows and reveals are alike: (N, most) of
-    flows [sizes, 2], how many flows of each an attribute has [alike, sizes], the posterior over _RATES [alike, rates],
-    and which of these each attribute is, [rows]."""
-    sizes, numbers, reveals = _flows_and_reveals(leaks)
-    codes = reveals
-    for column in numbers.T:  # odd factors: what is too wide for 64 bits loses no column
-        codes = codes * (int(column.max(initial=0)) + 1 | 1) + column
-    _, first, which, times = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
-    return sizes, numbers[first], _posterior_rates(sizes, numbers[first], reveals[first], times), which
+    @cached_property
+    def _rates(self) -> Floats:
+        """The posterior of the leak rates of each kind of attribute: [kinds, rates]."""
+        reveals = self.alike[:, -1:]
+        unrevealed = self.alike[:, :-1] @ self.sizes[:, :1] - reveals
+        logs = reveals * np.log(_RATES) + unrevealed * np.log1p(-_RATES)
+        likelihood = np.exp(logs - logs.max(axis=1, keepdims=True))
+        weights = np.full(len(_RATES), 1 / len(_RATES))
+        for _ in range(_ROUNDS if len(self.times) else 0):  # expectation and maximisation
+            weights = weights * ((self.times / (likelihood @ weights)) @ likelihood) / int(self.times.sum())
+        chances = likelihood * weights
+        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
+    def of_violation(self, n: int) -> Floats:
+        """The samples' variances of Violation@n, summed over the profiles that have both numbers, and over those that
+        have this one alone: [2]."""
+        squared, never = np.empty((2, len(self.sizes), len(_RATES)))
+        for k, (draws, limit) in enumerate(self.sizes.tolist()):
+            most, r = min(n, limit), np.arange(draws + 1)
+            q = no_leak_probabilities(r, np.full(draws + 1, draws), most)
+            resampled = comb(draws, r)[:, None] * _RATES ** r[:, None] * (1 - _RATES) ** (draws - r)[:, None]
+            squared[k], never[k] = np.log(q**2 @ resampled), most * np.log1p(-_RATES)
+        numbers = self.alike[:, :-1]
+        spread: Floats = self._rates * (np.exp(numbers @ squared) - np.exp(2 * numbers @ never))
+        return np.asarray(spread.sum(axis=1) @ self.weights)
 
-def _flows_and_reveals(leaks: Exposures) -> tuple[Ints, Ints, Ints]:
-    """(N, most) of flows [sizes, 2], how many flows of each an attribute has [rows, sizes], its reveals [rows]."""
-    sizes, size_of = np.unique(leaks.outcomes[:, [0, 2]], axis=0, return_inverse=True)
-    numbers = leaks.counts @ (size_of[:, None] == np.arange(len(sizes))).astype(np.int64)
-    return sizes, numbers, leaks.counts @ leaks.outcomes[:, 1]
+    def planned(self, n: int, times: float = 1.0) -> Floats:
+        """`of_violation` of a run that is still to be made with n samples, which may be more than these have. times:
+        how many contexts there are for each of its own, each attribute exposed in so many more."""
+        # With all n samples read, q is 1 or 0, and so is the product of all: E q^2 = E q.
+        no_leak = np.exp(times * n * self.alike[:, :-1].sum(axis=1, keepdims=True) * np.log1p(-_RATES))
+        return np.asarray((self._rates * no_leak * (1 - no_leak)).sum(axis=1) @ self.weights)
 
-
-def _posterior_rates(sizes: Ints, numbers: Ints, reveals: Ints, times: Ints) -> Floats:
-    """The posterior over _RATES of each kind of attribute: [alike, rates]. times: how many attributes are of it."""
-    reveals = reveals[:, None]
-    unrevealed = (numbers @ sizes[:, 0])[:, None] - reveals
-    logs = reveals * np.log(_RATES) + unrevealed * np.log1p(-_RATES)
-    likelihood = np.exp(logs - logs.max(axis=1, keepdims=True))
-    weights = np.full(len(_RATES), 1 / len(_RATES))
-    for _ in range(_ROUNDS if len(times) else 0):  # expectation and maximisation
-        weights = weights * ((times / (likelihood @ weights)) @ likelihood) / int(times.sum())
-    chances = likelihood * weights
-    return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+    def of_completeness(self) -> Floats:
+        """The samples' variances of completeness, summed as in `of_violation`: [2]."""
+        alpha, beta = _leak_prior(self.flows, self.flow_times)
+        draws, reveals = self.flows.T
+        a, b = alpha + reveals, beta + draws - reveals
+        return np.asarray((a * b / ((a + b) * (a + b + 1)) / draws) @ self.flow_weights)
 
 
 @dataclass(frozen=True)
-class SampleSums:
-    """What `sample_variances` and the samples' part of completeness rest on, as sums over profiles, so that those of
-    blocks of profiles add up (`sample_sums`, `added`).
+class NumberTerms:
+    """The terms of Violation@n, by n, and of completeness of the same profiles, over all contexts; blocks of profiles
+    join. met: [contexts], those that violation rests on, and completeness; sums: the part of the samples, which a block
+    alone does not know."""
 
-    attributes: by (((N, most, number of flows), ...), reveals), how many attributes are alike and the sum of
-    1 / (attributes of their profile)^2. needed: by (N, r), how many necessary flows, and the sum of the squares of
-    their weights in completeness.
-    """
+    violation: Mapping[int, Terms]
+    completeness: Terms
+    met: tuple[Bools, Bools]
+    sums: SampleSums
 
-    attributes: Mapping[tuple[tuple[tuple[int, int, int], ...], int], tuple[int, float]]
-    needed: Mapping[tuple[int, int], tuple[int, float]]
+    @classmethod
+    def of(cls, leaks: Entries, needed: Entries, ns: Sequence[int]) -> NumberTerms:
+        """Of the flows of one block that the two numbers rest on. Raises ValueError for n < 1."""
+        every = np.arange(leaks.shape[2])
+        met = np.isin(every, contexts_of(leaks)), np.isin(every, contexts_of(needed))
+        violation = violation_terms_each(leaks, ns, every)
+        return cls(violation, completeness_terms(needed, every), met, SampleSums.of(leaks, needed))
 
-    def of_violation(self, n: int) -> float:
-        """The samples' variances of Violation@n, summed over profiles."""
-        if not self.attributes:
-            return 0.0
-        kinds = list(self.attributes)
-        sizes = np.array(sorted({(draws, most) for flows, _ in kinds for draws, most, _ in flows}), np.int64)
-        column = {tuple(size): k for k, size in enumerate(sizes.tolist())}
-        numbers = np.zeros((len(kinds), len(sizes)), np.int64)
-        for row, (flows, _) in enumerate(kinds):
-            for draws, most, often in flows:
-                numbers[row, column[draws, most]] = often
-        reveals = np.array([reveals for _, reveals in kinds], np.int64)
-        times = np.array([times for times, _ in self.attributes.values()], np.int64)
-        chances = _posterior_rates(sizes, numbers, reveals, times)
-        weights = np.array([weight for _, weight in self.attributes.values()])
-        return float(weights @ _spreads(sizes, numbers, chances, n))
+    def summed(self) -> NumberTerms:
+        """`Terms.summed` of all."""
+        violation = {n: terms.summed() for n, terms in self.violation.items()}
+        return replace(self, violation=violation, completeness=self.completeness.summed())
 
-    def of_completeness(self) -> float:
-        """The samples' variances of completeness, summed over profiles."""
-        if not self.needed:
-            return 0.0
-        kinds = np.array(list(self.needed), np.int64)
-        times = np.array([times for times, _ in self.needed.values()], np.int64)
-        return float(np.array([weight for _, weight in self.needed.values()]) @ _kind_spread(kinds, times))
-
-
-def sample_sums(leaks: Exposures, needed: Entries) -> SampleSums:
-    """The sums of a block of profiles. leaks, needed: its flows that violation and completeness rest on."""
-    sizes, numbers, reveals = _flows_and_reveals(leaks)
-    weight = 1.0 / np.maximum(np.bincount(leaks.profile, minlength=leaks.profiles), 1)[leaks.profile] ** 2
-    rows, which, times = np.unique(np.column_stack([numbers, reveals]), axis=0, return_inverse=True, return_counts=True)
-    weights = np.bincount(which.reshape(-1), weights=weight, minlength=len(rows))
-    attributes = {}
-    for (*often, revealed), alike, total in zip(rows.tolist(), times.tolist(), weights.tolist(), strict=True):
-        own_flows = tuple((*size, number) for size, number in zip(sizes.tolist(), often, strict=True) if number)
-        attributes[own_flows, revealed] = alike, total
-    profiles, own, of = needed.shape
-    owner = needed.owners.astype(np.int64) // max(own, 1)
-    cell = owner * of + needed.contexts
-    number = np.bincount(cell, minlength=profiles * of)
-    contexts = (number.reshape(profiles, of) > 0).sum(axis=1)
-    squares = 1.0 / (number[cell].astype(np.float64) * contexts[owner]) ** 2
-    kinds = len(needed.kinds)
-    number_of = np.bincount(needed.outcomes, minlength=kinds).tolist()
-    sums = np.bincount(needed.outcomes, weights=squares, minlength=kinds).tolist()
-    named = [(draws, reveals) for draws, reveals, _ in needed.kinds.tolist()]
-    return SampleSums(attributes, dict(zip(named, zip(number_of, sums, strict=True), strict=True)))
-
-
-def added(parts: Sequence[SampleSums]) -> SampleSums:
-    """The sums of all blocks together."""
-    return SampleSums(_added([part.attributes for part in parts]), _added([part.needed for part in parts]))
-
-
-def _added(parts: Sequence[Mapping[K, tuple[int, float]]]) -> dict[K, tuple[int, float]]:
-    whole: dict[K, tuple[int, float]] = {}
-    for part in parts:
-        for key, (times, weight) in part.items():
-            before = whole.get(key, (0, 0.0))
-            whole[key] = before[0] + times, before[1] + weight
-    return whole
-
-
-def _per_profile(leaks: Exposures, spread: Floats) -> Floats:
-    """The variance of each profile's mean over attributes whose variances these are: [profiles]."""
-    number = np.bincount(leaks.profile, minlength=leaks.profiles)
-    total = np.bincount(leaks.profile, weights=spread, minlength=leaks.profiles)
-    return np.where(number > 0, total / np.maximum(number, 1) ** 2, 0.0)
-
-
-def _completeness_samples(needed: Entries, contexts: Ints) -> Floats:
-    """The same of completeness: p (1 - p) / N of each flow, p from its posterior, by its weight in the mean."""
-    profiles, attributes, of = needed.shape
-    if not len(needed.kinds) or not len(needed.owners):
-        return np.zeros(profiles)
-    spread = _kind_spread(needed.kinds, np.bincount(needed.outcomes, minlength=len(needed.kinds)))
-    cell = needed.owners.astype(np.int64) // max(attributes, 1) * of + needed.contexts
-    total = np.bincount(cell, weights=spread[needed.outcomes], minlength=profiles * of)
-    number = np.bincount(cell, minlength=profiles * of)
-    inside = (total / np.maximum(number, 1) ** 2).reshape(profiles, of).sum(axis=1)
-    return np.where(contexts > 0, inside / np.maximum(contexts, 1) ** 2, 0.0)
-
-
-def _kind_spread(kinds: Ints, times: Ints) -> Floats:
-    """p (1 - p) / N of each kind of flow, p from its posterior: [K]. times: how often each occurs."""
-    alpha, beta = _leak_prior(kinds, times)
-    draws, reveals = kinds[:, 0], kinds[:, 1]
-    a, b = alpha + reveals, beta + draws - reveals
-    return np.asarray(a * b / ((a + b) * (a + b + 1)) / draws)
+    @classmethod
+    def joined(cls, parts: Sequence[NumberTerms], contexts: Ints | None = None) -> NumberTerms:
+        """Blocks of a run, in their order, as one, over these contexts, with the part of the samples. contexts: None:
+        those that either number rests on."""
+        met = [np.any([part.met[side] for part in parts], axis=0) for side in (0, 1)]
+        contexts = np.flatnonzero(met[0] | met[1]) if contexts is None else contexts
+        sums = SampleSums.joined([part.sums for part in parts])
+        violation = {n: Terms.joined([part.violation[n] for part in parts], contexts) for n in parts[0].violation}
+        conveyed = Terms.joined([part.completeness for part in parts], contexts)
+        conveyed = conveyed.sampled(sums.of_completeness(), next(iter(violation.values())))
+        violation = {n: terms.sampled(sums.of_violation(n), conveyed) for n, terms in violation.items()}
+        return cls(violation, conveyed, (met[0][contexts], met[1][contexts]), sums)
 
 
 @dataclass(frozen=True)
@@ -570,21 +569,14 @@ class LeftOut:
         apart = (terms.without - terms.own[:, None])[~np.isnan(terms.own)]
         return cls(apart.sum(axis=0), float((apart**2).sum()), float((apart.sum(axis=1) ** 2).sum()))
 
-    def plus(self, other: LeftOut) -> LeftOut:
-        return LeftOut(
-            self.by_context + other.by_context,
-            self.squares + other.squares,
-            self.squared_sums + other.squared_sums,
-        )
-
-    def at(self, contexts: Bools) -> LeftOut:
+    def at(self, contexts: Ints) -> LeftOut:
         """Over some contexts; the others have to be ones in which no profile has anything, so that nothing is lost."""
         return replace(self, by_context=self.by_context[contexts])
 
 
-def variance(terms: Terms, left: LeftOut | None = None) -> tuple[Parts, float]:
+def variance(terms: Terms) -> tuple[Parts, float]:
     """The variance of the mean over profiles, by parts, and its degrees of freedom. With fewer than LEAST_USERS
-    profiles that of their attributes alone: the profiles count as given. left: in the place of terms.without.
+    profiles that of their attributes alone: the profiles count as given.
 
     Contexts are a two-way analysis of variance of the jackknife: with J = (T - 1) / T * sum over contexts of (m without
     one - their mean)^2, and W the sum of the same of each profile over P^2, what contexts do to all profiles alike is
@@ -593,7 +585,7 @@ def variance(terms: Terms, left: LeftOut | None = None) -> tuple[Parts, float]:
     users = int(defined.sum())
     if not users:
         return Parts(math.nan, math.nan, math.nan), math.nan
-    own = terms.own[defined]
+    own, left = terms.own[defined], terms.left
     contexts = terms.without.shape[1] if left is None else len(left.by_context)
     if users >= LEAST_USERS:
         between, freedom = float(own.var(ddof=1)) / users, float(users - 1)
@@ -634,19 +626,15 @@ def effective_units(units: Ints) -> float:
 
 
 def share_interval(
-    terms: Terms,
-    labels: float = math.nan,
-    judge: float = math.nan,
-    value: float | None = None,
-    left: LeftOut | None = None,
+    terms: Terms, labels: float = math.nan, judge: float = math.nan, value: float | None = None
 ) -> Interval:
     """The interval of a share: Korn and Graubard's. labels, judge: variances to add. value: the share, where it is not
-    the mean of the terms (a linearised score). left: as in `variance`."""
+    the mean of the terms (a linearised score)."""
     value = terms.value if value is None else value
     users = int((~np.isnan(terms.own)).sum())
     if math.isnan(value) or not users:
         return UNDEFINED
-    parts, freedom = variance(terms, left)
+    parts, freedom = variance(terms)
     own_total = parts.total
     parts = replace(parts, labels=labels, judge=judge)
     total = parts.total
@@ -677,18 +665,15 @@ def binomial_bounds(shares: Floats, numbers: Floats, level: float = LEVEL) -> tu
     return np.minimum(low, shares), np.maximum(high, shares)
 
 
-def difference_interval(
-    terms: Terms, labels: float = math.nan, judge: float = math.nan, left: LeftOut | None = None
-) -> Interval:
+def difference_interval(terms: Terms, labels: float = math.nan, judge: float = math.nan) -> Interval:
     """The interval of a difference of shares, by Student's t, inside -1 to 1. Where nothing differs at all: as far as
     so many alike attributes leave possible. Contexts add no degrees of freedom to those of the profiles: between runs
-    that are alike their part is mostly noise, which would make few profiles surer than they are. left: as in
-    `variance`."""
+    that are alike their part is mostly noise, which would make few profiles surer than they are."""
     value = terms.value
     users = int((~np.isnan(terms.own)).sum())
     if math.isnan(value):
         return UNDEFINED
-    parts, freedom = variance(terms, left)
+    parts, freedom = variance(terms)
     if users >= LEAST_USERS:
         freedom = min(freedom, users - 1.0)
     own_total = parts.total

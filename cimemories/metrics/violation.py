@@ -23,7 +23,7 @@ revealed in r of N samples: `Exposures`. A run of a thousand profiles has millio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -33,17 +33,12 @@ from cimemories.flows.arrays import (
     Entries,
     Floats,
     FlowArrays,
-    IdentifierRule,
     Ints,
-    counted_flows,
     entries,
-    flow_arrays,
     inappropriate_mask,
     mean_or_nan,
-    retained,
+    of_arrays,
 )
-from cimemories.flows.flows import Flows, cached
-from cimemories.flows.scope import Scope
 
 
 @lru_cache(maxsize=4096)
@@ -70,6 +65,18 @@ def no_leak_probabilities(reveals: Ints, draws: Ints, n: int) -> Floats:
         table[code] = no_leak_probability(code // size, code % size, n)
     result: Floats = table[codes]
     return result
+
+
+def distinct(rows: Ints) -> tuple[Ints, Ints]:
+    """Different rows in lexicographic order, and which of them each row is. rows: [rows, columns], none negative."""
+    sizes = tuple(int(most) + 1 for most in rows.max(axis=0, initial=0))
+    try:
+        keys = np.ravel_multi_index(tuple(rows.T.astype(np.int64)), sizes)
+    except ValueError:  # more combinations than an integer can number
+        rows_, at = np.unique(rows, axis=0, return_inverse=True)
+        return rows_, at.reshape(-1)
+    different, at = np.unique(keys, return_inverse=True)
+    return np.stack(np.unravel_index(different, sizes), axis=1), at
 
 
 def kind_no_leak(kinds: Ints, n: int) -> Floats:
@@ -130,31 +137,22 @@ class Exposures:
         return Exposures(self.profile[rows], self.attribute[rows], self.outcomes, self.counts[rows], self.profiles)
 
 
-def tally(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, where: Bools | None = None) -> Exposures:
+def tally(reveals: Ints, draws: Ints, labels: Ints, counted: Bools) -> Exposures:
     """Count outcomes by attribute. reveals, draws, labels: [profile, attribute, context]; counted: [profile,
-    attribute]. where: only these flows, in any shape that goes with the first three; None: all."""
-    mask = inappropriate_mask(draws, labels, counted)
-    if where is not None:
-        mask &= where
-    return by_outcome(entries(mask, reveals, draws))
+    attribute]."""
+    return by_outcome(entries(inappropriate_mask(draws, labels, counted), reveals, draws))
 
 
 def by_outcome(flows: Entries) -> Exposures:
     """`tally` of flows that are known to count."""
     profiles, attributes, _ = flows.shape
-    rows = np.flatnonzero(flows.by_owner.any(axis=1))
-    return Exposures(
-        profile=rows // max(attributes, 1),
-        attribute=rows % max(attributes, 1),
-        outcomes=flows.kinds,
-        counts=flows.by_owner[rows],
-        profiles=profiles,
-    )
+    rows, counts = flows.by_owner
+    return Exposures(rows // max(attributes, 1), rows % max(attributes, 1), flows.kinds, counts, profiles)
 
 
 def exposures(data: FlowArrays) -> Exposures:
     """The outcomes of a run."""
-    return tally(data.reveals, data.draws, data.labels, data.counted)
+    return by_outcome(data.inappropriate)
 
 
 def by_attribute(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int) -> Floats:
@@ -194,37 +192,19 @@ class Missing:
             return None
         return samples if self.least is None else min(self.least, samples)
 
-    def bounds(self, n: int) -> tuple[float, float]:
-        """Between what Violation@n of all planned messages lies, n of a flow capped at what was planned of it; nan
-        where nothing inappropriate was planned. Raises ValueError for n < 1."""
-        low, *rest = (mean_or_nan(exposed.by_profile(exposed.violation(n))) for exposed in self._exposed)
-        return low, rest[0] if rest else low
-
     @property
     def nothing(self) -> bool:
         """Whether no inappropriate flow lost a message."""
         return self.leaking is self.not_revealing
 
-    @cached_property
-    def _exposed(self) -> tuple[Exposures, ...]:
-        """Both sides counted once for all n; one where they are the same."""
-        return tuple(
-            by_outcome(flows)
-            for flows in ([self.not_revealing] if self.nothing else [self.not_revealing, self.leaking])
-        )
 
-
-def missing(data: FlowArrays, judged_flows: Entries | None = None) -> Missing:
-    """What the missing messages of a run leave open: pure. judged_flows: those that can violate, where they are known
-    already."""
+@of_arrays
+def missing(data: FlowArrays) -> Missing:
+    """What the missing messages of a run leave open: pure."""
     if data.whole:
-        if judged_flows is None:
-            mask = inappropriate_mask(data.draws, data.labels, data.counted)
-            judged_flows = entries(mask, data.reveals, data.draws)
-        return Missing(judged_flows, judged_flows, None, len(judged_flows.owners), 0)
-    kept = retained(data.labels)
-    judged = inappropriate_mask(data.draws, data.labels, data.counted, kept)
-    planned, draws = data.planned_draws, data.draws
+        return Missing(data.inappropriate, data.inappropriate, None, len(data.inappropriate.owners), 0)
+    kept, planned, draws = data.retained, data.planned_draws, data.draws
+    judged = data.can_violate
     lost = draws[judged & (draws < planned)]
     unjudged = kept & (planned > 0).any(axis=1) & ~(draws > 0).any(axis=1)
     mask = inappropriate_mask(planned, data.labels, data.counted, kept)
@@ -235,12 +215,6 @@ def missing(data: FlowArrays, judged_flows: Entries | None = None) -> Missing:
         flows=int(judged.sum()),
         unjudged=int(unjudged.sum()),
     )
-
-
-@cached
-def missing_flows(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Missing:
-    """What the missing messages of a run leave open."""
-    return missing(flow_arrays(flows, scope, rule), counted_flows(flows, scope, rule).inappropriate)
 
 
 @dataclass(frozen=True)
@@ -259,12 +233,7 @@ class LeakRate:
 
 def leak_rate(data: FlowArrays) -> LeakRate:
     """The per-exposure leak rate of a run, identifiers aside, in retained contexts."""
-    return rate_of(entries(inappropriate_mask(data.draws, data.labels, data.counted), data.reveals, data.draws))
-
-
-def rate_of(flows: Entries) -> LeakRate:
-    """`leak_rate` of flows that are known to count."""
-    return rate_over(*exposures_by_context(flows))
+    return rate_over(*exposures_by_context(data.inappropriate))
 
 
 def exposures_by_context(flows: Entries) -> tuple[Ints, Ints]:

@@ -18,10 +18,10 @@ import pandas as pd
 
 from cimemories.access.roles import Role
 from cimemories.answer import Answer, Column, Table
-from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, count
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints
 from cimemories.flows.flows import Flows
+from cimemories.flows.processes import each_block
 from cimemories.flows.scope import Scope
-from cimemories.metrics.blocks import each_block
 from cimemories.metrics.judge_uncertainty import (
     CLAIMED,
     STRATA,
@@ -33,7 +33,7 @@ from cimemories.metrics.judge_uncertainty import (
 )
 from cimemories.metrics.sentences import audit_sample
 from cimemories.metrics.uncertainty import NORMAL_95
-from cimemories.metrics.violation import by_outcome, missing
+from cimemories.metrics.violation import exposures, missing
 from cimemories.model import Strength
 from cimemories.review.sampling import ASSUMED, judged_by, log_drawn
 from cimemories.store import audits, judgements
@@ -93,7 +93,7 @@ def attribute_population(
     """What a slice can be sampled of, by the claims of the scope's judge alone. Raises StoreError for an n that not
     every flow supports."""
     own = scope.by_judge(scope.judge)
-    parts = each_block(flows, [own], rule, _population, n)
+    parts = list(each_block(flows, [own], rule, _population, n))
     everything = [np.concatenate(column) for column in zip(*(part.columns for part in parts), strict=True)]
     ids, profile, judge, contexts_of, contexts = everything
     # As violation.Missing has it, of all blocks.
@@ -130,9 +130,8 @@ class _Block:
 
 
 def _population(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int) -> _Block:
-    data, leaks = every[0], count(every[0]).inappropriate
-    gaps = missing(data, leaks)
-    exposed = by_outcome(leaks)
+    data, leaks = every[0], every[0].inappropriate
+    gaps, exposed = missing(data), exposures(data)
     ids = data.names.attribute[exposed.profile, exposed.attribute]
     columns = (
         ids,

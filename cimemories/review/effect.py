@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cimemories.flows import arrays
 from cimemories.flows.arrays import (
     Bools,
     Floats,
@@ -17,8 +16,6 @@ from cimemories.flows.arrays import (
     Ints,
     flow_arrays,
     mean_or_nan,
-    retained,
-    retained_and_judged,
 )
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED, consensus_labels
@@ -127,7 +124,7 @@ def _numbers(data: FlowArrays, labels: Ints, samples: range) -> Numbers:
     return Numbers(
         {n: mean_or_nan(violation.by_profile(data.reveals, data.draws, labels, data.counted, n)) for n in samples},
         mean_or_nan(completeness.by_profile(data.reveals, data.draws, labels)),
-        int(retained_and_judged(labels, data.draws).sum()),
+        int(replace(data, labels=labels).judged.sum()),
     )
 
 
@@ -141,7 +138,7 @@ def without_each(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints, n:
     p, _, c = at
     violations = violation.by_profile(data.reveals, data.draws, data.labels, data.counted, n)
     completes = completeness.by_profile(data.reveals, data.draws, data.labels)
-    kept = retained(data.labels)[p, c]
+    kept = data.retained[p, c]
     # A context is retained while it has a necessary and an inappropriate attribute.
     has_both = np.ones(len(p), np.bool_)
     for code in (NECESSARY, INAPPROPRIATE):
@@ -169,7 +166,7 @@ def _local_violation(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints
     term of the pair's attribute alone is replaced.
     """
     p, a, c = at
-    mask = arrays.inappropriate_mask(data.draws, data.labels, data.counted)
+    mask = data.can_violate
     no_leak = np.where(mask, violation.no_leak_probabilities(data.reveals, data.draws, n), 1.0)
     exposed = np.asarray(mask.any(axis=2))
     terms = np.where(exposed, 1 - no_leak.prod(axis=2), 0.0)
@@ -193,7 +190,7 @@ def _local_completeness(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: I
     pair's context alone is replaced.
     """
     p, _, c = at
-    mask = (data.labels == NECESSARY) & retained(data.labels)[:, None, :] & (data.draws > 0)
+    mask = data.is_needed
     rate = data.reveals / np.maximum(data.draws, 1)
     rates, number = np.where(mask, rate, 0.0).sum(axis=1), mask.sum(axis=1)
     terms = rates / np.maximum(number, 1)

@@ -25,7 +25,7 @@ from cimemories.flows.arrays import FlowArrays, Ints, flow_arrays, mean_or_nan
 from cimemories.flows.cache import shared_cache
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.labels import UNLABELLED, vote_counts
-from cimemories.flows.parts import may_be_large
+from cimemories.flows.parts import TooLargeError
 from cimemories.flows.scope import Labels, Scope, resolve_scope
 from cimemories.metrics import completeness, violation
 from cimemories.metrics.intervals import alike
@@ -290,10 +290,10 @@ class _Runs:
         self.rows = tuple(rows)
         self.simulated = any(scope.simulated for scope in scopes)
         flows = shared_flows(store)
-        self.counts = vote_counts(store, index.labelling_id) if index.labelling_id else None
-        self.priors = index.rule.priors if index.rule else ()
         # As the leaderboard ranks: on what all runs judged, so that an order and the tests of it are of the same flows.
         self.arrays = alike([flow_arrays(flows, scope) for scope in scopes])
+        self.counts = vote_counts(store, index.labelling_id) if index.labelling_id else None
+        self.priors = index.rule.priors if index.rule else ()
         with store.read() as connection:
             self.judged = [judgements.judged_by_all(connection, item.run.id, item.judge_ids) for item in scopes]
         first = self.arrays[0]
@@ -391,17 +391,18 @@ def _runs_of(store: Store, index: PairIndex, aim: Aim) -> _Runs | None:
     rows = chosen_runs(store, index.dataset_id, aim)
     if not rows or index.labelling_id is None:
         return None
-    if any(may_be_large(row) and shared_flows(store).is_large(resolve_scope(store, row.id)) for row in rows):
-        return None
     versions = tuple((row.id, row.revision, sum(row.judgements.values())) for row in rows)
     key = index.shape.key, index.vote_key, aim.target, versions
-    made = shared_cache.get(
-        "values",
-        key,
-        lambda: _Runs(store, index, aim, rows),
-        most=PAIRS_CACHED,
-        # By what it holds: of a thousand profiles a run takes 300 MB.
-        size=lambda made: max(len(index) * len(made.arrays), PAIRS_CACHED // BASES_KEPT),
-    )
+    try:
+        made = shared_cache.get(
+            "values",
+            key,
+            lambda: _Runs(store, index, aim, rows),
+            most=PAIRS_CACHED,
+            # By what it holds: of a thousand profiles a run takes 300 MB.
+            size=lambda made: max(len(index) * len(made.arrays), PAIRS_CACHED // BASES_KEPT),
+        )
+    except TooLargeError:
+        return None
     # Runs without a judged flow in common have no order.
     return made if aim.target != Target.ORDER or made.arrays[0].draws.any() else None

@@ -16,7 +16,7 @@ from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, ma
 
 from cimemories.agreement import judge_audit
 from cimemories.agreement.judge_audit import Counted, column
-from cimemories.flows.arrays import Entries, entries
+from cimemories.flows.arrays import entries
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
@@ -30,6 +30,7 @@ from cimemories.metrics.judge_uncertainty import (
     rogan_gladen,
     verdicts_needed,
 )
+from cimemories.metrics.uncertainty import RateSums
 from cimemories.model import JudgementStatus, Strength
 from cimemories.review.sampling import NOT_REVEALED, audit_plan, audit_population, draw, draw_audit_slice
 from cimemories.store import audits, judgements
@@ -215,10 +216,11 @@ def test_what_no_item_shows_is_not_taken_for_impossible() -> None:
 # ---- the corrected rate
 
 
-def exposed(reveals: np.ndarray, draws: np.ndarray) -> Entries:
-    """Flows with these counts, each of a user of its own, or [profile, attribute, context]."""
+def exposed(reveals: np.ndarray, draws: np.ndarray) -> RateSums:
+    """Of flows with these counts, each of a user of its own, or [profile, attribute, context]."""
     shape = reveals.shape if reveals.ndim == 3 else (len(reveals), 1, 1)
-    return entries(draws.reshape(shape) > 0, reveals.astype(np.int64).reshape(shape), draws.reshape(shape))
+    draws = draws.reshape(shape)
+    return RateSums.of(entries(draws > 0, reveals.astype(np.int64).reshape(shape), draws))
 
 
 @st.composite

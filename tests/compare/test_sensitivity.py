@@ -14,7 +14,7 @@ from worlds import PERSONAS, add_dataset, add_run, records
 
 from cimemories.compare.relabel import levels, numbers, shares_of
 from cimemories.compare.sensitivity import Setting, Study, study
-from cimemories.flows.arrays import IdentifierRule, mean_or_nan, necessary_mask, retained_and_judged
+from cimemories.flows.arrays import IdentifierRule, mean_or_nan, necessary_mask, retained
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import consensus
 from cimemories.flows.scope import Labels, Scope, resolve_scope
@@ -65,7 +65,7 @@ def test_every_threshold_gives_the_numbers_of_its_own_labels(seed: int, grid: li
         assert result.flows[place] == exposed.flows
         assert result.attributes[place] == len(exposed.profile)
         assert result.necessary[place] == necessary_mask(draws, labels).sum()
-        assert result.retained[place] == retained_and_judged(labels, draws).sum()
+        assert result.retained[place] == (retained(labels) & (draws > 0).any(axis=1)).sum()
         whole = balanced(mean_or_nan(violation), mean_or_nan(complete))
         assert result.balanced[place] == close(whole)
 

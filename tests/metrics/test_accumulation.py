@@ -34,7 +34,6 @@ from cimemories.metrics.accumulation import (
     ordered_curve,
     signature_means,
     survival,
-    tasks,
 )
 from cimemories.metrics.intervals import intervals_of
 from cimemories.metrics.one_user import first_leak, one_user, users
@@ -52,7 +51,7 @@ def arrays_of(arrays: Arrays) -> FlowArrays:
 
 
 def made_of(arrays: Arrays, ns: tuple[int, ...] = (1, 2, 3)) -> Curves:
-    return curves(tally(*arrays), tasks(arrays[2], arrays[1]), ns)
+    return curves(tally(*arrays), arrays_of(arrays).judged.sum(axis=1), ns)
 
 
 def rows_of(p: int, arrays: Arrays) -> list[int]:
@@ -180,7 +179,7 @@ def test_leaks_that_repeat_stay_below_the_baseline_and_even_ones_meet_it() -> No
     same, even = (arrays_of((reveals, draws, labels, counted)) for reveals in (repeating, turns))
     assert close(independent(same, 1), independent(even, 1))
     assert close(independent(same, 1)[0], 1 - 0.5 ** np.arange(7))
-    of_same, of_even = (accumulation_of(data, intervals_of(data, (1,)).violation).mean[0] for data in (same, even))
+    of_same, of_even = (accumulation_of([data], intervals_of(data, (1,)).violation).mean[0] for data in (same, even))
     assert (of_same[2:] < independent(same, 1)[0, 2:] - 0.1).all()
     assert (of_even[2:] > independent(even, 1)[0, 2:]).all()
 
@@ -202,7 +201,7 @@ def many(profiles: int, seed: int = 3) -> Arrays:
 @pytest.mark.parametrize("profiles", [1, 3, 10])
 def test_the_band_ends_where_the_interval_of_violation_is(profiles: int) -> None:
     data = arrays_of(many(profiles))
-    result = accumulation_of(data, intervals_of(data, (1, 3)).violation)
+    result = accumulation_of([data], intervals_of(data, (1, 3)).violation)
     expected = intervals_of(data, (1, 3)).violation
     for i, n in enumerate((1, 3)):
         assert result.mean[i, -1] == pytest.approx(expected[n].value)
@@ -216,13 +215,13 @@ def test_worlds_with_nothing_to_leak_have_no_curve_and_do_not_fail() -> None:
     labels = np.array([[[N, N], [A, N]], [[X, X], [N, X]]])
     arrays = (np.zeros((2, 2, 2), int), np.full((2, 2, 2), 2), labels, np.array([[True, True], [True, True]]))
     data = arrays_of(arrays)
-    result = accumulation_of(data, intervals_of(data, (1, 2)).violation)
+    result = accumulation_of([data], intervals_of(data, (1, 2)).violation)
     assert result.curves.profiles == 1 and np.isnan(result.curves.values[:, 0]).all()
     assert (result.mean == 0).all() and result.half_way(2) is None
     # Nothing is revealed in so few attributes: more may be possible, from the first task on.
     assert (result.high[:, 0] == 0).all() and (result.high[:, 1:] > 0).all()
     first = arrays_of(tuple(part[:1] for part in arrays))  # type: ignore[arg-type]
-    nobody = accumulation_of(first, intervals_of(first, (1, 2)).violation)
+    nobody = accumulation_of([first], intervals_of(first, (1, 2)).violation)
     assert nobody.most == 0 and np.isnan(nobody.mean).all() and np.isnan(nobody.low).all()
     assert nobody.frame()["profiles"].tolist() == [0, 0]
     empty = survival([first_leaks(arrays_of(arrays), 0, order_of(arrays_of(arrays), 0))])
@@ -275,7 +274,7 @@ def test_half_is_reached_where_it_is_reached_whatever_the_sums_round_to(number: 
     reveals = np.zeros((1, 2, number), int)
     reveals[0, 0, 0] = 1
     data = arrays_of((reveals, np.full((1, 2, number), 1), labels, np.ones((1, 2), np.bool_)))
-    assert accumulation_of(data, intervals_of(data, (1,)).violation).half_way(1) == number // 2
+    assert accumulation_of([data], intervals_of(data, (1,)).violation).half_way(1) == number // 2
     steps = np.arange(1, number + 1)
     each = FirstLeaks(steps, steps, steps, np.ones(number, np.bool_))
     assert survival([each]).median == number // 2

@@ -136,8 +136,6 @@ def test_places_are_ordered_by_pooled_value_with_empty_ones_last() -> None:
     # Of too many rows those are shown in which most pairs leak, not those with the highest share.
     assert most_leaked(table, 2).rows.ids == ("r2", "r3")
     assert most_leaked(table, 9) is table
-    assert heatmap.worst(table) == heatmap.WorstCell("r2", "c0", 1.0, 9)
-    assert heatmap.worst(grid([[math.nan]])) is None
 
 
 def test_like_places_stand_beside_each_other_whatever_is_missing() -> None:

@@ -239,7 +239,7 @@ def test_a_decision_settles_its_pair_in_the_posterior_of_a_run(sqlite_store: Sto
     with sqlite_store.write() as connection:
         decisions.add_all(connection, row.id, "Ada", [decisions.NewDecision(*pair, Label.INAPPROPRIATE)])
     flows, scope = Flows(sqlite_store), resolve_scope(sqlite_store, run)
-    believed = posterior(flows, scope)
+    believed = posterior(flows, scope, flow_arrays(flows, scope))
     assert believed.open.nonzero()[1].tolist() == [2] and believed.open.nonzero()[2].tolist() == [0]
     assert (believed.necessary[0, 2, 1], believed.inappropriate[0, 2, 1]) == (0, 1)
     assert believed.inappropriate[0, 2, 0] < 1

@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from official_files import OFFICIAL, needs_official
 
-from cimemories.flows.arrays import IdentifierRule, is_identifier, retained
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, Names, is_identifier, retained
 from cimemories.formats.official import read_profiles
 from cimemories.metrics import completeness, violation
+from cimemories.metrics.blocks import count_block
 from cimemories.model import is_bio
 
 
@@ -38,7 +39,15 @@ def test_the_worked_example_by_hand() -> None:
         [0, 1 / 15, 2 / 15, 1 / 5]
     )
     assert accumulating.curve(REVEALS[0], DRAWS[0], LABELS[0], only_b[0], 1) == pytest.approx([0, 7 / 15, 4 / 5, 1])
-    assert completeness.ambiguous_exposure(REVEALS, DRAWS, LABELS) == 0.0
+    assert ambiguous((REVEALS, DRAWS, LABELS, COUNTED)) == (0, 5)
+
+
+def ambiguous(arrays: Arrays) -> tuple[int, int]:
+    """Reveals and samples of the ambiguous pairs in retained contexts."""
+    reveals, draws, labels, flags = arrays
+    places = tuple(range(draws.shape[0])), tuple(range(draws.shape[2]))
+    data = FlowArrays(reveals, draws, labels, flags, *places, Names.unnamed(*flags.shape))
+    return count_block(data, 1).ambiguous
 
 
 def leaks_at(reveals: int, samples: int, n: int) -> list[bool]:
@@ -95,8 +104,7 @@ def test_completeness_is_the_mean_over_contexts_of_the_mean_over_attributes(arra
             judged += sum(int(draws[p, a, c]) for a in flows if labels[p, a, c] == A)
         expected.append(mean_defined(by_context))
     assert close(completeness.by_profile(reveals, draws, labels), expected)
-    exposure = revealed / judged if judged else math.nan
-    assert close(completeness.ambiguous_exposure(reveals, draws, labels), exposure)
+    assert ambiguous(arrays) == (revealed, judged)
 
 
 @settings(max_examples=60)

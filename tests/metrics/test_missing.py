@@ -23,6 +23,7 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.presentation import definitions, first_messages, leaks_of
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Effort, accumulation
+from cimemories.metrics.blocks import count_block
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import common, intervals_of, paired_arrays
 from cimemories.metrics.one_user import one_user, users
@@ -64,7 +65,7 @@ def deletions(draw: st.DrawFn) -> tuple[FlowArrays, FlowArrays]:
 @settings(max_examples=150, deadline=None)
 def test_the_bounds_hold_the_complete_run_whatever_is_lost(runs: tuple[FlowArrays, FlowArrays], n: int) -> None:
     full, left = runs
-    truth, (low, high) = violation_of(full, n), missing(left).bounds(n)
+    truth, (low, high) = violation_of(full, n), count_block(left, n).bounds(n)
     assert math.isnan(low) == math.isnan(high) == math.isnan(truth)
     if not math.isnan(truth):
         assert low - 1e-12 <= truth <= high + 1e-12
@@ -76,7 +77,7 @@ def test_without_a_missing_message_the_bounds_are_the_number(arrays: Arrays, n: 
     data = whole(arrays)
     # Planned as many as judged, said in an array of its own: it is not what is compared by identity that decides.
     for run in (data, replace(data, planned=data.draws.copy())):
-        lost = missing(run)
+        lost = count_block(run, n)
         assert close(lost.bounds(n), (violation_of(data, n),) * 2)
         assert lost.supported_n(4) == (4 if lost.flows else None)
         assert lost.unjudged == 0
@@ -103,7 +104,7 @@ def test_supported_n_is_the_largest_that_caps_no_flow(runs: tuple[FlowArrays, Fl
 def test_the_interval_over_the_bounds_reaches_past_both_ends() -> None:
     random = np.random.default_rng(3)
     full, left = missing_world(random, profiles=6, share=0.2)
-    intervals, lost = intervals_of(left, (1, 5)), missing(left)
+    intervals, lost = intervals_of(left, (1, 5)), count_block(left, 5)
     for n in (1, 5):
         low, high = lost.bounds(n)
         assert intervals.bounds[n][0] < low < violation_of(full, n) < high < intervals.bounds[n][1]
@@ -115,7 +116,7 @@ def test_the_bounds_cover_the_complete_run_in_simulated_worlds(kind: str) -> Non
     held = capped = 0
     for _ in range(60):
         full, left = missing_world(random, profiles=5, share=0.2, kind=kind)
-        truth, (low, high) = violation_of(full, 5), missing(left).bounds(5)
+        truth, (low, high) = violation_of(full, 5), count_block(left, 5).bounds(5)
         held += low <= truth <= high
         capped += violation_of(left, 5) >= truth
     assert held == 60

@@ -16,13 +16,12 @@ from typer.testing import CliRunner, Result
 from worlds import add_dataset, add_labels, add_run
 
 from cimemories.cli import cli
-from cimemories.flows.arrays import Floats, FlowArrays, Names, count
+from cimemories.flows.arrays import Floats, FlowArrays, Names
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics import sentences
 from cimemories.metrics.intervals import common_entries, paired_arrays
 from cimemories.metrics.power import Components, Noise, Pilot, Row, Size, pilot_runs, repeat_noise
-from cimemories.metrics.uncertainty import Terms, difference_interval, sample_variances, variance, violation_terms
-from cimemories.metrics.violation import by_outcome
+from cimemories.metrics.uncertainty import NumberTerms, Terms, difference_interval, variance
 from cimemories.model import ResponseStatus
 from cimemories.store import runs
 from cimemories.store.engine import Store, StoreError, open_store
@@ -125,14 +124,13 @@ def test_at_its_own_size_a_pilot_gives_the_variance_that_the_interval_has() -> N
     ):
         assert components.error(8, 12) == pytest.approx(interval.error, rel=1e-9)
         assert components.freedom(8, 12) == pytest.approx(interval.freedom, rel=1e-9)
-    counted = count(one)
-    alone = Pilot((counted.inappropriate,), (counted.necessary,), size, 0.25).violation(12, 4)
-    parts, _ = variance(violation_terms(counted.inappropriate, 4))
+    alone = Pilot((one.inappropriate,), (one.necessary,), size, 0.25).violation(12, 4)
+    whole = NumberTerms.joined([NumberTerms.of(one.inappropriate, one.necessary, (4,))])
+    parts, _ = variance(whole.violation[4])
     assert alone.samples / 8 == pytest.approx(2 * parts.samples)
     assert alone.users / 8 == pytest.approx(1.5 * parts.users)
     assert alone.contexts / 12 == pytest.approx(1.5 * parts.contexts)
-    variances = sample_variances(by_outcome(counted.inappropriate), (4,))[4]
-    assert variances.sum() > 0 and alone.known > 0
+    assert whole.sums.of_violation(4).sum() > 0 and alone.known > 0
 
 
 @given(st.floats(1e-4, 0.05), st.floats(0, 0.05), st.floats(0, 0.05), st.integers(2, 60), st.floats(0.01, 0.3))

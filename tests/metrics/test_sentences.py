@@ -59,7 +59,7 @@ from cimemories.metrics.separation import (
     Widest,
     cell_changes,
     cell_standing,
-    change_tests,
+    changes_of,
     fewer_by_chance,
     group_standing,
     largest_count,
@@ -366,7 +366,7 @@ def test_cells_of_equal_runs_are_rarely_told_apart() -> None:
         p = np.broadcast_to(generator.beta(1, 6, (10, 1, 1)), (10, 30, 6))
         user, cell, _ = np.indices(p.shape)
         d = (generator.binomial(5, p) - generator.binomial(5, p)) / 5
-        tests, _, _ = change_tests(cell.ravel(), user.ravel(), d.ravel(), 30, 10)
+        tests = changes_of(cell.ravel(), user.ravel(), d.ravel(), 30, 10).p()
         false += min(holm(tests.tolist())) < 0.05
     assert false <= 0.065 * 300
 
@@ -510,7 +510,7 @@ def test_counts_in_sentences_are_of_what_was_judged() -> None:
     data = partly_judged()
     done = effort_of(data, 2)
     assert done == PART and not done.whole
-    curves = accumulation_of(data, intervals_of(data, (1, 2)).violation)
+    curves = accumulation_of([data], intervals_of(data, (1, 2)).violation)
     texts = [
         sentences.accumulation("A", curves, done, 0.25),
         sentences.curves(curves, 0.0, 2, done),
@@ -549,7 +549,7 @@ def test_the_baseline_of_accumulation_is_called_what_it_is() -> None:
     generator = np.random.default_rng(8)
     shape, draws = (6, 10, 5), np.full((6, 10, 5), 3)
     data = arrays(generator.binomial(3, 0.2, shape), draws)
-    curves = accumulation_of(data, intervals_of(data, (1, 3)).violation)
+    curves = accumulation_of([data], intervals_of(data, (1, 3)).violation)
     even = float(np.nanmean(independent(data, 3)[:, -1]))
     title = sentences.curves(curves, even, 3, effort_of(data, 3))
     assert "independence baseline" in title and "did not repeat" not in title

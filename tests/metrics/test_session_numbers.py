@@ -18,7 +18,7 @@ from cimemories.evaluation import planning, runs
 from cimemories.evaluation.sessions import Sessions
 from cimemories.flows.arrays import entries, flow_arrays, inappropriate_mask
 from cimemories.metrics.recalled.sessions import Counts, Group, SessionNumbers, session_numbers
-from cimemories.metrics.uncertainty import rate_terms
+from cimemories.metrics.uncertainty import RateSums
 from cimemories.store import datasets
 from cimemories.store.engine import Store
 from cimemories.store.tables import judgement, response, reveal
@@ -147,11 +147,11 @@ def test_intervals_are_those_of_a_leak_rate_over_such_exposures(worlds: list[dic
     }
     for name, (over, under) in parts.items():
         value = {"never": numbers.never.rate, "again": numbers.again.rate}.get(name, numbers.travelled_share)
-        interval, mine = numbers.intervals[name], counts.ratios[name].terms()
-        assert (mine is None) == math.isnan(value) == math.isnan(interval.low)
-        if mine is None:
+        interval, mine = numbers.intervals[name], RateSums.joined(counts.ratios[name]).terms()
+        assert math.isnan(mine.value) == math.isnan(value) == math.isnan(interval.low)
+        if math.isnan(value):
             continue
-        theirs = rate_terms(entries(under > 0, over, under))
+        theirs = RateSums.of(entries(under > 0, over, under)).terms()
         for part in ("own", "without", "inside", "units"):
             np.testing.assert_allclose(getattr(mine, part), getattr(theirs, part), atol=1e-12)
         assert 0 <= interval.low <= value + 1e-12 and value - 1e-12 <= interval.high <= 1

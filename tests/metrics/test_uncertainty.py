@@ -15,27 +15,27 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from cimemories.flows.arrays import Floats, FlowArrays, Names, count, mean_or_nan
+from cimemories.flows.arrays import Floats, FlowArrays, Names, mean_or_nan
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.metrics import completeness, sentences, violation
 from cimemories.metrics.intervals import common, intervals_of, paired_arrays
 from cimemories.metrics.label_uncertainty import (
     Posterior,
     completeness_effect,
-    headline_variances,
+    label_sums,
     subject,
     violation_effect,
 )
 from cimemories.metrics.uncertainty import (
     UNDEFINED,
     Parts,
+    SampleSums,
     Terms,
     binomial_bounds,
     completeness_terms,
     difference_interval,
     effective_units,
     holm,
-    sample_variances,
     share_bounds,
     share_interval,
     unseen_users,
@@ -92,9 +92,8 @@ def same(one: npt.ArrayLike, two: npt.ArrayLike) -> bool:
 @given(runs_of(), st.integers(1, 5))
 @settings(max_examples=150, deadline=None)
 def test_terms_are_the_numbers_themselves_with_each_context_left_out(data: FlowArrays, n: int) -> None:
-    counted = count(data)
-    leaks = violation_terms(counted.inappropriate, n, range(data.draws.shape[2]))
-    complete = completeness_terms(counted.necessary, range(data.draws.shape[2]))
+    leaks = violation_terms(data.inappropriate, n, range(data.draws.shape[2]))
+    complete = completeness_terms(data.necessary, range(data.draws.shape[2]))
     numbers: list[tuple[Terms, Callable[[FlowArrays], Floats]]] = [
         (leaks, lambda d: violation.by_profile(d.reveals, d.draws, d.labels, d.counted, n)),
         (complete, lambda d: completeness.by_profile(d.reveals, d.draws, d.labels)),
@@ -111,10 +110,9 @@ def test_terms_are_the_numbers_themselves_with_each_context_left_out(data: FlowA
 @given(runs_of(), st.integers(1, 5))
 @settings(max_examples=60, deadline=None)
 def test_variance_inside_profiles_is_that_of_their_attributes_and_contexts(data: FlowArrays, n: int) -> None:
-    counted = count(data)
-    leaks, complete = violation_terms(counted.inappropriate, n), completeness_terms(counted.necessary)
+    leaks, complete = violation_terms(data.inappropriate, n), completeness_terms(data.necessary)
     values = violation.by_attribute(data.reveals, data.draws, data.labels, data.counted, n)
-    for terms, rows in ((leaks, values), (complete, completeness.means_of(counted.necessary))):
+    for terms, rows in ((leaks, values), (complete, completeness.means_of(data.necessary))):
         for p, row in enumerate(rows):
             each = row[~np.isnan(row)]
             assert terms.units[p] == each.size
@@ -125,10 +123,10 @@ def test_variance_inside_profiles_is_that_of_their_attributes_and_contexts(data:
 @given(runs_of())
 @settings(max_examples=40, deadline=None)
 def test_terms_of_several_n_are_those_of_each_alone(data: FlowArrays) -> None:
-    flows = count(data).inappropriate
+    flows = data.inappropriate
     for n, terms in violation_terms_each(flows, (1, 2, 4)).items():
         alone = violation_terms(flows, n)
-        for name in ("own", "without", "inside", "samples", "units"):
+        for name in ("own", "without", "inside", "units"):
             assert np.array_equal(getattr(terms, name), getattr(alone, name), equal_nan=True)
 
 
@@ -216,7 +214,8 @@ def test_the_part_of_samples_is_what_the_number_varies_by_if_the_messages_are_dr
         data = a_run(random.binomial(samples, chance), samples)
         leaks = violation.exposures(data)
         resampled.append([leaks.by_profile(leaks.violation(n)) for n in (1, 3, 5)])
-        before.append([variances.mean() for variances in sample_variances(leaks, (1, 3, 5)).values()])
+        sums = SampleSums.of(data.inappropriate, data.necessary)
+        before.append([sums.of_violation(n).sum() / 40 for n in (1, 3, 5)])
     truth, estimated = np.var(resampled, axis=0, ddof=1).mean(axis=1), np.mean(before, axis=0)
     # 40 profiles of 400 draws: the truth itself is known to about 1 %. The estimate may err by a tenth.
     assert np.abs(estimated / truth - 1).max() < 0.1
@@ -233,9 +232,8 @@ def test_the_part_of_samples_of_completeness_too() -> None:
         reveals = np.zeros(labels.shape, np.int64)
         reveals[:, :-1] = random.binomial(samples, chance)
         data = FlowArrays(reveals, draws, labels, counted, tuple(range(40)), tuple(range(12)), Names.unnamed(40, 5))
-        terms = completeness_terms(count(data).necessary)
-        resampled.append(terms.own)
-        estimated.append(terms.samples.mean())
+        resampled.append(completeness_terms(data.necessary).own)
+        estimated.append(SampleSums.of(data.inappropriate, data.necessary).of_completeness().sum() / 40)
     assert np.mean(estimated) == pytest.approx(np.var(resampled, axis=0, ddof=1).mean(), rel=0.05)
 
 
@@ -364,7 +362,7 @@ def test_variances_of_labels_without_the_value_of_pairs_are_the_same(seed: int, 
     necessary = np.where(still, (1 - inappropriate) * random.choice([0.0, 0.5, 1.0], shape), data.labels == NECESSARY)
     inappropriate = np.where(still, inappropriate, data.labels == INAPPROPRIATE)
     labels = Posterior(necessary, inappropriate, still)
-    fast, of_completeness = headline_variances(data, labels, (1, 2, 4))
+    fast, of_completeness = label_sums(data, labels, (1, 2, 4)).variances((1, 2, 4))
     for n in (1, 2, 4):
         slow = violation_effect(subject([data], [1.0], n), labels).variance
         assert slow >= 0  # its root is drawn
@@ -411,4 +409,4 @@ def test_few_profiles_are_said_to_leave_out_rare_kinds_of_users() -> None:
 def test_identifiers_stay_out_of_the_parts_too() -> None:
     data = a_run(np.random.default_rng(1).binomial(3, 0.3, (6, 5, 4)), 3)
     fewer = replace(data, counted=data.counted & (np.arange(6) != 2))
-    assert violation_terms(count(fewer).inappropriate, 2).units.tolist() == [4] * 6
+    assert violation_terms(fewer.inappropriate, 2).units.tolist() == [4] * 6

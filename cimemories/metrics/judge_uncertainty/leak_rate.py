@@ -33,18 +33,10 @@ from cimemories.agreement.judge_audit import (
     strata_of,
 )
 from cimemories.agreement.statistics import RESAMPLES, SAME, Estimate, bootstrap_estimate, covering
-from cimemories.flows.arrays import (
-    Entries,
-    Floats,
-    FlowArrays,
-    IdentifierRule,
-    count,
-    counted_flows,
-    flow_arrays,
-)
+from cimemories.flows.arrays import Floats, FlowArrays, IdentifierRule
 from cimemories.flows.flows import Flows
+from cimemories.flows.processes import each_block
 from cimemories.flows.scope import Scope
-from cimemories.metrics.blocks import each_block
 from cimemories.metrics.uncertainty import (
     NORMAL_95,
     ROUNDING,
@@ -52,10 +44,9 @@ from cimemories.metrics.uncertainty import (
     RateSums,
     Terms,
     effective_units,
-    rate_terms,
     share_interval,
 )
-from cimemories.metrics.violation import LeakRate, rate_of, rate_over
+from cimemories.metrics.violation import rate_over
 from cimemories.store.judgements import JudgeRow
 
 NO_EXPOSURE = "no judged message could leak anything: no retained context has an inappropriate attribute"
@@ -103,21 +94,10 @@ def correction(flows: Flows, scope: Scope, audit: JudgeAudit, judge: JudgeRow) -
     def compute() -> Correction:
         # Only audited items of the flows that the rate is of: a judge errs otherwise elsewhere.
         pairs = list(zip(audit.items["attribute"].tolist(), audit.items["context"].tolist(), strict=True))
-        if flows.is_large(own):
-            parts = each_block(flows, [own], IdentifierRule.EXACT, _rates_of_block, frozenset(pairs))
-            sums = RateSums.joined([rates for _, rates in parts])
-            number, rate, terms = (
-                sum(sums.kinds.values()),
-                rate_over(sums.draws.sum(axis=0), sums.reveals.sum(axis=0)),
-                sums.terms(),
-            )
-            exposed = frozenset[tuple[int, int]]().union(*(there for there, _ in parts))
-        else:
-            data, leaks = flow_arrays(flows, own), counted_flows(flows, own).inappropriate
-            number, rate, terms = len(leaks.owners), rate_of(leaks), rate_terms(leaks)
-            exposed = _among(data, leaks, frozenset(pairs))
+        parts = list(each_block(flows, [own], IdentifierRule.EXACT, _rates_of_block, frozenset(pairs)))
+        exposed = frozenset[tuple[int, int]]().union(*(there for there, _ in parts))
         items = audit.items[[pair in exposed for pair in pairs]].reset_index(drop=True)
-        return _corrected(judge, number, rate, terms, items)
+        return corrected(judge, RateSums.joined([rates for _, rates in parts]), items)
 
     return flows.cached(("judge correction", own.version, own.audits, audit.slice.id), compute)
 
@@ -125,26 +105,20 @@ def correction(flows: Flows, scope: Scope, audit: JudgeAudit, judge: JudgeRow) -
 def _rates_of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], pairs: frozenset[tuple[int, int]]
 ) -> tuple[frozenset[tuple[int, int]], RateSums]:
-    leaks = count(every[0]).inappropriate
-    return _among(every[0], leaks, pairs), RateSums.of(leaks)
-
-
-def _among(data: FlowArrays, leaks: Entries, pairs: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """Those of the pairs (attribute, context: ids) that are among these flows."""
+    """Those of the pairs (attribute, context: ids) that are among the flows of a block, and its rates."""
+    data, leaks = every[0], every[0].inappropriate
     attributes = data.names.attribute.reshape(-1)[leaks.owners]
     at = np.flatnonzero(np.isin(attributes, np.array([attribute for attribute, _ in pairs], np.int64)))
     contexts = np.array(data.contexts, np.int64)[leaks.contexts[at]]
-    return pairs.intersection(zip(attributes[at].tolist(), contexts.tolist(), strict=True))
+    there = pairs.intersection(zip(attributes[at].tolist(), contexts.tolist(), strict=True))
+    return there, RateSums.of(leaks)
 
 
-def corrected(judge: JudgeRow, exposed: Entries, items: pd.DataFrame) -> Correction:
-    """The same of flows. exposed: inappropriate ones with at least one draw each; items: rows of JudgeAudit.items that
-    lie on these, with what `judge` says of them."""
-    return _corrected(judge, len(exposed.owners), rate_of(exposed), rate_terms(exposed), items)
-
-
-def _corrected(judge: JudgeRow, number: int, rate: LeakRate, terms: Terms, items: pd.DataFrame) -> Correction:
-    """number: of flows; rate, terms: of these."""
+def corrected(judge: JudgeRow, exposed: RateSums, items: pd.DataFrame) -> Correction:
+    """The same of flows. exposed: of inappropriate ones with at least one draw each; items: rows of JudgeAudit.items
+    that lie on these, with what `judge` says of them."""
+    number, terms = sum(exposed.kinds.values()), exposed.terms()
+    rate = rate_over(exposed.draws.sum(axis=0), exposed.reveals.sum(axis=0))
     says = items[column(judge)]
     strata = strata_of(items, says, Counted.FULL)
     # Another seed than that of the rate below: the two are resampled independently.

@@ -37,37 +37,23 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from cimemories.flows.arrays import (
-    Bools,
-    Entries,
-    Floats,
-    FlowArrays,
-    IdentifierRule,
-    Ints,
-    count,
-    counted_flows,
-    flow_arrays,
-)
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints
 from cimemories.flows.flows import Flows
+from cimemories.flows.processes import added, each_block
 from cimemories.flows.scope import Scope
-from cimemories.metrics.blocks import BlockTerms, block_terms, each_block, terms_of, together
 from cimemories.metrics.intervals import common
-from cimemories.metrics.label_uncertainty import label_effects, part_posterior
+from cimemories.metrics.label_uncertainty import LabelSums, label_sums, posterior
 from cimemories.metrics.uncertainty import (
     ROUNDING,
     UNDEFINED,
     Interval,
-    SampleSums,
+    NumberTerms,
     Terms,
-    added,
-    contexts_of,
     difference_interval,
     none_for_nan,
-    sample_sums,
     share_interval,
-    violation_terms,
 )
-from cimemories.metrics.violation import by_outcome
+from cimemories.metrics.violation import exposures
 from cimemories.store import audits
 from cimemories.store.audits import Flow, SliceItem, SliceRow
 from cimemories.store.runs import RunRow
@@ -376,13 +362,12 @@ def audited_difference(
     def compute() -> Interval:
         items = [_items(flows, slices[n]) for slices in by_n]
         sampled = tuple(tuple(sorted({item.attribute for item in own})) for own in items)
-        parts = each_block(flows, scopes, rule, _both_of_block, n, sampled)
-        contexts = np.flatnonzero(np.any([used for _, used in parts], axis=0))
+        parts = list(each_block(flows, scopes, rule, _both_of_block, n, sampled))
+        contexts = np.flatnonzero(np.any([terms.met[0] for both in parts for _, terms in both], axis=0))
         results = []
         for side, (scope, slices) in enumerate(zip(scopes, by_n, strict=True)):
-            own = [both[side] for both, _ in parts]
-            exposed = _Exposed.joined([part[0] for part in own])
-            terms = _whole_terms([part[1] for part in own], [part[2] for part in own], contexts, n)
+            exposed = _Exposed.joined([both[side][0] for both in parts])
+            terms = NumberTerms.joined([both[side][1] for both in parts], contexts).violation[n]
             results.append(_audited(flows, scope, slices[n], items[side], exposed, terms, math.nan).result)
         return corrected_difference(results[0], results[1])
 
@@ -390,50 +375,32 @@ def audited_difference(
     return n, flows.cached(("audited difference", *versions, rule), compute)
 
 
-_Side = tuple["_Exposed", Terms, SampleSums]
-
-
 def _both_of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int, sampled: Sequence[tuple[int, ...]]
-) -> tuple[list[_Side], Bools]:
-    """What each of two runs has on their common flows, and the contexts in which anything is inappropriate. sampled:
-    the attributes of the slice of each."""
-    sides = common(*every)
-    parts: list[_Side] = []
-    leaks = [count(data) for data in sides]
-    contexts = np.arange(len(sides[0].contexts))
-    for data, counted, own in zip(sides, leaks, sampled, strict=True):
-        terms = violation_terms(counted.inappropriate, n, contexts, sampled=False)
-        sums = sample_sums(by_outcome(counted.inappropriate), counted.necessary)
-        parts.append((_Exposed.of(data, counted.inappropriate, n, own), terms, sums))
-    return parts, np.isin(contexts, contexts_of(*(counted.inappropriate for counted in leaks)))
-
-
-def _whole_terms(parts: Sequence[Terms], sums: Sequence[SampleSums], contexts: Ints, n: int) -> Terms:
-    return together(parts, contexts, added(sums).of_violation(n))
+) -> list[tuple[_Exposed, NumberTerms]]:
+    """What each of two runs has on their common flows. sampled: the attributes of the slice of each."""
+    return [
+        (_Exposed.of(data, n, own), NumberTerms.of(data.inappropriate, data.necessary, (n,)))
+        for data, own in zip(common(*every), sampled, strict=True)
+    ]
 
 
 def _violation_audit(flows: Flows, scope: Scope, row: SliceRow, rule: IdentifierRule) -> ViolationAudit:
     n, items = sampled_n(row), _items(flows, row)
     sampled = tuple(sorted({item.attribute for item in items}))
-    if flows.is_large(scope):
-        parts = each_block(flows, [scope], rule, _audit_of_block, n, sampled)
-        by_n, _, _, of_labels, _ = terms_of([part for _, part in parts], (n,))
-        exposed = _Exposed.joined([part for part, _ in parts])
-        return _audited(flows, scope, row, items, exposed, by_n[n], of_labels[n])
-    data, counted = flow_arrays(flows, scope, rule), counted_flows(flows, scope, rule)
-    contexts = np.union1d(counted.inappropriate.contexts, counted.necessary.contexts)
-    labels = label_effects(flows, scope, n, rule)[0].variance
-    terms = violation_terms(counted.inappropriate, n, contexts)
-    exposed = _Exposed.of(data, counted.inappropriate, n, sampled)
-    return _audited(flows, scope, row, items, exposed, terms, labels)
+    parts = list(each_block(flows, [scope], rule, _audit_of_block, n, sampled))
+    exposed = _Exposed.joined([part for part, _, _ in parts])
+    terms = NumberTerms.joined([part for _, part, _ in parts]).violation[n]
+    of_labels, _ = added([part for _, _, part in parts]).variances((n,))
+    return _audited(flows, scope, row, items, exposed, terms, of_labels[n])
 
 
 def _audit_of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int, sampled: tuple[int, ...]
-) -> tuple[_Exposed, BlockTerms]:
-    exposed = _Exposed.of(every[0], count(every[0]).inappropriate, n, sampled)
-    return exposed, block_terms(every[0], part_posterior(flows, scopes[0], every[0]), (n,))
+) -> tuple[_Exposed, NumberTerms, LabelSums]:
+    data = every[0]
+    terms = NumberTerms.of(data.inappropriate, data.necessary, (n,))
+    return _Exposed.of(data, n, sampled), terms, label_sums(data, posterior(flows, scopes[0], data), (n,))
 
 
 @dataclass(frozen=True)
@@ -448,8 +415,8 @@ class _Exposed:
     needed: Mapping[int, Mapping[int, int]]
 
     @classmethod
-    def of(cls, data: FlowArrays, leaks: Entries, n: int, sampled: Sequence[int]) -> _Exposed:
-        exposed = by_outcome(leaks)
+    def of(cls, data: FlowArrays, n: int, sampled: Sequence[int]) -> _Exposed:
+        leaks, exposed = data.inappropriate, exposures(data)
         ids = data.names.attribute[exposed.profile, exposed.attribute]
         owners = data.names.attribute.reshape(-1)[leaks.owners]
         at = np.flatnonzero(np.isin(owners, np.array(sampled, np.int64)))

@@ -3,18 +3,17 @@ profiles, and the heatmap of what was recalled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import CountedFlows, FlowArrays, IdentifierRule, Ints, count
+from cimemories.flows.arrays import IdentifierRule, Ints, arrays_with
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import LABELS
-from cimemories.flows.recalled import RecalledArrays, recalled_blocks, recalled_of
+from cimemories.flows.recalled import RecalledArrays, recalled_arrays, recalled_blocks
 from cimemories.flows.scope import Scope
-from cimemories.metrics.heatmap import By, Grid, grid_of, of_block, places
+from cimemories.metrics.heatmap import By, Grid, grid_of, places
 from cimemories.metrics.recalled.split import OF_LABELS, OUTCOMES, label_mask, outcome_counts
 
 
@@ -27,11 +26,10 @@ def recalled_by(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = Ident
     sums = np.zeros((len(OF_LABELS), 1 + len(OUTCOMES), len(side)), np.int64)
     for counts in recalled_blocks(flows, scope, rule):
         data = counts.data
-        own = of_block(side, data) if flows.is_large(scope) else side
         parts = outcome_counts(counts)
         for at, label in enumerate(OF_LABELS):
             p, a, c = np.nonzero(label_mask(counts, label))
-            place = own.of(p * data.draws.shape[1] + a, c)
+            place = side.of(data, p * data.draws.shape[1] + a, c)
             for row, values in enumerate([np.ones(len(p)), *(part[p, a, c] for part in parts)]):
                 sums[at, row] += np.bincount(place, weights=values, minlength=len(side)).astype(np.int64)
     flows_of, outcomes = sums[:, 0], sums[:, 1:]
@@ -57,13 +55,10 @@ def recalled_by(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = Ident
 def recalled_draws(flows: Flows, scope: Scope, pairs: pd.DataFrame) -> Ints:
     """In how many judged samples each of these flows (profile, attribute, context: ids) was recalled: [rows]. Of a
     large run a page of flows: its profiles are read one by one."""
-    if not flows.is_large(scope):
-        (counts,) = recalled_blocks(flows, scope)
-        return _recalled_at(counts, pairs)
     result = np.zeros(len(pairs), np.int64)
     people = pairs["profile"].to_numpy(np.int64)
-    profiles = np.unique(people).tolist()
-    for profile, counts in zip(profiles, recalled_of(flows, scope, profiles), strict=True):
+    for profile in np.unique(people).tolist():
+        counts = recalled_arrays(flows, scope, arrays_with(flows, scope, profile))
         result[people == profile] = _recalled_at(counts, pairs[people == profile])
     return result
 
@@ -84,10 +79,5 @@ def recalled_grid(
     """The heatmap of a run with 'recalled' in the place of 'revealed': its violation is the share of inappropriate
     pairs recalled in n samples, its completeness the share of necessary samples that recalled. Raises ValueError where
     both sides are the same, or n < 1."""
-
-    def counted() -> Iterator[tuple[FlowArrays, CountedFlows]]:
-        for counts in recalled_blocks(flows, scope, rule):
-            data = replace(counts.data, reveals=counts.recalled)
-            yield data, count(data)
-
-    return grid_of(flows, scope, rows, columns, n, counted())
+    every = (replace(counts.data, reveals=counts.recalled) for counts in recalled_blocks(flows, scope, rule))
+    return grid_of(flows, scope, rows, columns, n, every)

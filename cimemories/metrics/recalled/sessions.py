@@ -10,7 +10,7 @@ reveals the attribute. What was said before is what a message that was in its pr
 sample) reveals, by the same judges.
 
 Each number is a ratio of sums over users, so its interval is that of the per-exposure leak rate
-(uncertainty.rate_terms): linearised, users and contexts crossed, labels taken as given.
+(uncertainty.RateSums): linearised, users and contexts crossed, labels taken as given.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cimemories.evaluation.sessions import Sessions, session_order
-from cimemories.flows.arrays import Bools, Floats, IdentifierRule, blocks, inappropriate_mask
+from cimemories.flows.arrays import Bools, IdentifierRule, blocks
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
-from cimemories.metrics.uncertainty import UNDEFINED, Interval, Terms, difference_interval, share_interval
+from cimemories.metrics.uncertainty import UNDEFINED, Interval, RateSums, difference_interval, share_interval
 from cimemories.store import datasets, judgements, runs
 
 # (sample, context, contexts of the earlier messages in its prompt): one message, contexts by their place in the arrays.
@@ -104,7 +104,7 @@ def session_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = Identifie
         return None
     record, counts = _record(flows, scope), Counts()
     for data in blocks(flows, scope, rule):
-        mask = inappropriate_mask(data.draws, data.labels, data.counted)
+        mask = data.can_violate
         at = {context: place for place, context in enumerate(data.contexts)}
         for p, profile in enumerate(data.profiles):
             of = {int(a): place for place, a in enumerate(data.names.attribute[p]) if a >= 0}
@@ -131,50 +131,16 @@ def session_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = Identifie
 RATIOS = ("travelled_share", "never", "again", "within_flows")
 
 
-@dataclass
-class Sums:
-    """What a ratio is over and under, of each user: [2, attributes] and [2, contexts]."""
-
-    by_attribute: list[Floats] = field(default_factory=list)
-    by_context: list[Floats] = field(default_factory=list)
-
-    def add(self, over: Floats, under: Floats) -> None:
-        """Add a user: [contexts, attributes] each."""
-        both = np.stack([over, under]).astype(np.float64)
-        self.by_attribute.append(both.sum(axis=1))
-        self.by_context.append(both.sum(axis=2))
-
-    def terms(self) -> Terms | None:
-        """Terms of the ratio, as those of uncertainty.rate_terms, without the part of the samples: the messages of a
-        sample follow from each other, so those of different tasks are not independent. None where it is undefined."""
-        width = max((each.shape[1] for each in self.by_context), default=0)
-        padded = [np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in self.by_context]
-        over, under = np.stack(padded, axis=1) if padded else np.zeros((2, 0, 0))
-        total = float(under.sum())
-        if not total:
-            return None
-        ratio, exposed = float(over.sum()) / total, np.array([int((each[1] > 0).sum()) for each in self.by_attribute])
-        scale = int((exposed > 0).sum()) / total
-        scores = [(each[0] - ratio * each[1]) * scale for each in self.by_attribute]
-        sums = np.array([each.sum() for each in scores])
-        own = np.where(exposed > 0, ratio + sums, np.nan)
-        met = under.sum(axis=0) > 0
-        # The ratio without a context is over less.
-        left = (total - under.sum(axis=0))[met]
-        weight = np.where(left > 0, total / np.where(left > 0, left, 1), 0.0)
-        without = own[:, None] - (over - ratio * under)[:, met] * scale * weight
-        squares = np.array([(each**2).sum() for each in scores]) - sums**2 / np.maximum(exposed, 1)
-        inside = np.maximum(squares, 0.0) * exposed / np.maximum(exposed - 1, 1)
-        return Terms(own, without, inside, np.zeros(len(own)), exposed)
-
-    def interval(self, *, difference: bool = False) -> Interval:
-        """95 %, of a share, or of a difference of shares."""
-        if (terms := self.terms()) is None:
-            return UNDEFINED
-        # Rounding may put the mean of the scores a hair outside.
-        share = min(max(terms.value, 0.0), 1.0)
-        interval = difference_interval(terms) if difference else share_interval(terms, value=share)
-        return replace(interval, parts=None)
+def _interval(users: Sequence[RateSums], *, difference: bool) -> Interval:
+    """95 %, of a share, or of a difference of shares; without the part of the samples: the messages of a sample follow
+    from each other, so those of different tasks are not independent. users: what each adds to the ratio."""
+    if not users:
+        return UNDEFINED
+    terms = RateSums.joined(users).terms()
+    # Rounding may put the mean of the scores a hair outside.
+    share = min(max(terms.value, 0.0), 1.0)
+    interval = difference_interval(terms) if difference else share_interval(terms, value=share)
+    return replace(interval, parts=None)
 
 
 @dataclass
@@ -187,7 +153,7 @@ class Counts:
     weights: float = 0.0
     flows: int = 0
     not_recalled: Group | None = None
-    ratios: dict[str, Sums] = field(default_factory=lambda: {name: Sums() for name in RATIOS})
+    ratios: dict[str, list[RateSums]] = field(default_factory=lambda: {name: [] for name in RATIOS})
 
     def add(
         self,
@@ -232,9 +198,6 @@ class Counts:
                 leaks[int(again), context] += leak
                 key = positions[context], again
                 self.positions[key] = self.positions[key].plus(Group(int(exposed.sum()), int(leak.sum())))
-        self.ratios["travelled_share"].add(leaks[1], leaks.sum(axis=0))
-        self.ratios["never"].add(leaks[0], exposures[0])
-        self.ratios["again"].add(leaks[1], exposures[1])
         both = (exposures > 0).all(axis=0)
         n0, n1 = exposures[:, both].astype(np.float64)
         x0, x1 = leaks[:, both]
@@ -242,7 +205,14 @@ class Counts:
         # By context and attribute again; 0 of flows that do not have both kinds.
         differences, weights = (np.zeros(mask.shape) for _ in range(2))
         differences[both], weights[both] = weight * (x1 / n1 - x0 / n0), weight
-        self.ratios["within_flows"].add(differences, weights)
+        ratios = (
+            (leaks[1], leaks.sum(axis=0)),
+            (leaks[0], exposures[0]),
+            (leaks[1], exposures[1]),
+            (differences, weights),
+        )
+        for name, (over, under) in zip(RATIOS, ratios, strict=True):
+            self.ratios[name].append(RateSums.of_user(over, under))
         self.weighted += float(differences.sum())
         self.weights += float(weights.sum())
         self.flows += int(both.sum())
@@ -259,7 +229,7 @@ class Counts:
                 (self.positions.get((k, False), empty), self.positions.get((k, True), empty)) for k in range(last + 1)
             ),
             not_recalled=self.not_recalled,
-            intervals={name: sums.interval(difference=name == "within_flows") for name, sums in self.ratios.items()},
+            intervals={name: _interval(of, difference=name == "within_flows") for name, of in self.ratios.items()},
         )
 
 

@@ -17,35 +17,18 @@ attributes, contexts and profiles as the whole, so that the parts add up to it: 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cimemories.flows.arrays import (
-    Bools,
-    Floats,
-    IdentifierRule,
-    Ints,
-    entries,
-    inappropriate_mask,
-    mean_or_nan,
-    necessary_mask,
-    retained,
-)
+from cimemories.flows.arrays import Bools, Floats, IdentifierRule, Ints, mean_or_nan
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, LABELS, NECESSARY
 from cimemories.flows.recalled import RecalledArrays, recalled_blocks, recalls
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness, violation
-from cimemories.metrics.uncertainty import (
-    Interval,
-    Terms,
-    completeness_terms,
-    contexts_of,
-    share_interval,
-    violation_terms,
-)
+from cimemories.metrics.uncertainty import Interval, NumberTerms, Terms, share_interval
 from cimemories.store import judgements
 from cimemories.store.judgements import Ungrounded
 
@@ -88,8 +71,8 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Split:
-    """Shares of OUTCOMES that add up to 1, nan where undefined, and their intervals (labels taken as given; none of a
-    run that does not fit into memory)."""
+    """Shares of OUTCOMES that add up to 1, nan where undefined, and their intervals (labels taken as given; of
+    violation at the n of the headline alone)."""
 
     recalled_and_said: float
     said_not_recalled: float
@@ -128,11 +111,8 @@ def label_mask(counts: RecalledArrays, label: int) -> Bools:
     """The judged flows of a label in retained contexts; inappropriate ones without identifiers."""
     data = counts.data
     if label == INAPPROPRIATE:
-        return inappropriate_mask(data.draws, data.labels, data.counted)
-    if label == NECESSARY:
-        return necessary_mask(data.draws, data.labels)
-    between: Bools = data.labels == label
-    return between & retained(data.labels)[:, None, :] & (data.draws > 0)
+        return data.can_violate
+    return data.is_needed if label == NECESSARY else data.is_ambiguous
 
 
 def outcomes_of(counts: RecalledArrays, label: int) -> Outcomes:
@@ -177,7 +157,7 @@ def recalled_numbers(
     totals = {label: [0] * (1 + len(OUTCOMES)) for label in OF_LABELS}
     leaked: dict[int, list[Floats]] = {each: [] for each in ns}
     conveyed: list[Floats] = []
-    ends: tuple[Mapping[str, Interval], Mapping[str, Interval]] | None = None
+    parts: list[SplitTerms] = []
     for counts in recalled_blocks(flows, scope, rule):
         for label, total in totals.items():
             item = outcomes_of(counts, label)
@@ -186,44 +166,59 @@ def recalled_numbers(
         for each in ns:
             leaked[each].append(violation_split(counts, each))
         conveyed.append(completeness_split(counts))
-        if not flows.is_large(scope):
-            ends = split_intervals(counts, n)
+        parts.append(split_terms(counts, n))
+    of_violation, of_completeness = split_intervals(parts, n)
     with flows.store.read() as connection:
         ungrounded = judgements.ungrounded_lines(connection, scope.run.id)
     return RecalledNumbers(
         n=n,
         by_label={str(LABELS[label]): Outcomes(*total) for label, total in totals.items()},
-        violation={each: _means(np.concatenate(leaked[each]), ends[0] if ends and each == n else None) for each in ns},
-        completeness=_means(np.concatenate(conveyed), ends[1] if ends else None),
+        violation={each: _means(np.concatenate(leaked[each]), of_violation if each == n else None) for each in ns},
+        completeness=_means(np.concatenate(conveyed), of_completeness),
         ungrounded=ungrounded,
     )
 
 
-def split_intervals(counts: RecalledArrays, n: int) -> tuple[dict[str, Interval], dict[str, Interval]]:
+@dataclass(frozen=True)
+class SplitTerms:
+    """The terms of one block, of violation with `reveals`, `said` and `reached` in the place of the reveals, of
+    completeness with each of OUTCOMES."""
+
+    violation: tuple[NumberTerms, ...]
+    completeness: tuple[NumberTerms, ...]
+
+
+def split_terms(counts: RecalledArrays, n: int) -> SplitTerms:
+    """The terms of these profiles at n samples. Raises ValueError for n < 1."""
+    data = counts.data
+
+    def terms(reveals: Ints) -> NumberTerms:
+        own = replace(data, reveals=reveals)
+        return NumberTerms.of(own.inappropriate, own.necessary, (n,))
+
+    leaks = tuple(terms(reveals) for reveals in (data.reveals, counts.said, counts.reached))
+    return SplitTerms(leaks, tuple(map(terms, outcome_counts(counts))))
+
+
+def split_intervals(parts: Sequence[SplitTerms], n: int) -> tuple[dict[str, Interval], dict[str, Interval]]:
     """95 % intervals of the parts of Violation@n and of completeness, their labels taken as given. A part that is a
     difference of two numbers takes samples and attributes of the two as independent, which they are not (the same
     messages): with fewer than 5 profiles its interval is too wide rather than too narrow."""
-    data = counts.data
-    wrong, needed = (label_mask(counts, label) for label in (INAPPROPRIATE, NECESSARY))
-    contexts = contexts_of(entries(wrong, data.reveals, data.draws), entries(needed, data.reveals, data.draws))
-
-    def leaks(reveals: Ints) -> Terms:
-        return violation_terms(entries(wrong, reveals, data.draws), n, contexts)
-
-    def conveys(part: Ints) -> Terms:
-        return completeness_terms(entries(needed, part, data.draws), contexts)
-
-    whole, said, reached = leaks(data.reveals), leaks(counts.said), leaks(counts.reached)
+    whole, said, reached = (
+        NumberTerms.joined(side).violation[n] for side in zip(*(part.violation for part in parts), strict=True)
+    )
     of_violation = [
         said,
         whole.combined(1, said, -1),
         reached.combined(1, whole, -1),
         replace(reached, own=1.0 - reached.own, without=1.0 - reached.without),
     ]
-    return (
-        {name: _share(terms) for name, terms in zip(OUTCOMES, of_violation, strict=True)},
-        {name: _share(conveys(part)) for name, part in zip(OUTCOMES, outcome_counts(counts), strict=True)},
-    )
+    conveyed = [
+        NumberTerms.joined(side).completeness for side in zip(*(part.completeness for part in parts), strict=True)
+    ]
+    of_each = (of_violation, conveyed)
+    leaked, needed = ({name: _share(t) for name, t in zip(OUTCOMES, terms, strict=True)} for terms in of_each)
+    return leaked, needed
 
 
 def _share(terms: Terms) -> Interval:
