@@ -21,7 +21,7 @@ from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.store.calls import NOT_KNOWN, Tie
 from cimemories.store.engine import Store, StoreError
-from cimemories.text import count, percent, sentence, visible
+from cimemories.text import count, sentence, visible
 from cimemories.ui import annotator, once, page, safe
 from cimemories.ui.annotator import Draft
 
@@ -115,7 +115,8 @@ def _how(state: ServerState) -> None:
     elif not state.here:
         safe.inline("on another machine", muted=True)
     elif state.phase == Phase.READY:
-        safe.show(_figures(state))
+        now = figures(state.base_url)
+        safe.inline(now.text if now else "No figures from the server right now.", muted=now is None)
     else:
         safe.inline(f"{state.step or 'starting'}, {max(0, time.time() - state.created):.0f} s", muted=True)
 
@@ -158,21 +159,6 @@ def figures(base_url: str) -> ServerFigures | None:
     readings = [seen for seen in st.session_state.get(key, []) if after.at - seen.at <= SPAN_SECONDS]
     st.session_state[key] = [*readings, after]
     return after.since(readings[0] if readings else None)
-
-
-def _figures(state: ServerState) -> safe.Html:
-    now = figures(state.base_url)
-    if now is None:
-        return safe.tag("div", "No figures from the server right now.", cls="ci-muted")
-    titles = ("Requests running", "waiting", "Tokens/s", "Prefix cache hits", "KV cache in use")
-    values = (
-        f"{now.running:,}",
-        f"{now.waiting:,}",
-        "–" if now.tokens_per_second is None else f"{now.tokens_per_second:,.0f}",
-        percent(now.hit_rate),
-        percent(now.kv_use),
-    )
-    return safe.wide(safe.grid(titles, [safe.tag("tr", *map(safe.number, values))], texts=()), "Figures of the server")
 
 
 def _log(state: ServerState) -> None:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import streamlit as st
 
+from cimemories.answers import lists
+from cimemories.answers.lists import Contents
 from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import MANY, MOST_UNCHOSEN, leaderboard, scopes_of_rows
-from cimemories.flows.catalogue import Contents, contents, last_review
+from cimemories.flows.catalogue import last_review
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE
 from cimemories.flows.scope import BEHIND, is_behind
 from cimemories.model import WorkStatus
 from cimemories.review.assignments import UNITS, assigned_to
-from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Newest
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.runs import RunRow
 from cimemories.text import Parts, count, percent
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui import annotator, answers, page, safe, url
 
 DEMO = "demo"
 NEXT = ":material/arrow_forward:"
@@ -46,7 +47,7 @@ class Next:
 
 def main() -> None:
     store = shared_store()
-    here = contents(store)
+    here = lists.contents(store)
     page.head("CIMemories Studio", WHAT)
     if not here.datasets:
         page.empty(
@@ -75,8 +76,7 @@ def main() -> None:
         _tour(here)
     page.fold("All datasets", ":material/table:", "home.box.datasets", lambda: _datasets(here))
     if here.runs:
-        names = {row.id: row.name for row in here.datasets}
-        page.fold("All runs", ":material/table:", "home.box.runs", lambda: _runs(here.runs[::-1], names))
+        page.fold("All runs", ":material/table:", "home.box.runs", lambda: _runs(here))
     if ranked:
         # Last, since nothing else waits for it then: a second the first time, and more on a busy machine.
         with state, st.spinner("Ranking the runs", show_time=True):
@@ -226,51 +226,15 @@ def _last_run(run: RunRow) -> None:
 
 
 def _datasets(here: Contents) -> None:
-    def labels(row: DatasetRow) -> str:
-        own = [item for item in here.labellings if item.dataset == row.id]
-        return f"{own[-1].status}, {own[-1].model}" if own else "none yet"
-
-    rows = here.datasets
-    columns: dict[str, tuple[tables.Column, str, Callable[[DatasetRow], object]]] = {
-        "name": ("text", "name", lambda row: row.name),
-        "origin": ("text", "origin", lambda row: row.origin),
-        "version": ("text", "version", lambda row: row.note),
-        "profiles": ("count", "profiles", lambda row: row.profiles),
-        "attributes": ("count", "attributes", lambda row: row.attributes),
-        "contexts": ("count", "contexts", lambda row: row.contexts),
-        "labels": ("text", "labels", labels),
-        "runs": ("count", "runs", lambda row: row.runs),
-        "votes by": ("text", "votes by", lambda row: "simulated" if row.simulated else ""),
-    }
-    if not any(row.note for row in rows):
-        del columns["version"]
-    ids = [row.id for row in rows]
-    chosen = tables.listing(rows, ids, columns, key="home.datasets", on_select="row", height="auto", alt="Datasets")
+    chosen = answers.twin(lists.datasets(here), "home.datasets", on_select="row")
     if chosen is not None:
-        url.go("profiles", dataset=rows[chosen].id)
+        url.go("profiles", dataset=here.datasets[chosen].id)
     url.page_link("profiles", "Import a file", icon=":material/upload_file:")
 
 
-def _runs(rows: list[RunRow], names: dict[int, str]) -> None:
-    chosen = tables.listing(
-        rows,
-        [row.id for row in rows],
-        {
-            "run": ("text", "run", lambda row: row.name),
-            "dataset": ("text", "dataset", lambda row: names.get(row.dataset, "")),
-            "model": ("text", "model", lambda row: row.model),
-            "samples": ("count", "samples", lambda row: row.samples),
-            "status": ("text", "status", lambda row: str(row.status)),
-            "judged": ("percent", "judged", lambda row: row.coverage),
-            "messages": ("count", "messages", lambda row: row.expected),
-            "started": ("text", "started", lambda row: row.created[:16].replace("T", " ")),
-            "answers by": ("text", "answers by", lambda row: "simulated" if row.simulated else ""),
-        },
-        key="home.runs",
-        on_select="row",
-        height="auto",
-        alt="Runs",
-    )
+def _runs(here: Contents) -> None:
+    rows = here.runs[::-1]
+    chosen = answers.twin(lists.runs(rows, here.dataset_names), "home.runs", on_select="row")
     if chosen is not None:
         url.go("heatmaps", dataset=rows[chosen].dataset, run=rows[chosen].id)
 
