@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Kind = Literal["text", "wide", "small", "number", "count", "percent", "points", "difference", "date", "flag", "hash"]
 TEXTS: tuple[Kind, ...] = ("text", "wide", "small", "date", "flag", "hash")
 BESIDE = {"sd": "sd", "low": "from", "high": "to"}  # what may stand beside a number, and its title
-TIMES = ("created", "finished", "seen")  # columns of lists
+TIMES = ("created", "finished", "seen", "last")  # columns of lists
 LONGEST_CELL = 80  # characters of a text in HTML
 MOST_ROWS = 100  # of a table in a notebook; its frame has all
 
@@ -137,15 +137,13 @@ class Listing(Table):
         import pandas as pd
 
         names = list(self.rows[0] if self.rows else self.columns)
-        cells = [
-            [json.dumps(row[n]) if isinstance(row[n], dict | list) else row[n] for n in names] for row in self.rows
-        ]
+        values = ([row[name] for name in names] for row in self.rows)
+        cells = [[json.dumps(item) if isinstance(item, dict | list) else item for item in row] for row in values]
         # As objects first, so that a whole number beside a missing one stays one.
         frame = pd.DataFrame(cells, columns=names, dtype=object).convert_dtypes()
         shares = {name for name, column in self.columns.items() if column.kind in ("percent", "points", "difference")}
-        times = {
-            name for name in ("created", "finished", "seen") if name in frame and frame[name].dtype.kind not in "iuf"
-        }
+        # Texts alone: the times of servers are seconds.
+        times = {name for name in TIMES if name in frame and frame[name].dtype.kind not in "iuf"}
         return frame.astype(dict.fromkeys(shares, "float64") | dict.fromkeys(times, "datetime64[ms, UTC]"))
 
 

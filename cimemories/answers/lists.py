@@ -32,14 +32,17 @@ from cimemories.text import simulated_text, without_credentials
 
 if TYPE_CHECKING:
     from cimemories.compare.leaderboard import RunLine
+    from cimemories.review.assignments import Progress
 
 # What a column of this name is, in every list.
 COLUMNS = {
     "action": Column("text", "What"),
+    "answered": Column("count", "Answered"),
     "answers": Column("count", "Answers"),
     "at": Column("text", "GPUs (a hint) or server"),
     "attributes": Column("count", "Attributes"),
     "base_url": Column("text", "Address"),
+    "blind": Column("count", "Blind"),
     "by": Column("text", "Declared by"),
     "changes": Column("count", "Changes", "By hand"),
     "completeness": Column("percent", "Completeness"),
@@ -62,6 +65,7 @@ COLUMNS = {
     "figures": Column("text", "Figures"),
     "first": Column("text", "Address"),
     "frozen_words": Column("text", "Frozen"),
+    "here": Column("text", "Last here (UTC)"),
     "id": Column("text", "Id"),
     "judged": Column("count", "Judged", "Messages that the first judge has judged"),
     "judges": Column("text", "Judges"),
@@ -71,7 +75,7 @@ COLUMNS = {
     "kind": Column("text", "Kind"),
     "labellings": Column("count", "Labellings"),
     "labels": Column("text", "Labels", "The newest labelling"),
-    "last": Column("text", "Last here (UTC)"),
+    "last": Column("date", "Last (UTC)"),
     "mark": Column("small", "Simulated"),
     "memory": Column("text", "Memory"),
     "mitigation": Column("text", "Mitigation"),
@@ -81,6 +85,7 @@ COLUMNS = {
     "origin": Column("text", "Origin"),
     "parent": Column("text", "Based on"),
     "parts": Column("text", "Parts", "By status"),
+    "per_day": Column("count", "A day", "Answers"),
     "person": Column("text", "Who"),
     "profiles": Column("count", "Profiles"),
     "prompt_level": Column("text", "Prompt level"),
@@ -90,9 +95,11 @@ COLUMNS = {
     "runs": Column("count", "Runs"),
     "same": Column("flag", "Same", "Whether it is what the version holds now"),
     "samples": Column("count", "Samples", "Messages per context"),
+    "seconds": Column("number", "Seconds each", "The median"),
     "second": Column("text", "Is the same server as"),
     "served_name": Column("text", "Model"),
     "server": Column("text", "Server"),
+    "share": Column("count", "Of", "About, where not everybody answers everything"),
     "shipped": Column("flag", "From the project"),
     "simulated": Column("flag", "Simulated", "Whether a part of it comes from a simulator"),
     "sphere": Column("text", "Sphere"),
@@ -391,13 +398,20 @@ def answer_servers(store: Store) -> AnswerServers:
 
 
 def people(store: Store) -> Listing:
-    """Return people, those who may do most first. last: when they were here last, to the hour, in words."""
+    """Return people, those who may do most first. here: when they were here last, to the hour, in words."""
     rows = [
         attributes(row, "id name email role seen created")
-        | {"last": "has not logged in" if row.account is None else (row.seen or "")[:13].replace("T", " ") + "h"}
+        | {"here": "has not logged in" if row.account is None else (row.seen or "")[:13].replace("T", " ") + "h"}
         for row in store_people.listed(store)
     ]
-    return _listing(rows, "name role email last", "People and their roles")
+    return _listing(rows, "name role email here", "People and their roles")
+
+
+def paces(item: Progress) -> Listing:
+    """Return how far each person is with an assigned slice. name, kind, items, wanted, due: of the slice."""
+    of = attributes(item.of, "name kind items wanted due")
+    rows = [of | vars(pace) | {"last": pace.last or None} for pace in item.people]
+    return _listing(rows, "person answered share blind per_day seconds last", "How far each person is with this slice")
 
 
 def log(entries: Sequence[Entry]) -> Listing:

@@ -28,7 +28,6 @@ from cimemories.text import count
 
 if TYPE_CHECKING:
     from cimemories.compare.sweeps import SweepTable
-    from cimemories.evaluation.sweeps import SweepEstimate
 
 
 @cli.command()
@@ -69,7 +68,15 @@ def sweep(
     # Also without --plan: it is kept with the sweep, and its warning about the cap comes before money is spent.
     estimate = evaluation_sweeps.estimate_sweep(store, spec, find_labels=effective_labels, concurrency=work.concurrency)
     if plan:
-        _print_estimate(estimate, as_json, plan_sentence(store, spec.runs[0]))
+        total, shows = estimate.total, plan_sentence(store, spec.runs[0])
+        if as_json:
+            more = {"assumptions": total.notes, "does_not_fit": total.misfits, "power": shows}
+            output.as_json({**estimate.as_json(), **more})
+            return
+        output.listing(estimate.table)
+        output.line(f"runs       {len(estimate.cells):,} with {count(total.responses, 'message')}")
+        output.line(shows)
+        print_costs(total, total.concurrency)
         return
     work.cluster(store)
     output.notes([estimate.total.warning], "warning")
@@ -108,16 +115,3 @@ def _print_sweep(sweep: SweepTable) -> None:
         output.note("note: simulated; says nothing about any real model")
     output.notes([row.error])
     output.notes(sweep.warnings, "warning")
-
-
-def _print_estimate(estimate: SweepEstimate, as_json: bool, shows: str) -> None:
-    """What a sweep would ask, cost and take, by cell and in all. shows: how small a difference it can show."""
-    total = estimate.total
-    if as_json:
-        more = {"assumptions": total.notes, "does_not_fit": total.misfits, "power": shows}
-        output.as_json({**estimate.as_json(), **more})
-        return
-    output.listing(estimate.table)
-    output.line(f"runs       {len(estimate.cells):,} with {count(total.responses, 'message')}")
-    output.line(shows)
-    print_costs(total, total.concurrency)

@@ -75,23 +75,20 @@ def draw(store: Store, dataset: DatasetRow) -> None:
         safe.heading("Versions")
         draw_versions(store, dataset)
     with right:
-        safe.show(safe.facts(_facts(dataset)))
+        frozen = f", frozen as {dataset.frozen[:8]}" if dataset.frozen else ", open"
+        facts = [
+            ("Origin", f"{dataset.origin}{f', {dataset.source_name}' if dataset.source_name else ''}"),
+            ("Created", f"{dataset.created[:16].replace('T', ' ')} UTC"),
+            ("Version", f"{dataset.version}{frozen}"),
+            ("Used by", f"{count(dataset.labellings, 'labelling')}, {count(dataset.runs, 'run')}"),
+        ]
+        safe.show(safe.facts(facts))
         safe.heading("Export")
         export_form(store, dataset)
         safe.heading("Dataset card")
         card_form(store, dataset)
         safe.heading("Delete")
         delete_form(store, dataset)
-
-
-def _facts(dataset: DatasetRow) -> list[tuple[str, str]]:
-    rests = [count(dataset.labellings, "labelling"), count(dataset.runs, "run")]
-    return [
-        ("Origin", f"{dataset.origin}{f', {dataset.source_name}' if dataset.source_name else ''}"),
-        ("Created", f"{dataset.created[:16].replace('T', ' ')} UTC"),
-        ("Version", f"{dataset.version}{f', frozen as {dataset.frozen[:8]}' if dataset.frozen else ', open'}"),
-        ("Used by", ", ".join(rests)),
-    ]
 
 
 # ---- versions

@@ -415,15 +415,13 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
         if stage.kind == JUDGE:
             missing = f" ({stage.missing:,} missing)" if stage.missing else ""
             parts.append(f"{stage.done:,} judged{missing} by {stage.name}")
-    safe.inline(f"{now.status}: {'; '.join(parts)}{_pace(row, now)}")
-
-
-def _pace(row: RunRow, now: RunProgress) -> str:
+    end = "."
     if now.status == WorkStatus.QUEUED:
-        return ". Waiting for the worker to start."
-    if not now.active:
-        return "."
-    return f"{pace(f'runs.pace.{row.id}', now.settled, now.to_settle) or ', measuring the rate'}; {now.worker}."
+        end = ". Waiting for the worker to start."
+    elif now.active:
+        rate = pace(f"runs.pace.{row.id}", now.settled, now.to_settle) or ", measuring the rate"
+        end = f"{rate}; {now.worker}."
+    safe.inline(f"{now.status}: {'; '.join(parts)}{end}")
 
 
 def pace(key: str, done: int, planned: int) -> str:
@@ -542,8 +540,11 @@ def draw(store: Store, row: RunRow) -> None:
             f"This run was imported from a file{f' ({file})' if file else ''}. Its messages were written elsewhere, so "
             "it cannot be resumed or repeated. You can still add judges."
         )
-    _warnings(store, row)
     live = row.status in ACTIVE
+    with page.Reporting("Its warnings could not be read.", StoreError):
+        # While it goes, that not all is judged yet is no news.
+        warnings = () if live else run_warnings(store, row.id)
+        page.notices([*warnings, *filter(None, [labeller_warning(store, row.id)])])
     database_lost.fragment(_live, run_every=LOOK if live else None)(store, row, live)
     draw_actions(store, row)
     page.fold(
@@ -566,26 +567,6 @@ def _what_it_is(row: RunRow) -> str:
     return " · ".join(parts)
 
 
-def _sources(store: Store, row: RunRow) -> safe.Html:
-    """Who gave the answers that the run has so far."""
-    sources = catalogue.sources_of(store, row.id)
-    several = len({source.model for source in sources}) > 1
-    lines = ["Recorded answers of other runs were ignored."] if row.manifest.fresh else []
-    lines += [source.sentence() + (f", by {source.model}" if several else "") + "." for source in sources]
-    return safe.lines(lines)
-
-
-def _warnings(store: Store, row: RunRow) -> None:
-    """What speaks against its numbers; while it goes, that not all is judged yet is no news."""
-    try:
-        warnings = run_warnings(store, row.id) if row.status not in ACTIVE else ()
-        texts = [*warnings, *filter(None, [labeller_warning(store, row.id)])]
-    except StoreError as problem:
-        page.error(str(problem))
-        return
-    page.notices(texts)
-
-
 def _live(store: Store, row: RunRow, was_active: bool) -> None:
     try:
         now = run_progress(store, row.id)
@@ -599,7 +580,11 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     if now.slowed:
         page.notice(sentence(now.slowed))
     draw_controls(store, row, now)
-    safe.show(_sources(store, row))
+    sources = catalogue.sources_of(store, row.id)
+    several = len({source.model for source in sources}) > 1
+    lines = ["Recorded answers of other runs were ignored."] if row.manifest.fresh else []
+    lines += [source.sentence() + (f", by {source.model}" if several else "") + "." for source in sources]
+    safe.show(safe.lines(lines))
     if engine := run_engine.engine_text(store, row.id):
         safe.inline(f"Engine: {engine}.", muted=True)
     if now.error:

@@ -17,7 +17,7 @@ from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import comparison_warnings
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.store.engine import Store, StoreError, shared_store
-from cimemories.store.runs import RunRow, SweepRow
+from cimemories.store.runs import RunRow
 from cimemories.text import count, percent, sentence, simulated_text
 from cimemories.ui import answers, once, page, safe, shell, tables, url
 from cimemories.ui.tables import Cell, Group, Head, Row
@@ -139,12 +139,14 @@ def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_coun
     groups: dict[str, Group] = {}
     for line in lines:
         own = _row(line, differs[line.run.id], chosen)
-        sweep = sweeps.get(line.run.sweep or "")
-        # A run of no sweep is a group of its own, without a heading.
-        group = groups.setdefault(sweep.id if sweep else line.run.id, _group(sweep) if sweep else Group(()))
-        groups[sweep.id if sweep else line.run.id] = replace(
-            group, rows=(*group.rows, own), open=group.open or own.chosen
-        )
+        key, new = line.run.id, Group(())  # a run of no sweep is a group of its own, without a heading
+        if sweep := sweeps.get(line.run.sweep or ""):
+            going = sweep.status in ACTIVE
+            note = f"sweep of {count(sweep.cells, 'run')}, {sweep.status}"
+            buttons = [("Matrix", "sweep")] + [("Cancel", "cancel")] * going
+            key, new = sweep.id, Group((), sweep.id, safe.option(sweep.name), note, going, buttons)
+        group = groups.setdefault(key, new)
+        groups[key] = replace(group, rows=(*group.rows, own), open=group.open or own.chosen)
     pressed = tables.results(
         HEADS[: BESIDE if chosen else None], [*groups.values()], key="runs.list", label="Runs, the newest first"
     )
@@ -193,12 +195,6 @@ def _answer(store: Store, act: str, pressed: str) -> None:
         else:
             show_run(pressed)
         st.rerun()
-
-
-def _group(sweep: SweepRow) -> Group:
-    note = f"sweep of {count(sweep.cells, 'run')}, {sweep.status}"
-    buttons = [("Matrix", "sweep")] + ([("Cancel", "cancel")] if sweep.status in ACTIVE else [])
-    return Group((), sweep.id, safe.option(sweep.name), note, sweep.status in ACTIVE, buttons)
 
 
 def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:

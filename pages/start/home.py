@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import streamlit as st
 
@@ -18,7 +17,6 @@ from cimemories.flows.progress import ACTIVE
 from cimemories.flows.scope import BEHIND, is_behind
 from cimemories.model import WorkStatus
 from cimemories.review.assignments import UNITS, assigned_to
-from cimemories.store.decisions import Newest
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.runs import RunRow
 from cimemories.text import Parts, count, percent
@@ -195,34 +193,22 @@ def _continue(store: Store, runs: list[RunRow]) -> None:
     me = annotator.name()
     last = last_review(store, me or None)
     viewed = next((run for run in runs if run.id == url.remembered("run")), None)
-    cards = [partial(_last_pair, last, me)] if last is not None else []
-    cards += [partial(_last_run, viewed)] if viewed is not None else []
-    if not cards:
+    if last is None and viewed is None:
         return
     st.subheader("Continue where you left off", anchor=False)
-    for column, card in zip(st.columns(2), cards, strict=False):
-        with column, st.container(border=True):
-            card()
-
-
-def _last_pair(last: Newest, me: str) -> None:
-    decision = last.decision
-    safe.inline(f"{'You' if me else decision.annotator} last reviewed “{last.statement}” for {last.recipient}.")
-    url.page_link(
-        "review",
-        "Continue reviewing",
-        icon=NEXT,
-        dataset=last.dataset,
-        attribute=decision.attribute,
-        context=decision.context,
-    )
-
-
-def _last_run(run: RunRow) -> None:
-    badge = (" ", page.simulated_badge()) if run.simulated else ()
-    state = f": {run.status}, {count(run.judged)} of {count(run.expected, 'message')} judged."
-    safe.show(safe.tag("div", f"You last viewed the run '{run.name}'", *badge, state, cls="ci-line"))
-    url.page_link("runs", "Open the run", icon=NEXT, run=run.id)
+    columns = iter(st.columns(2))
+    if last is not None:
+        with next(columns), st.container(border=True):
+            pair = {"attribute": last.decision.attribute, "context": last.decision.context}
+            who = "You" if me else last.decision.annotator
+            safe.inline(f"{who} last reviewed “{last.statement}” for {last.recipient}.")
+            url.page_link("review", "Continue reviewing", icon=NEXT, dataset=last.dataset, **pair)
+    if viewed is not None:
+        with next(columns), st.container(border=True):
+            badge = (" ", page.simulated_badge()) if viewed.simulated else ()
+            state = f": {viewed.status}, {count(viewed.judged)} of {count(viewed.expected, 'message')} judged."
+            safe.show(safe.tag("div", f"You last viewed the run '{viewed.name}'", *badge, state, cls="ci-line"))
+            url.page_link("runs", "Open the run", icon=NEXT, run=viewed.id)
 
 
 def _datasets(here: Contents) -> None:

@@ -71,7 +71,8 @@ def _assignments(store: Store) -> str:
         with st.container(border=True):
             _assignment(store, dataset, row, assigned.get(row.id))
     if every:
-        _paces(every)
+        rows_of = pd.DataFrame([row for item in every for row in lists.paces(item).records()])
+        tables.csv_button(rows_of, "assignments.csv", key="team.assignments.csv")
     left = sum(item.left for item in every)
     return f"{count(len(every), 'assigned slice')}, {count(left, 'answer')} left." if every else "Nothing is assigned."
 
@@ -87,7 +88,7 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
         people = count(item.of.wanted, "person", "people")
         each = f"everybody answers each {unit}" if item.of.overlap is None else f"{people} for each {unit}"
         safe.inline(f"{item.sentence}. {size}, {each}.")
-        _table_of(item)
+        answers.twin(lists.paces(item), f"team.paces.{item.of.slice}")
     if login.refusal(Role.CURATOR) is None and not store.read_only:
         opened, made = f"{_OPENED}{row.id}", item.of.created if item else ""
         if st.session_state.get(opened, made) != made:
@@ -103,25 +104,6 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
             st.session_state[opened] = made
         else:
             st.session_state.pop(opened, None)
-
-
-def _table_of(item: Progress) -> None:
-    share = "Of about" if item.of.overlap and not item.of.dealt else "Of"
-    tables.listing(
-        item.people,
-        [pace.person for pace in item.people],
-        {
-            "person": ("text", "Person", lambda pace: pace.person),
-            "answered": ("count", "Answered", lambda pace: pace.answered),
-            "share": ("count", share, lambda pace: pace.share),
-            "blind": ("count", "Blind", lambda pace: pace.blind),
-            "per_day": ("count", "A day", lambda pace: round(pace.per_day)),
-            "seconds": ("count", "Seconds each", lambda pace: pace.seconds and round(pace.seconds, 1)),
-            "last": ("text", "Last (UTC)", lambda pace: pace.last[:16].replace("T", " ")),
-        },
-        key=f"team.paces.{item.of.slice}",
-        alt="How far each person is with this slice",
-    )
 
 
 def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> bool:
@@ -162,24 +144,6 @@ def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | N
             type="primary",
         )
     return True
-
-
-def _paces(every: list[Progress]) -> None:
-    frame = pd.DataFrame(
-        [
-            {
-                "slice": item.of.name,
-                "kind": item.of.kind,
-                "items": item.of.items,
-                "overlap": item.of.wanted,
-                "due": item.of.due or "",
-                **vars(pace),
-            }
-            for item in every
-            for pace in item.people
-        ]
-    )
-    tables.csv_button(frame, "assignments.csv", key="team.assignments.csv")
 
 
 def _people(store: Store) -> str:
