@@ -15,15 +15,20 @@ A number `x` of a frame has a 95 % interval where `x_low` and `x_high` stand bes
 `x_sd` does; it rests on `x_items` things, and is the share `x_share` of them. As text they share a cell,
 '12.4 % ± 3.1 [10.1, 14.9] of 120', '3 of 120 (2.5 %)'; a page shows them as columns to sort by, and files have every
 column of the frame.
+
+A list of what the record holds is a `Listing`: a table made of rows, which a command prints without loading pandas.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
 
@@ -33,11 +38,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # percent: a share, 0 to 1. points: a share in percentage points; difference: the same with its sign. decimal: three
-# digits, of a kappa say. wide, small: texts that take much or little room.
-Kind = Literal["text", "wide", "small", "number", "decimal", "count", "percent", "points", "difference", "date"]
-TEXTS: tuple[Kind, ...] = ("text", "wide", "small", "date")
+# digits, of a kappa say. wide, small: texts that take much or little room. date: a datetime, or its ISO text. flag:
+# true or false, shown as the column's name. hash: its first characters.
+Kind = Literal[
+    "text", "wide", "small", "number", "decimal", "count", "percent", "points", "difference", "date", "flag", "hash"
+]
+TEXTS: tuple[Kind, ...] = ("text", "wide", "small", "date", "flag", "hash")
 BESIDE = {"sd": "sd", "low": "from", "high": "to"}  # what may stand beside a number, and its title
+TIMES = ("created", "finished", "seen", "last")  # columns of lists
 LONGEST_CELL = 80  # characters of a text in HTML
+MOST_ROWS = 100  # of a table in a notebook; its frame has all
 
 
 class Column(NamedTuple):
@@ -77,10 +87,17 @@ class Table:
                     shown[f"{name}_{end}"] = Column(column.kind, f"{column.title}, {title}")
         return shown
 
+    @property
+    def empty(self) -> bool:
+        return not len(self.frame)
+
+    def records(self) -> Sequence[dict[Any, Any]]:
+        """Return the rows, with every column of the frame."""
+        return self.frame.to_dict("records")
+
     def texts(self) -> list[list[str]]:
         """Return the rows as text, a cell a column."""
-        rows = self.frame.to_dict("records")
-        return [[cell(column.kind, str(name), row) for name, column in self.columns.items()] for row in rows]
+        return [[cell(column.kind, name, row) for name, column in self.columns.items()] for row in self.records()]
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
@@ -97,6 +114,41 @@ class Table:
         frame = pd.DataFrame(rows, columns=self.titles)
         return in_math(frame.to_latex(index=False, escape=True, column_format=alignment))
 
+    def _repr_html_(self) -> str:
+        rows = self.texts()
+        return html_table(self.titles, rows[-MOST_ROWS:], max(len(rows) - MOST_ROWS, 0))
+
+
+class Listing(Table):
+    """A table made of rows, mappings of the same keys. In its frame times are datetimes in UTC, a mapping or a list is
+    its JSON text, and what is missing is NA."""
+
+    rows: Sequence[dict[str, Any]]
+
+    def __init__(self, rows: Sequence[dict[str, Any]], columns: Mapping[str, Column], caption: str = "") -> None:
+        vars(self).update(rows=rows, columns=columns, caption=caption)
+
+    @property
+    def empty(self) -> bool:
+        return not self.rows
+
+    def records(self) -> Sequence[dict[str, Any]]:
+        return self.rows
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        import pandas as pd
+
+        names = list(self.rows[0] if self.rows else self.columns)
+        values = ([row[name] for name in names] for row in self.rows)
+        cells = [[json.dumps(item) if isinstance(item, dict | list) else item for item in row] for row in values]
+        # As objects first, so that a whole number beside a missing one stays one.
+        frame = pd.DataFrame(cells, columns=names, dtype=object).convert_dtypes()
+        shares = {name for name, column in self.columns.items() if column.kind in ("percent", "points", "difference")}
+        # Texts alone: the times of servers are seconds.
+        times = {name for name in TIMES if name in frame and frame[name].dtype.kind not in "iuf"}
+        return frame.astype(dict.fromkeys(shares, "float64") | dict.fromkeys(times, "datetime64[ms, UTC]"))
+
 
 def cell(kind: Kind, name: str, row: Mapping[Any, Any]) -> str:
     """Return the text of a row's value, with its deviation and interval where the row has them. Of a share that is
@@ -106,8 +158,17 @@ def cell(kind: Kind, name: str, row: Mapping[Any, Any]) -> str:
         if kind == "percent" and defined(low) and defined(high):
             return f"{100 * low:.1f} to {percent(high)}"
         return "" if kind in TEXTS else UNDEFINED
-    if kind in TEXTS:
-        return f"{value:%Y-%m-%d %H:%M}" if isinstance(value, datetime) else str(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {item}" for key, item in value.items() if item not in (None, ""))
+    match kind:
+        case "flag":
+            return name.replace("_", " ") if value else ""
+        case "date":
+            return f"{value:%Y-%m-%d %H:%M}" if isinstance(value, datetime) else str(value)[:16].replace("T", " ")
+        case "hash":
+            return str(value)[:8]
+        case "text" | "wide" | "small":
+            return str(value)
 
     def written(number: float, sign: str = "") -> str:
         if kind == "count":
@@ -127,6 +188,12 @@ def cell(kind: Kind, name: str, row: Mapping[Any, Any]) -> str:
     if defined(share := row.get(f"{name}_share")):
         parts.append(f"({percent(share)})")
     return " ".join(parts)
+
+
+def attributes(item: object, names: str) -> dict[str, Any]:
+    """Return the attributes of these names, separated by spaces, as a row has them: members of enumerations as text."""
+    values = {name: getattr(item, name) for name in names.split()}
+    return {name: str(value) if isinstance(value, StrEnum) else value for name, value in values.items()}
 
 
 def defined(value: Any) -> TypeGuard[Any]:
@@ -182,7 +249,7 @@ class Answer:
 
     def _repr_html_(self) -> str:
         blocks = [html_table([""], [[self.sentence]], longest=None)] if self.sentence else []
-        blocks += [html_table(table.titles, table.texts()) for table in self.tables().values() if len(table.frame)]
+        blocks += [html_table(table.titles, rows) for table in self.tables().values() if (rows := table.texts())]
         blocks += [html_table(["notes"], [[note] for note in self.notes], longest=None)] if self.notes else []
         return "".join(blocks)
 
@@ -220,7 +287,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, Table):
-        return plain(value.frame)
+        return plain(value.records())
     if hasattr(value, "as_json"):
         return plain(value.as_json())
     # By their methods: most commands never import pandas and numpy.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from cimemories.answer import html_table
 from cimemories.api.heatmap import Heatmap, word_of
 from cimemories.api.session import Choices, Reading, Session
 from cimemories.api.table import Form, checked_form, of_columns
@@ -283,13 +282,6 @@ class Run:
         )
 
     def _repr_html_(self) -> str:
-        return html_table(TITLES, [list_row(self)])
+        from cimemories.answers import lists
 
-
-TITLES = ("id", "name", "dataset", "model", "samples", "status", "judged", "")
-
-
-def list_row(run: Run) -> tuple[object, ...]:
-    """A run in a list, under TITLES."""
-    shown = run.samples, run.status, percent(run.coverage), simulated_text(run.simulated)
-    return (run.id, run.name, run.dataset, run.model, *shown)
+        return lists.runs([self._row], {self._row.dataset: self.dataset})._repr_html_()

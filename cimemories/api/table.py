@@ -1,5 +1,4 @@
-"""Rows for a notebook: as a pandas frame, an Arrow table or a DuckDB relation, and as the small HTML table that a list
-of datasets or runs shows of itself."""
+"""Rows for a notebook: as a pandas frame, an Arrow table or a DuckDB relation."""
 
 from __future__ import annotations
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
 Form = Literal["pandas", "arrow", "duckdb"]
 FORMS: tuple[Form, ...] = ("pandas", "arrow", "duckdb")
-MOST_ROWS = 100  # of a list in a notebook; `to_frame()` has all
 
 
 def checked_form(form: str) -> None:

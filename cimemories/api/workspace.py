@@ -9,8 +9,7 @@ run.metrics().violation[5], run.leaks().head()
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,25 +17,21 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from cimemories.answer import html_table
 from cimemories.api.comparison import Comparison
-from cimemories.api.run import NEITHER_FRAME, TITLES, Run, list_row
+from cimemories.api.run import NEITHER_FRAME, Run
 from cimemories.api.session import Choices, Reading, Session
-from cimemories.api.table import MOST_ROWS, Form, checked_form, of_columns
+from cimemories.api.table import Form, checked_form, of_columns
 from cimemories.store.engine import Store, StoreError, chosen_workspace, open_store, record_address, sqlite_path
-from cimemories.text import count, shortened, visible, without_credentials
+from cimemories.text import count, shortened, visible
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cimemories.answer import Listing
     from cimemories.check.checking import CheckResult
     from cimemories.compare.leaderboard import Leaderboard
     from cimemories.store.datasets import DatasetRow
 
 NAMED = 10  # names that an error lists
-# What `runs.to_frame` has before the settings.
-RUN_COLUMNS = [
-    *("id", "name", "dataset", "model", "samples", "status", "expected", "judged", "coverage", "simulated", "created"),
-    *("finished", "sweep", "judges"),
-]
 
 
 def open(location: str | Path | None = None, *, create: bool = False, cache: str | Path | None = None) -> Workspace:
@@ -333,23 +328,22 @@ class Dataset:
     simulated: bool
     created: datetime
 
-    @classmethod
-    def of(cls, row: DatasetRow) -> Dataset:
-        values = {name: getattr(row, name) for name in cls.__dataclass_fields__}
-        return cls(**values | {"created": datetime.fromisoformat(row.created)})
-
 
 class Datasets:
-    """The datasets of a workspace, read anew each time: by name with `ws.datasets["demo"]`, one after the other, or as
+    """The datasets of a workspace, read again each time: by name with `ws.datasets["demo"]`, one after the other, or as
     a frame."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def _rows(self) -> list[Dataset]:
-        from cimemories.flows import catalogue
+    def _listing(self) -> Listing:
+        from cimemories.answers import lists
 
-        return [Dataset.of(row) for row in catalogue.all_datasets(self._session.store)]
+        return lists.datasets(lists.contents(self._session.store))
+
+    def _rows(self) -> list[Dataset]:
+        rows = [row | {"created": datetime.fromisoformat(row["created"])} for row in self._listing().records()]
+        return [Dataset(**{name: row[name] for name in Dataset.__dataclass_fields__}) for row in rows]
 
     def __getitem__(self, name: str) -> Dataset:
         """Raises StoreError that names what there is."""
@@ -369,11 +363,9 @@ class Datasets:
         return len(self._rows())
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a dataset, in the columns of `Dataset`."""
-        import pandas as pd
-
-        frame = pd.DataFrame([vars(row) for row in self._rows()], columns=list(Dataset.__dataclass_fields__))
-        return frame.astype({"created": "datetime64[ms, UTC]"})
+        """One row a dataset, oldest first: what `Dataset` has, and id, origin, version (of a later or a frozen one) and
+        labels (the state and the model of the newest labelling)."""
+        return self._listing().frame
 
     def _ipython_key_completions_(self) -> list[str]:
         return [row.name for row in self._rows()]
@@ -382,12 +374,7 @@ class Datasets:
         return visible(f"<{count(len(self), 'dataset')}: {', '.join(shortened(row.name, 60) for row in self._rows())}>")
 
     def _repr_html_(self) -> str:
-        titles = ("dataset", "profiles", "attributes", "contexts", "labellings", "runs", "")
-        rows = [
-            (r.name, r.profiles, r.attributes, r.contexts, r.labellings, r.runs, "simulated" if r.simulated else "")
-            for r in self._rows()
-        ]
-        return html_table(titles, rows[-MOST_ROWS:], max(len(rows) - MOST_ROWS, 0))
+        return self._listing()._repr_html_()
 
 
 class Runs:
@@ -396,13 +383,6 @@ class Runs:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-
-    def _rows(self) -> list[Run]:
-        from cimemories.flows import catalogue
-
-        contents = catalogue.contents(self._session.store)
-        names = {row.id: row.name for row in contents.datasets}
-        return [Run(self._session, row, names[row.dataset]) for row in contents.runs]
 
     def _names(self) -> dict[str, str]:
         from cimemories.flows import catalogue
@@ -432,58 +412,28 @@ class Runs:
         return isinstance(key, str) and bool(self._ids(key))
 
     def __iter__(self) -> Iterator[Run]:
-        return iter(self._rows())
+        from cimemories.answers import lists
+
+        here = lists.contents(self._session.store)
+        return iter([Run(self._session, row, here.dataset_names[row.dataset]) for row in here.runs])
 
     def __len__(self) -> int:
         return len(self._names())
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a run, oldest first: id, name, dataset, model, samples (messages a context), status, expected and
-        judged (messages), coverage (their share), simulated, created and finished (datetimes in UTC), sweep (its id),
-        judges (names); then its settings, a column each.
+        """One row a run, oldest first, in the columns of `cimemories runs --json`: id, name, dataset, model, samples
+        (messages a context), status, error, judged and expected (messages), coverage (their share), responses and
+        judgements (by status), simulated, created and finished (datetimes in UTC), sweep (its id), judges (names),
+        answers (which servers gave them); then its settings, a column each.
 
-        endpoint, prompt_level, memory, memory_order, sessions, mitigation, thinking and seed are known of every
-        run. The others are what was asked for, as the manifest records it under `asked`, parts of a setting joined by
-        an underscore: temperature, max_tokens, sampling_top_p, judge_model, prompts_respond_sha256 and so on. A list is
-        its JSON text. Missing where a run does not have the setting: it was imported, or planned before there was one.
+        base_url, prompt_level, memory, memory_order, sessions, mitigation and seed are known of every run. The others
+        are what was asked for: all settings of docs/settings.md, judge_settings, prompts (their hashes) and reference.
+        A list or a mapping is its JSON text. Missing where a run does not have the setting: it was imported, or planned
+        before there was one.
         """
-        import pandas as pd
+        from cimemories.answers import lists
 
-        from cimemories.evaluation.spec import upgraded
-        from cimemories.flows.catalogue import judges_of_runs
-
-        runs = self._rows()
-        judges = judges_of_runs(self._session.store, [run.id for run in runs])
-        rows, settings = [], []
-        for run in runs:
-            row, manifest = run._row, run._row.manifest
-            rows.append(
-                (
-                    *(run.id, run.name, run.dataset, run.model, run.samples, run.status, row.expected, row.judged),
-                    *(run.coverage, bool(run.simulated), row.created, row.finished, row.sweep),
-                    ", ".join(judge.name for judge in judges[run.id]),
-                )
-            )
-            recorded = {
-                "endpoint": row.endpoint,
-                "prompt_level": row.prompt_level,
-                "memory": row.composition,
-                "memory_order": manifest.memory.order,
-                "sessions": manifest.sessions.kept if manifest.sessions else None,
-                "mitigation": manifest.mitigation.kind,
-                "thinking": manifest.thinking,
-                "seed": row.seed,
-            }
-            # What the record has of every run goes before what was asked for; base_url is the endpoint.
-            known = {*RUN_COLUMNS, *recorded, "base_url"}
-            asked = upgraded(manifest.request.recorded if manifest.request else {})
-            asked["judge"], *asked["more_judges"] = asked.pop("judges", None) or [{}]
-            asked = _flat(asked)
-            settings.append(_flat(recorded) | {name: value for name, value in asked.items() if name not in known})
-        times = dict.fromkeys(("created", "finished"), "datetime64[ms, UTC]")
-        frame = pd.DataFrame(rows, columns=RUN_COLUMNS).astype({"coverage": "float64", **times})
-        # As objects first, so that a whole number beside a missing one stays one.
-        return frame.join(pd.DataFrame(settings, dtype=object).convert_dtypes())
+        return lists.runs_with_settings(self._session.store).frame
 
     def _ipython_key_completions_(self) -> list[str]:
         return [*self._names(), *self._names().values()]
@@ -493,21 +443,10 @@ class Runs:
         return visible(f"<{count(len(names), 'run')}: {', '.join(names[-NAMED:])}>")
 
     def _repr_html_(self) -> str:
-        rows = self._rows()
-        return html_table(TITLES, map(list_row, rows[-MOST_ROWS:]), max(len(rows) - MOST_ROWS, 0))
+        from cimemories.answers import lists
 
-
-def _flat(settings: Mapping[str, object], before: str = "") -> dict[str, object]:
-    """Return nested settings by one name each, {"memory": {"order": "fixed"}} as memory_order, without passwords."""
-    flat: dict[str, object] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{before}{name}_")
-        elif isinstance(value, list):
-            flat[before + name] = without_credentials(json.dumps(value)) if value else None
-        else:
-            flat[before + name] = without_credentials(value) if isinstance(value, str) else value
-    return flat
+        here = lists.contents(self._session.store)
+        return lists.runs(here.runs, here.dataset_names)._repr_html_()
 
 
 def _quoted(key: object) -> str:

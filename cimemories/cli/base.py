@@ -6,15 +6,18 @@ what), 2 a command that was not understood, 3 work that ended with part of its p
 
 from __future__ import annotations
 
+import ast
 import atexit
 import io
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -29,63 +32,22 @@ from cimemories.version import __version__
 
 ENDING_SECONDS = 10.0  # how long an interrupted command may clean up before another signal interrupts that too
 
-# Each command, in the order of `--help`, with the module of this folder that has it and its line there. `--help` and
-# `--version` load none of them: all together take 1.5 s, most of it for SQLAlchemy.
-COMMANDS = {
-    "run": ("runs", "Run a model: it writes messages, judges read them."),
-    "judge": ("runs", "Add another judge to a run."),
-    "repeat": ("runs", "Repeat a run with its settings and prompts."),
-    "runs": ("runs", "List the runs."),
-    "resume": ("runs", "Continue a run, sweep, labelling or generation."),
-    "pause": ("runs", "Pause a run, sweep, labelling or generation."),
-    "cancel": ("runs", "Cancel a run, sweep, labelling or generation."),
-    "presets": ("runs", "List the paper's models and their presets."),
-    "import": ("datasets", "Import a dataset, or the results of runs."),
-    "export": ("datasets", "Export a dataset, or the results of a run."),
-    "datasets": ("datasets", "List the datasets."),
-    "generate": ("datasets", "Generate synthetic profiles, from templates or by a model."),
-    "generations": ("datasets", "List the generations."),
-    "packs": ("datasets", "List the packs of contexts and personas, or check your own."),
-    "contexts": ("datasets", "List a dataset's contexts, or add a pack of them."),
-    "freeze": ("datasets", "Freeze a dataset, and print the hash of its content."),
-    "versions": ("datasets", "List a dataset's versions, and what has changed since."),
-    "card": ("datasets", "Write the dataset card (Markdown)."),
-    "label": ("labels", "Label a dataset by the votes of personas."),
-    "labellings": ("labels", "List the labellings, and choose the one that numbers rest on."),
-    "consensus": ("labels", "Show which pairs have a consensus, and who dissents."),
-    "rules": ("labels", "List a dataset's consensus rules; one is current."),
-    "rule": ("labels", "Save, try, use or delete a consensus rule."),
-    "agreement": ("labels", "Show how well the labellings of a dataset agree."),
-    "sweep": ("sweeps", "Run models x memories x prompts from one file."),
-    "sweeps": ("sweeps", "List the sweeps with their results."),
-    "metrics": ("metrics", "Show a run's violation and completeness."),
-    "power": ("metrics", "Estimate what a planned run could show, from a pilot run."),
-    "accumulate": ("metrics", "Show how leaks accumulate over tasks and samples."),
-    "judges": ("labels", "Show a run's judges, and how well they agree."),
-    "compare": ("compare", "Compare runs side by side, with paired differences."),
-    "leaderboard": ("compare", "Rank runs as in the paper's Table 1."),
-    "sensitivity": ("compare", "Show how results depend on the choices behind them."),
-    "leaks": ("leaks", "List leaked examples of a run, severest first."),
-    "why": ("leaks", "Explain a leak: replay its request with a changed memory."),
-    "report": ("leaks", "Write a report on runs, with methods and manifest."),
-    "publish": ("leaks", "Write a website on runs that needs no server."),
-    "check": ("leaks", "Check a run against budgets and named flows, for CI."),
-    "app": ("serve", "Start the app."),
-    "simulate": ("serve", "Serve simulated models on this machine (docs/simulator.md)."),
-    "serve": ("serve", "Serve a model with your own vLLM."),
-    "servers": ("serve", "List the vLLM servers started here, including stopped ones."),
-    "stop-server": ("serve", "Stop a vLLM server."),
-    "same-server": ("serve", "List servers, or declare two addresses to be the same."),
-    "backup": ("upkeep", "Back up a workspace into one file, while it is in use."),
-    "restore": ("upkeep", "Restore a backup into an empty workspace."),
-    "verify": ("upkeep", "Check the workspace's database."),
-    "purge": ("upkeep", "Remove recorded calls that nothing uses."),
-    "delete": ("upkeep", "Delete a run, sweep, labelling, generation or dataset."),
-    "log": ("upkeep", "Show who did what, and when."),
-    "review": ("review", "Review by people: export, import, status, audit."),
-    "batch": ("batch", "Run models by batch file: write requests, read answers."),
-    "people": ("upkeep", "People who log in, and their roles."),
+# The commands of each module of this folder, in the order of `--help`. `--help` and `--version` load none of them: all
+# together take 1.5 s, most of it for SQLAlchemy.
+MODULES = {
+    "runs": "run judge repeat runs resume pause cancel presets",
+    "datasets": "import export datasets generate generations packs contexts freeze versions card",
+    "labels": "label labellings consensus rules rule agreement judges",
+    "sweeps": "sweep sweeps",
+    "metrics": "metrics power accumulate",
+    "compare": "compare leaderboard sensitivity",
+    "leaks": "leaks why report publish check",
+    "serve": "app simulate serve servers stop-server same-server",
+    "upkeep": "backup restore verify purge delete log people",
+    "review": "review",
+    "batch": "batch",
 }
+COMMANDS = {name: module for module, names in MODULES.items() for name in names.split()}
 
 
 class Commands(TyperGroup):
@@ -101,7 +63,23 @@ class Commands(TyperGroup):
 
     def format_commands(self, _context: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            texts = summaries()
+            formatter.write_dl([(name, texts[name]) for name in COMMANDS])
+
+
+def summaries() -> dict[str, str]:
+    """Return the first sentence of each command's help, read from the sources of the modules."""
+    texts = {}
+    for module in MODULES:
+        for item in ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")).body:
+            match item:
+                case ast.FunctionDef(decorator_list=[ast.Call(ast.Attribute(ast.Name("cli"), "command"), names), *_]):
+                    name = ast.literal_eval(names[0]) if names else item.name.replace("_", "-")
+                    texts[name] = ast.get_docstring(item) or ""
+                case ast.Assign(value=ast.Call(ast.Attribute(ast.Name("typer"), "Typer"), keywords=options)):
+                    group = {option.arg: ast.literal_eval(option.value) for option in options}
+                    texts[group["name"]] = group["help"]
+    return {name: re.split(r"(?<=\.)\s", text)[0] for name, text in texts.items()}
 
 
 def load(name: str = "") -> Any:
@@ -109,7 +87,7 @@ def load(name: str = "") -> Any:
 
     For a name that is not in COMMANDS, all are: it is hidden, or mistyped, and typer suggests what may be meant.
     """
-    for module in {COMMANDS[name][0]} if name in COMMANDS else {module for module, _ in COMMANDS.values()}:
+    for module in [COMMANDS[name]] if name in COMMANDS else MODULES:
         import_module(f"cimemories.cli.{module}")
     return get_group(cli).commands
 

@@ -19,8 +19,8 @@ from cimemories.text import count
 if TYPE_CHECKING:
     from cimemories.evaluation.batches import BatchImported
 
-batch = typer.Typer(help="Run models by batch file: write requests, read answers.", no_args_is_help=True)
-cli.add_typer(batch, name="batch")
+batch = typer.Typer(name="batch", help="Run models by batch file: write requests, read answers.", no_args_is_help=True)
+cli.add_typer(batch)
 SHOWN = 5  # causes of failures; the rest are counted
 MOST_LINES, MOST_BYTES = 50_000, 200 << 20  # of one file for OpenAI's Batch API
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,13 +12,14 @@ import typer
 from typer import Argument, Option
 
 from cimemories import files
+from cimemories.answers import lists
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
-    LABELLING_ID,
     AsJson,
     Dataset,
     DatasetName,
+    LabellingOption,
     PlanOptions,
     Replace,
     Serve,
@@ -34,15 +34,11 @@ from cimemories.cli.runs import print_plan
 from cimemories.cli.work import find_labels, work_on
 from cimemories.curation.spec import AuthoringSpec
 from cimemories.model import WorkKind
-from cimemories.seeds import PersonaPack, packs
+from cimemories.seeds import packs
 from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets as store_datasets
-from cimemories.store import generations as store_generations
-from cimemories.store import runs as store_runs
-from cimemories.store import versions as store_versions
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.store.versions import Version
 from cimemories.text import count, listed, part_names
 
 EVERY_EVAL_EVER = "every-eval-ever"
@@ -58,12 +54,6 @@ TAKEN_BY = {  # which formats an option of `export` is for; --replace is for tho
     "--replace": ("official", "labelled", "huggingface", *_BUNDLES, "results", FLOWS),
 }
 OFFLINE_PER_DOMAIN = 5  # as in the released data
-
-CardLabelling = Annotated[
-    str | None,
-    Option("--labelling", "-l", callback=LABELLING_ID, help="Id of a labelling; default: the one the numbers use."),
-]
-
 
 # ---- import and export
 
@@ -100,12 +90,15 @@ def import_dataset(
     kind = next((kind for kind in formats_importing.KINDS if kind == form), None)
     if form is not None and kind is None:
         raise typer.BadParameter(f"'{form}' is not one of {', '.join(formats_importing.KINDS)}", param_hint="--format")
+    store = open_store(workspace)
     result = evaluation_importing.import_file(
-        open_store(workspace), file, dataset, kind, model=model, judge=judge, find_labels=find_labels
+        store, file, dataset, kind, model=model, judge=judge, find_labels=find_labels
     )
     row = result.dataset
     if as_json:
-        output.as_json({**_as_json(row), "new": result.new, "notes": result.notes, "imported_runs": result.runs})
+        listed = lists.datasets(lists.contents(store)).records()
+        imported = next(item for item in listed if item["id"] == row.id)
+        output.as_json({**imported, "new": result.new, "notes": result.notes, "imported_runs": result.runs})
         return
     verb = "imported" if result.new else "already here:"
     named = f"{', '.join(result.runs)} of '{row.name}'" if result.runs else f"'{row.name}'"
@@ -138,10 +131,7 @@ def export(
             "every-eval-ever.",
         ),
     ],
-    labelling: Annotated[
-        str | None,
-        Option("--labelling", "-l", callback=LABELLING_ID, help="Id of a labelling; default: the one numbers rest on."),
-    ] = None,
+    labelling: LabellingOption = None,
     calls: Annotated[bool, Option("--calls/--no-calls", help="Include recorded calls in a bundle.")] = True,
     judge: Annotated[int | None, Option(help="For what is of a run: id of a judge; default: its first.")] = None,
     organization: Annotated[
@@ -229,25 +219,7 @@ def _export_record(
 @cli.command()
 def datasets(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the datasets.  Example: cimemories datasets --json"""
-    with open_record(workspace).read() as connection:
-        rows = store_datasets.all_rows(connection)
-    if as_json:
-        output.as_json([_as_json(row) for row in rows])
-        return
-    output.table(
-        ("name", ">profiles", ">attributes", ">contexts", ">labellings", ""),
-        [(r.name, r.profiles, r.attributes, r.contexts, r.labellings, output.mark(r.simulated)) for r in rows],
-    )
-
-
-def _as_json(row: DatasetRow) -> dict[str, object]:
-    return {
-        "id": row.id,
-        "name": row.name,
-        "counts": output.attributes(row, "profiles attributes contexts labellings runs"),
-        "status": "labelled" if row.labellings else "unlabelled",
-        **output.attributes(row, "simulated origin created"),
-    }
+    output.listing(lists.datasets(lists.contents(open_record(workspace))), as_json)
 
 
 def _sizes(row: DatasetRow) -> str:
@@ -355,18 +327,7 @@ def generate(
 @cli.command()
 def generations(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the generations.  Example: cimemories generations --json"""
-    store = open_record(workspace)
-    with store.read() as connection:
-        rows = store_generations.all_rows(connection)
-    if as_json:
-        from cimemories.curation.authoring import report
-
-        output.as_json([report(store, row.id).as_json() for row in rows])
-        return
-    output.table(
-        ("id", "name", "model", "status", ">parts", ">of", ">dataset", ""),
-        [(r.id, r.name, r.model, r.status, r.settled, r.expected, r.dataset, output.mark(r.simulated)) for r in rows],
-    )
+    output.listing(lists.generations(open_record(workspace)), as_json)
 
 
 # ---- packs and contexts
@@ -385,50 +346,14 @@ def list_packs(
     if check is not None:
         _check_pack(check, workspace, as_json)
         return
-    entries = [_pack_json(file, workspace) for kind in packs.KINDS for file in packs.pack_files(kind, workspace)]
-    if as_json:
-        output.as_json(entries)
-    else:
-        output.table(
-            ("pack", "of", ">entries", "from", "title"),
-            [
-                (
-                    entry["name"],
-                    entry["kind"],
-                    entry["entries"],
-                    "project" if entry["shipped"] else "workspace",
-                    f"{entry['title'] or ''}{' (default)' if entry['default'] else ''}",
-                )
-                for entry in entries
-            ],
-        )
+    shown = lists.packs(workspace)
+    output.listing(shown, as_json)
+    if not as_json:
         output.note(f"Put your own into {packs.folder_of(workspace, 'contexts').parent}/contexts or /personas.")
-    errors = [str(entry["error"]) for entry in entries if entry["error"]]
+    errors = [row["error"] for row in shown.records() if row["error"]]
     output.notes(errors, "cannot be used")
     if errors:
         raise typer.Exit(1)
-
-
-def _pack_json(file: packs.PackFile, workspace: Path) -> dict[str, object]:
-    """One pack for the list; a file that is no pack is listed with its error and without entries."""
-    entry: dict[str, object] = {
-        **output.attributes(file, "kind name"),
-        **dict.fromkeys(("title", "entries")),
-        **output.attributes(file, "shipped default path"),
-        "error": None,
-    }
-    try:
-        return entry | _content(packs.load_pack(file, workspace))
-    except SeedError as error:
-        return entry | {"error": str(error)}
-
-
-def _content(pack: packs.ContextPack | PersonaPack) -> dict[str, object]:
-    titles: dict[str, object] = {"title": pack.title, "about": pack.about}
-    if isinstance(pack, PersonaPack):
-        priors = {persona.key: persona.prior for persona in pack.personas}
-        return titles | {"entries": len(pack.personas), "priors": priors, "priors_from": pack.priors_from}
-    return titles | {"entries": len(pack.contexts), "spheres": dict(Counter(c.sphere for c in pack.contexts))}
 
 
 def _check_pack(path: Path, workspace: Path, as_json: bool) -> None:
@@ -442,11 +367,11 @@ def _check_pack(path: Path, workspace: Path, as_json: bool) -> None:
     taken = [f.path for f in packs.pack_files(kind, workspace) if f.name == pack.name and not is_it(f.path)]
     if taken:
         raise SeedError(f"{path}: a pack named '{pack.name}' already exists ({taken[0]}). Choose another name")
-    content = _content(pack)
+    content = lists.pack_content(pack)
     if as_json:
         output.as_json({"kind": kind, "name": pack.name, "belongs": str(target), **content})
         return
-    entries = count(int(str(content["entries"])), kind.removesuffix("s"))
+    entries = count(content["entries"], kind.removesuffix("s"))
     output.line(f"{path}: valid, a pack of {entries} named '{pack.name}'")
     if not is_it(target):
         output.note(f"To use it, put it at {target}")
@@ -470,13 +395,7 @@ def contexts(
 
         added = add_pack(store, dataset, add, annotator=annotator)
         output.note(f"added {count(added.new, 'context')} of '{add}' to '{dataset}'; {added.there} were already there")
-    with store.read() as connection:
-        rows = store_datasets.contexts(connection, store_datasets.named(connection, dataset).id)
-    shown = [(row.context.sphere or "", row.context.recipient, row.context.task) for row in rows]
-    if as_json:
-        output.as_json([{"sphere": s or None, "recipient": r, "task": t} for s, r, t in shown])
-    else:
-        output.table(("sphere", "recipient", "task"), shown)
+    output.listing(lists.contexts(store, dataset), as_json)
 
 
 # ---- versions
@@ -486,7 +405,7 @@ def contexts(
 def freeze(
     dataset: Dataset,
     by: Annotated[str, Option(help="Your name.")],
-    labelling: CardLabelling = None,
+    labelling: LabellingOption = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -523,58 +442,16 @@ def versions(
     """List a dataset's versions, and what has changed since.  Example: cimemories versions mine"""
     store = open_record(workspace)
     with store.read() as connection:
-        members = store_versions.family(connection, store_datasets.named(connection, dataset).id)
-    described = [_version_json(store, item) for item in members]
-    if as_json:
-        output.as_json(described)
-    else:
-        output.table(
-            (">version", "name", "made from", ">changes", "content", ""),
-            [
-                (
-                    d["version"],
-                    d["name"],
-                    d["parent"] or "",
-                    d["changes"],
-                    str(d["content"])[:8],
-                    d["frozen_words"] or "open",
-                )
-                for d in described
-            ],
-        )
+        dataset_id = store_datasets.named(connection, dataset).id
+    shown = lists.versions(store, dataset_id)
+    output.listing(shown, as_json)
     if check:
         from cimemories.exchange.freezing import present_hash
 
-        frozen = [item for item in members if item.frozen is not None]
-        if differing := [item.name for item in frozen if present_hash(store, item.dataset) != item.frozen]:
+        frozen = [row for row in shown.records() if row["frozen"]]
+        if differing := [row["name"] for row in frozen if present_hash(store, row["id"]) != row["frozen"]]:
             raise StoreError(f"changed since it was frozen: {', '.join(differing)}. --json shows what came since.")
         output.note("every frozen version is unchanged")
-
-
-def _version_json(store: Store, item: Version) -> dict[str, object]:
-    from cimemories.exchange.freezing import frozen as frozen_version
-
-    frozen = frozen_version(store, item.dataset)
-    with store.read() as connection:
-        names = {member.dataset: member.name for member in store_versions.family(connection, item.dataset)}
-        content = store_datasets.dataset_hash(connection, item.dataset)
-        changes = store_versions.history(connection, item.dataset)
-        runs = store_runs.all_rows(connection, item.dataset)
-    return {
-        "name": item.name,
-        "version": item.version,
-        "parent": names.get(item.parent) if item.parent is not None else None,
-        "created": item.created,
-        "content": content,
-        "changes": len(changes),
-        "frozen": frozen.row.hash if frozen else None,
-        "frozen_by": frozen.row.annotator if frozen else None,
-        "frozen_words": frozen.words if frozen else None,
-        "since": frozen.since if frozen else [],
-        "runs": [
-            {"id": r.id, "name": r.name, "content": r.dataset_hash, "same": r.dataset_hash == content} for r in runs
-        ],
-    }
 
 
 @cli.command()
@@ -582,7 +459,7 @@ def card(
     dataset: Dataset,
     out: Annotated[Path | None, Option("--out", "-o", help="File to write; default: print it.")] = None,
     licence: Annotated[str, Option(help="Licence of your own data.")] = "",
-    labelling: CardLabelling = None,
+    labelling: LabellingOption = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Write the dataset card (Markdown).  Example: cimemories card mine --out card.md --licence "CC BY 4.0" """

@@ -82,42 +82,13 @@ def labellings(
 
     Example: cimemories labellings --json
     """
+    from cimemories.answers import lists
     from cimemories.flows import catalogue
-    from cimemories.flows.labels import default_labelling
 
     store = open_record(workspace)
     if use is not None:
         catalogue.choose_labelling(store, use)
-    with store.read() as connection:
-        rows = store_labellings.all_rows(connection)
-        names = {row.id: row.name for row in store_datasets.all_rows(connection)}
-    defaults = {row.id for row in (default_labelling(store, i) for i in {row.dataset for row in rows}) if row}
-    if as_json:
-        output.as_json([_labelling_json(row, names[row.dataset]) | {"default": row.id in defaults} for row in rows])
-        return
-    output.table(
-        ("id", "dataset", "model", "status", ">ballots", ">of", "", ""),
-        [
-            (
-                *(r.id, names[r.dataset], r.model, r.status, r.ballots.get("ok", 0), r.expected),
-                "numbers rest on it" if r.id in defaults else "",
-                output.mark(r.simulated),
-            )
-            for r in rows
-        ],
-    )
-
-
-def _labelling_json(row: LabellingRow, dataset: str) -> dict[str, object]:
-    return {
-        "id": row.id,
-        "name": f"{row.model} on {dataset}",
-        "dataset": dataset,
-        "model": row.model,
-        "draws": row.draws,
-        "counts": {"expected": row.expected, **row.ballots},
-        **output.attributes(row, "status error simulated"),
-    }
+    output.listing(lists.labellings(store), as_json)
 
 
 # ---- consensus

@@ -8,14 +8,13 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import indent
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Table as Grid
 
-from cimemories.answer import Answer, plain
-from cimemories.answer import Table as AnswerTable
+from cimemories.answer import Answer, Table, plain
+from cimemories.answer import attributes as attributes
 from cimemories.text import CONTROL, UNDEFINED, Parts, simulated_text, visible
 
 WIDEST = 500  # characters of a table that is shown whole
@@ -79,29 +78,34 @@ def _print(result: Answer) -> None:
     if result.sentence:
         line(result.sentence)
     for shown in result.tables().values():
-        if len(shown.frame) and not shown.folded:
+        if not shown.folded and not shown.empty:
             answer_table(shown)
     for part in result.parts():
         line("")
         _print(part)
 
 
-def answer_table(shown: AnswerTable) -> None:
+def answer_table(shown: Table) -> None:
     """Print a table of an answer under its caption."""
     line(f"\n{shown.caption}" if shown.caption else "")
-    titles = [f">{title}" if number else title for title, number in zip(shown.titles, shown.numeric, strict=True)]
-    table(titles, shown.texts(), whole=True)
+    listing(shown)
 
 
-def attributes(item: object, names: str) -> dict[str, Any]:
-    """The attributes of these names (separated by spaces), for JSON."""
-    return {name: getattr(item, name) for name in names.split()}
+def listing(shown: Table, as_json_too: bool = False, empty: str = "") -> None:
+    """Print a list of what the record holds, as JSON where that is asked for. empty: a note in place of no rows."""
+    if as_json_too:
+        as_json(shown)
+    elif shown.empty and empty:
+        note(empty)
+    else:
+        titles = [f">{title}" if number else title for title, number in zip(shown.titles, shown.numeric, strict=True)]
+        table(titles, shown.texts(), whole=True)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[object]], *, whole: bool = False) -> None:
     """A table on standard output. A title `>pairs` aligns its column right, as in a format spec. Cells: '3,412' for
     3412, a dash for None. whole: wider than the terminal where its text is, nothing cut or broken."""
-    shown = Table(box=None, pad_edge=False, header_style="bold")
+    shown = Grid(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         right = title.startswith(">")
         shown.add_column(title.removeprefix(">"), justify="right" if right else "left", no_wrap=right)

@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from cimemories import files
+from cimemories.answers import lists
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
@@ -304,21 +305,7 @@ def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Works
         output.note(f"no slice of '{dataset}' is assigned")
     for row in rows:
         output.line(f"'{row.of.name}': {row.sentence}")
-        output.table(
-            ("person", ">answered", ">of about", ">blind", ">a day", ">seconds each", "last (UTC)"),
-            [
-                (
-                    pace.person,
-                    pace.answered,
-                    pace.share,
-                    pace.blind,
-                    round(pace.per_day),
-                    pace.seconds,
-                    _when(pace.last),
-                )
-                for pace in row.people
-            ],
-        )
+        output.listing(lists.paces(row))
 
 
 @review.command("next")

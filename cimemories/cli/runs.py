@@ -39,7 +39,6 @@ from cimemories.evaluation.spec import (
     read_fields,
 )
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
-from cimemories.store import calls
 from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
 from cimemories.store import work as store_work
@@ -47,7 +46,7 @@ from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_patientl
 from cimemories.store.team import log
 
 if TYPE_CHECKING:
-    from cimemories.evaluation.estimates import Estimate, StageEstimate
+    from cimemories.evaluation.estimates import Estimate
     from cimemories.evaluation.prices import Prices
     from cimemories.evaluation.spec import JudgeSpec, RunSpec
     from cimemories.llm.local_vllm import Servers
@@ -357,30 +356,14 @@ def repeat(
 @cli.command()
 def runs(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the runs.  Example: cimemories runs --json"""
-    with open_record(workspace).read() as connection:
-        rows = store_runs.all_rows(connection)
-        datasets = {row.id: row.name for row in store_datasets.all_rows(connection)}
-        sources = calls.origins(connection, [row.id for row in rows]) if as_json else {}
+    from cimemories.answers import lists
+
+    store = open_record(workspace)
     if as_json:
-        output.as_json([_as_json(row, datasets[row.dataset], sources[row.id]) for row in rows])
+        output.as_json(lists.runs_with_settings(store))
         return
-    output.table(
-        ("id", "name", "status", ">judged", ">of", ""),
-        [(r.id, r.name, r.status, r.judged, r.expected, output.mark(r.simulated_parts)) for r in rows],
-    )
-
-
-def _as_json(row: store_runs.RunRow, dataset: str, sources: Sequence[calls.Source]) -> Mapping[str, object]:
-    return {
-        "id": row.id,
-        "name": row.name,
-        "dataset": dataset,
-        "model": row.model,
-        "samples": row.samples,
-        "counts": output.attributes(row, "expected judged responses judgements"),
-        **output.attributes(row, "coverage status error simulated created finished"),
-        "answers": [source.as_json() for source in sources],
-    }
+    here = lists.contents(store)
+    output.listing(lists.runs(here.runs, here.dataset_names))
 
 
 @cli.command()
@@ -422,18 +405,14 @@ def pause(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     Example: cimemories pause run-3f9a1c2e
     """
     from cimemories.flows import catalogue
-    from cimemories.model import WorkStatus
 
     store = open_record(workspace)
     catalogue.pause(store, work_id)
     with store.read() as connection:
-        status = WorkStatus(store_work.load(connection, work_id)["status"])
-    if status == WorkStatus.PAUSING:
-        output.note(f"{work_id}: pausing after its current calls. Continue with `cimemories resume {work_id}`.")
-    elif status == WorkStatus.PAUSED:
-        output.note(f"{work_id}: paused. Continue with `cimemories resume {work_id}`.")
-    else:
-        output.note(f"{work_id}: nothing to pause; it is {status}.")
+        status = store_work.load(connection, work_id)["status"]
+    go_on = f"Continue with `cimemories resume {work_id}`."
+    states = {"pausing": f"pausing after its current calls. {go_on}", "paused": f"paused. {go_on}"}
+    output.note(f"{work_id}: {states.get(status, f'nothing to pause; it is {status}.')}")
 
 
 @cli.command()
@@ -443,15 +422,14 @@ def cancel(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     Example: cimemories cancel run-3f9a1c2e
     """
     from cimemories.flows import catalogue
-    from cimemories.model import WorkStatus
 
     store = open_record(workspace)
     stopped = catalogue.cancel(store, work_id)
     with store.read() as connection:
-        status = WorkStatus(store_work.load(connection, work_id)["status"])
+        status = store_work.load(connection, work_id)["status"]
     if not stopped:
         output.note(f"{work_id}: nothing to cancel; it is {status}.")
-    elif status == WorkStatus.CANCELLING:
+    elif status == "cancelling":
         output.note(f"{work_id}: cancelling; its worker stops in a moment.")
     else:
         output.note(f"{work_id}: cancelled. `cimemories resume {work_id}` would continue it.")
@@ -460,10 +438,9 @@ def cancel(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
 @cli.command()
 def presets() -> None:
     """List the paper's models and their presets.  Example: cimemories presets"""
-    from cimemories.seeds.presets import load_presets
+    from cimemories.answers import lists
 
-    for item in load_presets():
-        output.line(f"{item.key}\t{item.name}\t{item.kind}\t{item.gpus or ''}".rstrip())
+    output.listing(lists.presets())
 
 
 # ---- values of options
@@ -502,29 +479,10 @@ def _judge_prompt(text: str) -> Prompt:
 
 def print_plan(plan: Estimate, *, as_json: bool = False) -> None:
     """Print what a piece of work would ask, cost and take; nothing is started."""
-    from cimemories.evaluation.prices import money
-
     if as_json:
-        output.as_json(plan.as_json())
+        output.as_json(plan)
         return
-
-    def cost(stage: StageEstimate) -> str:
-        return money(stage.cost_least, plan.currency, most=stage.cost_most)
-
-    titles = ("samples", "recorded", "requests", "prompt tokens", "cacheable", "completion tokens", "cost")
-    output.table(
-        ("stage", "model", *output.right(titles)),
-        [
-            (
-                *(stage.title, stage.model, stage.draws, stage.recorded, stage.requests, stage.prompt_tokens),
-                stage.cacheable,
-                f"{'' if stage.completion_known else '<= '}{stage.completion_tokens:,}",
-                cost(stage),
-            )
-            for stage in plan.stages
-        ],
-        whole=True,
-    )
+    output.listing(plan.table)
     output.line(f"{plan.counts[1] + 's':<11}{plan.size_text}")
     print_costs(plan, plan.concurrency)
 

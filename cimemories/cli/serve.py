@@ -5,22 +5,20 @@ from __future__ import annotations
 import getpass
 import shlex
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from cimemories.answers import lists
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AllowKeys, AsJson, Workspace, grouped
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
-from cimemories.text import percent
 
 if TYPE_CHECKING:
     from cimemories.llm.vllm import ServerSpec, VllmError
-    from cimemories.llm.vllm_reports import ServerFigures
     from cimemories.llm.vllm_server import ServerState
 
 FIGURES_SECONDS = 10.0  # between two lines of live figures
@@ -133,10 +131,7 @@ def serve(
     from cimemories.seeds import presets
 
     if listed:
-        output.table(
-            ("preset", "model", "GPUs (a hint) or server", "role"),
-            [(p.key, p.name, p.gpus or p.base_url or "", ", ".join(p.roles)) for p in presets.load_presets()],
-        )
+        output.listing(lists.presets())
         return
     try:
         spec = options.spec(model)
@@ -156,8 +151,17 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
     output.note(f"{state.id}: {shlex.join(state.command)}")
     output.note(f"log: {state.log}")
     ready: ServerState | None = None
+    last = ""
+
+    def print_step(now: ServerState) -> None:
+        nonlocal last
+        text = f"{now.phase}{f': {now.step}' if now.step else ''}"
+        if text != last:
+            output.note(f"{time.time() - now.created:5.0f} s  {text}")
+        last = text
+
     try:
-        ready = vllm_server.wait(workspace, state.id, on_change=_step_printer())
+        ready = vllm_server.wait(workspace, state.id, on_change=print_step)
         output.note(f"ready after {(ready.ready or time.time()) - ready.created:.0f} s")
         output.line(ready.base_url)
         if spec.keep:
@@ -174,20 +178,6 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
             ended = vllm_server.stop(workspace, state.id)
             if ended.phase == vllm_server.Phase.STOPPED:
                 output.note(f"stopped {ended.error}")
-
-
-def _step_printer() -> Callable[[ServerState], None]:
-    """Prints each step once, with the seconds since the start."""
-    last = ""
-
-    def print_step(state: ServerState) -> None:
-        nonlocal last
-        text = f"{state.phase}{f': {state.step}' if state.step else ''}"
-        if text != last:
-            output.note(f"{time.time() - state.created:5.0f} s  {text}")
-        last = text
-
-    return print_step
 
 
 def _watch(workspace: Path, state: ServerState) -> None:
@@ -213,20 +203,9 @@ def _watch(workspace: Path, state: ServerState) -> None:
         if after is not None:
             busy = bool(after.running or after.waiting or (before and after.generated_tokens > before.generated_tokens))
             if busy or was_busy:  # once more when it comes to rest
-                output.note(figures_line(before, after))
+                output.note(after.since(before).text)
             was_busy = busy
         before = after
-
-
-def figures_line(before: ServerFigures | None, after: ServerFigures) -> str:
-    """The live figures in one line; the prefix cache since the server started where nothing was looked up just now."""
-    live = after.since(before)
-    speed = "–" if live.tokens_per_second is None else f"{live.tokens_per_second:,.0f}"
-    hits = live.recent_hit_rate if live.recent_hit_rate is not None else after.hit_rate
-    return (
-        f"{live.running} running, {live.waiting} waiting, {speed} tokens/s, prefix cache hits {percent(hits)}, "
-        f"KV cache {percent(live.kv_use)} full"
-    )
 
 
 def _store_error(error: VllmError) -> StoreError:
@@ -239,43 +218,7 @@ def _store_error(error: VllmError) -> StoreError:
 @cli.command()
 def servers(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the vLLM servers started here, including stopped ones.  Example: cimemories servers --json"""
-    from cimemories.llm import vllm_server
-    from cimemories.llm.vllm_reports import read_metrics
-
-    states = vllm_server.servers(workspace)
-    figures = {s.id: read_metrics(s.base_url) for s in states if s.phase == vllm_server.Phase.READY and s.here}
-    if as_json:
-        output.as_json([_as_json(state, figures.get(state.id)) for state in states])
-        return
-    output.table(
-        ("id", "state", ">port", "model", ">running", ""),
-        [
-            (
-                state.id,
-                state.phase,
-                str(state.port),
-                state.served_name,
-                live.running if (live := figures.get(state.id)) else "",
-                " ".join(filter(None, [state.step, state.error, "kept" if state.keep and state.live else ""])),
-            )
-            for state in states
-        ],
-    )
-
-
-def _as_json(state: ServerState, figures: ServerFigures | None) -> dict[str, object]:
-    return {
-        **state.model_dump(mode="json", exclude={"owner", "supervisor", "server", "phase"}),
-        "status": state.phase,
-        "base_url": state.base_url,
-        "process": state.server.pid if state.server else None,
-        "figures": figures
-        and {
-            **output.attributes(figures, "running waiting generated_tokens prompt_tokens"),
-            "prefix_cache_hit_rate": figures.hit_rate,
-            "kv_cache_use": figures.kv_use,
-        },
-    }
+    output.listing(lists.servers(workspace), as_json)
 
 
 @cli.command("stop-server")
@@ -331,16 +274,4 @@ def same_server(
                 tie = calls.tie(connection, one, other, by.strip() or getpass.getuser())
                 output.line(f"{tie.first} and {tie.second} are the same server (declared by {tie.author})")
         return
-    with store.read() as connection:
-        known, counts, ties = calls.known(connection), calls.counts(connection), calls.ties(connection)
-    texts = dict.fromkeys([*(item.text for item in known), *counts])
-    if as_json:
-        servers = [{"server": text, "answers": counts.get(text, 0)} for text in texts]
-        same = [{"first": t.first, "second": t.second, "by": t.author, "created": t.created} for t in ties]
-        output.as_json({"servers": servers, "same": same})
-        return
-    output.table(("server", ">answers"), [(text, counts.get(text, 0)) for text in texts], whole=True)
-    for tie in ties:
-        output.line(f"{tie.first} = {tie.second} (declared by {tie.author}, {tie.created[:10]})")
-    if not texts:
-        output.note("no answers recorded yet")
+    output.answer(lists.answer_servers(store), as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,16 +20,14 @@ from cimemories.cli.options import (
     grouped,
     open_record,
 )
-from cimemories.cli.runs import duration
+from cimemories.cli.runs import print_costs
 from cimemories.cli.work import work_on
-from cimemories.evaluation.spec import differing
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
-from cimemories.text import count, percent
+from cimemories.text import count
 
 if TYPE_CHECKING:
     from cimemories.compare.sweeps import SweepTable
-    from cimemories.evaluation.sweeps import SweepEstimate
 
 
 @cli.command()
@@ -71,7 +68,15 @@ def sweep(
     # Also without --plan: it is kept with the sweep, and its warning about the cap comes before money is spent.
     estimate = evaluation_sweeps.estimate_sweep(store, spec, find_labels=effective_labels, concurrency=work.concurrency)
     if plan:
-        _print_estimate(estimate, as_json, plan_sentence(store, spec.runs[0]))
+        total, shows = estimate.total, plan_sentence(store, spec.runs[0])
+        if as_json:
+            more = {"assumptions": total.notes, "does_not_fit": total.misfits, "power": shows}
+            output.as_json({**estimate.as_json(), **more})
+            return
+        output.listing(estimate.table)
+        output.line(f"runs       {len(estimate.cells):,} with {count(total.responses, 'message')}")
+        output.line(shows)
+        print_costs(total, total.concurrency)
         return
     work.cluster(store)
     output.notes([estimate.total.warning], "warning")
@@ -102,78 +107,11 @@ def _print_sweep(sweep: SweepTable) -> None:
     """One sweep with its cells."""
     from cimemories.evaluation.prices import money
 
-    row, cost, cells = sweep.row, sweep.cost, sweep.cells
+    row, cost = sweep.row, sweep.cost
     cap = f", cap {money(row.cap, cost.currency)}" if row.cap is not None else ""
-    output.line(f"{row.id}  {row.name}: {row.status}, {sweep.done} of {len(cells)} runs, cost {cost.text}{cap}")
-    axes = _varying(
-        [(c.run.model, c.run.composition, c.run.prompt_level, c.mitigation, c.thinking, c.run.name) for c in cells],
-        differing(c.run for c in cells),
-    )
-    n = max((c.n for c in cells), default=1)
-    numbers = (f"V@{n}", "C", "coverage", "does task", "cost")
-    output.table(
-        ("run", *(title for title, _ in axes), "status", *output.right(numbers)),
-        [
-            (
-                cell.run.id,
-                *(values[i] for _, values in axes),
-                cell.status,
-                percent(cell.violation) + (f" at n = {cell.n}" if cell.n != n and cell.numbers else ""),
-                *(percent(share) for share in (cell.completeness, cell.coverage, cell.does_task)),
-                cell.cost.text,
-            )
-            for i, cell in enumerate(cells)
-        ],
-        whole=True,
-    )
-    if any(cell.run.simulated for cell in cells):
+    output.line(f"{row.id}  {row.name}: {row.status}, {sweep.done} of {len(sweep.cells)} runs, cost {cost.text}{cap}")
+    output.listing(sweep.table)
+    if any(cell.run.simulated for cell in sweep.cells):
         output.note("note: simulated; says nothing about any real model")
     output.notes([row.error])
     output.notes(sweep.warnings, "warning")
-
-
-def _print_estimate(estimate: SweepEstimate, as_json: bool, shows: str) -> None:
-    """What a sweep would ask, cost and take, by cell and in all. shows: how small a difference it can show."""
-    total = estimate.total
-    if as_json:
-        more = {"assumptions": total.notes, "does_not_fit": total.misfits, "power": shows}
-        output.as_json({**estimate.as_json(), **more})
-        return
-    axes = _varying(
-        [(r.model, r.memory_text, r.prompt_level, r.mitigation, r.thinking, r.base_url) for r in estimate.runs],
-        differing(estimate.runs),
-    )
-    numbers = ("messages", "recorded", "requests", "prompt tokens", "completion tokens", "cost", "time")
-    rows = [
-        (
-            *(values[i] for _, values in axes),
-            *(cell.responses, cell.recorded, cell.requests, cell.prompt_tokens, cell.completion_tokens),
-            "unknown" if cell.unpriced else cell.cost_text,
-            duration(cell.seconds),
-        )
-        for i, cell in enumerate(estimate.cells)
-    ]
-    output.table((*(title for title, _ in axes), *output.right(numbers)), rows, whole=True)
-    output.line(f"runs       {len(estimate.cells):,} with {count(total.responses, 'message')}")
-    output.line(f"requests   {total.requests:,}; {total.recorded:,} of {total.draws:,} samples are already recorded")
-    output.line(f"tokens     about {total.prompt_tokens:,} prompt and {total.completion_tokens:,} completion")
-    output.line(f"cost       {total.cost_text}")
-    output.line(f"time       {duration(total.seconds)}")
-    output.line(shows)
-    output.notes(total.notes)
-    output.notes([*total.misfits, total.warning], "warning")
-
-
-def _varying(cells: Sequence[Sequence[str]], further: Mapping[str, Sequence[str]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the axes in which cells differ, each with the value of every cell; the model in any case, and further
-    settings. The value after the named axes (a name, an address) is shown if nothing else tells two cells apart."""
-    titles = ("model", "memory", "prompt", "mitigation", "thinking")
-    columns = list(zip(*cells, strict=True))
-    axes = [
-        (title, values)
-        for title, values in zip(titles, columns, strict=False)
-        if title == "model" or len({*values}) > 1
-    ]
-    axes += [(title.lower(), tuple(values)) for title, values in further.items()]
-    distinct = {tuple(values[i] for _, values in axes) for i in range(len(cells))}
-    return axes if len(distinct) == len(cells) or not columns else [*axes, ("", columns[-1])]

@@ -192,25 +192,15 @@ def _confirm(question: str, yes: bool) -> None:
 
 people_commands = typer.Typer(name="people", help="People who log in, and their roles.", no_args_is_help=True)
 cli.add_typer(people_commands)
-COLUMNS = "name email role seen created"
 
 
 @people_commands.command("list")
 def list_people(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List people, those who may do most first.  Example: cimemories people list"""
-    from cimemories.store.team import people
+    from cimemories.answers import lists
 
-    rows = people.listed(open_record(workspace))
-    if as_json:
-        output.as_json([output.attributes(row, COLUMNS) for row in rows])
-        return
-    if not rows:
-        output.note("nobody has logged in yet; without a login, everybody can do everything")
-        return
-    output.table(
-        ("name", "email", "role", "last here (UTC)"),
-        [(row.name, row.email or "", row.role, _seen(row.account, row.seen)) for row in rows],
-    )
+    empty = "nobody has logged in yet; without a login, everybody can do everything"
+    output.listing(lists.people(open_record(workspace)), as_json, empty)
 
 
 @people_commands.command("role")
@@ -228,7 +218,7 @@ def give_role(
 
     row = people.give(open_store(workspace), name, role)
     if as_json:
-        output.as_json(output.attributes(row, COLUMNS))
+        output.as_json(output.attributes(row, "name email role seen created"))
         return
     output.line(f"{row.name}: {row.role}, can {MAY[row.role]}")
     if row.account is None:
@@ -254,6 +244,7 @@ def show_log(
 
     Example: cimemories log --since 2026-01-31 --csv > log.csv
     """
+    from cimemories.answers import lists
     from cimemories.formats.review_events import moment
     from cimemories.store.team import log
 
@@ -267,21 +258,13 @@ def show_log(
         entries = log.entries(
             connection, person=person, action=action, since=since, most=limit or (None if whole else 50)
         )
-    rows = log.as_rows(entries)
+    shown = lists.log(entries)
+    rows = shown.records()
     if as_json:
-        output.as_json([{**row, "details": item.details} for row, item in zip(rows, entries, strict=True)])
+        output.as_json([row | {"details": item.details} for row, item in zip(rows, entries, strict=True)])
     elif as_csv:
-        writer = csv.DictWriter(sys.stdout, ("created", "person", "action", "subject", "details"))
+        writer = csv.DictWriter(sys.stdout, [*shown.columns])
         writer.writeheader()
         writer.writerows({name: without_formula(text) for name, text in row.items()} for row in rows)
-    elif rows:
-        output.table(
-            ("when (UTC)", "who", "what", "of", "details"),
-            [(row["created"][:16].replace("T", " "), *list(row.values())[1:]) for row in rows],
-        )
     else:
-        output.note("nothing matches" if person or action or since else "nothing is recorded")
-
-
-def _seen(account: str | None, seen: str | None) -> str:
-    return "has not logged in" if account is None else (seen or "")[:13].replace("T", " ")
+        output.listing(shown, empty="nothing matches" if person or action or since else "nothing is recorded")

@@ -206,16 +206,23 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
         if store_work.kind_of(work_id) is not WorkKind.GENERATION:
             yield report
             return
-        parts = _Parts(store, work_id)
+        from cimemories.curation.authoring import live
+
+        now, looked = live(store, work_id), time.monotonic()
 
         def report_parts(done: Done) -> None:
+            nonlocal now, looked
+            # Reports come with each batch of outcomes, far more often than parts are settled.
+            if time.monotonic() - looked > LOOK_SECONDS:
+                now, looked = live(store, work_id), time.monotonic()
             report(done)
+            cost = f", cost {now.cost}" if now.cost else ""
             # Calls do not measure a generation: how many will be repeated is not known beforehand.
-            bar.update(task, completed=parts.settled(), extra=f"{bar.tasks[0].fields['extra']}{parts.cost(done)}")
+            bar.update(task, completed=now.settled, extra=f"{bar.tasks[0].fields['extra']}{cost}")
 
-        bar.update(task, completed=parts.settled())
+        bar.update(task, completed=now.settled)
         yield report_parts
-        bar.update(task, completed=parts.settled(at_once=True))
+        bar.update(task, completed=live(store, work_id).settled)
 
 
 class _Bar(Progress):
@@ -272,33 +279,6 @@ def _remaining(store: Store, work_id: str) -> int:
             return open_responses * steps + judgements.count_owed(connection, work_id)
         labelling = next(row for row in store_labellings.all_rows(connection) if row.id == work_id)
         return sum(labelling.ballots.get(status, 0) for status in store_labellings.RETRIABLE)
-
-
-class _Parts:
-    """Settled parts of a generation, looked up now and then, and what its tokens cost."""
-
-    def __init__(self, store: Store, work_id: str) -> None:
-        self.store, self.work_id, self.looked, self.count = store, work_id, 0.0, 0
-        from cimemories.evaluation.costs import curation_prices
-
-        with store.read() as connection:
-            self.prices = curation_prices(store_generations.named(connection, work_id).manifest)
-
-    def settled(self, *, at_once: bool = False) -> int:
-        # Reports come with each batch of outcomes, far more often than parts are settled.
-        if at_once or time.monotonic() - self.looked > LOOK_SECONDS:
-            with self.store.read() as connection:
-                self.count = store_generations.progress(connection, self.work_id)[0]
-            self.looked = time.monotonic()
-        return self.count
-
-    def cost(self, done: Done) -> str:
-        from cimemories.evaluation.prices import money
-
-        if self.prices is None:
-            return ""
-        amount = self.prices.cost(done.prompt_tokens, done.cached_tokens, done.completion_tokens)
-        return f", cost {money(amount, self.prices.currency)}"
 
 
 def outcome(store: Store, work_id: str) -> None:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import pandas as pd
 
-from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names, none_for_nan
+from cimemories.answer import Column, Listing, attributes
+from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
@@ -127,8 +129,9 @@ class Cell:
         check = self.numbers.does_task if self.numbers else None
         return math.nan if check is None or check.share is None else check.share
 
-    def as_json(self) -> dict[str, object]:
-        """One object for scripts; what is undefined or not known becomes null."""
+    @property
+    def row(self) -> dict[str, Any]:
+        """Return the cell as a row of `SweepTable.table`."""
         return {
             "cell": self.run.cell,
             "run": self.run.id,
@@ -137,21 +140,37 @@ class Cell:
             "prompt_level": self.run.prompt_level,
             "mitigation": self.mitigation,
             "thinking": self.thinking,
-            **({"sessions": self.run.manifest.sessions.kept} if self.run.manifest.sessions else {}),
+            "sessions": self.run.manifest.sessions.kept if self.run.manifest.sessions else None,
+            "more": ", ".join(self.more),
             "status": self.status,
             "error": self.run.error if self.status not in (WAITING, *work.ACTIVE) else None,
-            "simulated": self.run.simulated,
-            "samples": self.run.samples,
-            "n": self.n,
-            "violation": none_for_nan(self.violation),
-            "completeness": none_for_nan(self.completeness),
-            "coverage": self.coverage,
-            "does_task": none_for_nan(self.does_task),
+            **attributes(self.run, "simulated samples"),
+            **attributes(self, "n violation completeness coverage does_task"),
             "cost": self.cost.amount,
+            "cost_text": self.cost.text,
             "currency": self.cost.currency,
             "expected_responses": self.run.expected,
             "judged_responses": self.run.judged,
         }
+
+
+COLUMNS = {
+    "run": Column("text", "Run"),
+    "model": Column("text", "Model"),
+    "memory": Column("text", "Memory"),
+    "prompt_level": Column("text", "Prompt level"),
+    "mitigation": Column("text", "Mitigation"),
+    "thinking": Column("text", "Thinking"),
+    "sessions": Column("text", "Sessions"),
+    "more": Column("text", "Further settings", "In which cells of the sweep differ"),
+    "status": Column("text", "Status"),
+    "n": Column("count", "n"),
+    "violation": Column("percent", "Violation@n"),
+    "completeness": Column("percent", "Completeness"),
+    "coverage": Column("percent", "Coverage"),
+    "does_task": Column("percent", "Does the task"),
+    "cost_text": Column("text", "Cost"),
+}
 
 
 @dataclass(frozen=True)
@@ -178,6 +197,11 @@ class SweepTable:
         return by_name
 
     @property
+    def table(self) -> Listing:
+        """Return the cells in their order."""
+        return Listing([cell.row for cell in self.cells], COLUMNS)
+
+    @property
     def done(self) -> int:
         """Cells that have been worked off."""
         return sum(cell.run.status.is_finished for cell in self.cells)
@@ -194,8 +218,8 @@ class SweepTable:
             "paid": self.cost.paid,
             "currency": self.cost.currency,
             "plan": self.row.plan,
-            "cells": [cell.as_json() for cell in self.cells],
-            "warnings": list(self.warnings),
+            "cells": self.table,
+            "warnings": self.warnings,
         }
 
 

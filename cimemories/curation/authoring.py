@@ -543,13 +543,6 @@ class Report:
         """For scripts."""
         return {**asdict(self), "missing": self.missing}
 
-    def rejection_counts(self) -> list[tuple[str, int]]:
-        """Why something was asked for again, with how often: what was wrong, and where too little came."""
-        return [
-            ("domains with too few attributes" if reason == Reason.TOO_FEW else f"rejected: {reason}", count)
-            for reason, count in self.rejected.items()
-        ]
-
     def lines(self) -> list[str]:
         """For people: what there is first, then what there is not and why."""
         where = f"dataset '{self.dataset_name}'" if self.dataset_name else "no dataset"
@@ -561,7 +554,11 @@ class Report:
         ]
         if self.dataset_name and self.dataset_name != self.name:
             lines.append(f"  the name '{self.name}' was taken in the meantime")
-        lines += [f"  {count:,} {reason}" for reason, count in self.rejection_counts()]
+        lines += [
+            f"  {number:,} "
+            + ("domains with too few attributes" if reason == Reason.TOO_FEW else f"rejected: {reason}")
+            for reason, number in self.rejected.items()
+        ]
         lines += [f"  parts {status}: {count} ({cause})" for status, cause, count in self.failures]
         if self.left_out:
             lines.append(f"  left out: {count(self.left_out, 'profile')} without a usable attribute")

@@ -35,12 +35,11 @@ from cimemories.model import (
     canonical_event,
 )
 from cimemories.seeds import packs
-from cimemories.store import datasets, labellings, runs, versions
+from cimemories.store import datasets, labellings, versions
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, storable
-from cimemories.store.runs import RunRow
 from cimemories.store.team import log
-from cimemories.store.versions import Edit, EditRow, Kind, Rests, Side, Version
+from cimemories.store.versions import Edit, EditRow, Kind, Rests, Side
 from cimemories.text import count, listed
 
 
@@ -358,29 +357,6 @@ def undo(store: Store, dataset_id: int, edit_id: int, *, annotator: str, expecte
         row = versions.named(connection, edit_id)
     reason = f"takes change {edit_id} back"
     return save(store, dataset_id, row.edit.inverse, annotator=annotator, reason=reason, expected=expected)
-
-
-@dataclass(frozen=True)
-class Versions:
-    """The versions of a dataset. members: oldest first; changes: how many changes by hand each has, by dataset id;
-    content: the hash of profiles and contexts of the given dataset; runs: those on it."""
-
-    members: list[Version]
-    changes: dict[int, int]
-    content: str
-    runs: list[RunRow]
-
-
-def versions_of(store: Store, dataset_id: int) -> Versions:
-    """All versions that a dataset belongs to, itself among them."""
-    with store.read() as connection:
-        members = versions.family(connection, dataset_id)
-        return Versions(
-            members,
-            {item.dataset: len(versions.history(connection, item.dataset)) for item in members},
-            datasets.dataset_hash(connection, dataset_id),
-            runs.all_rows(connection, dataset_id),
-        )
 
 
 def history_of(store: Store, dataset_id: int, profile: int) -> list[tuple[EditRow, str]]:

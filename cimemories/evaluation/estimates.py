@@ -24,6 +24,7 @@ from typing import cast
 
 import sqlalchemy as sa
 
+from cimemories.answer import Column, Listing
 from cimemories.evaluation.compositions import FindLabels, LabelsFor, LabelSource, compose, restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, models_in, role_of
 from cimemories.evaluation.judging import at_work
@@ -273,6 +274,19 @@ TITLES = {
 }
 
 
+STAGE_COLUMNS = {
+    "stage": Column("text", "Stage"),
+    "model": Column("text", "Model"),
+    "draws": Column("count", "Calls"),
+    "recorded": Column("count", "Recorded", "Answered by the record, at no cost"),
+    "requests": Column("count", "Requests"),
+    "prompt_tokens": Column("count", "Prompt tokens"),
+    "cacheable": Column("count", "Cacheable", "Prompt tokens that can come from the server's prefix cache"),
+    "completion": Column("text", "Completion tokens"),
+    "cost": Column("text", "Cost"),
+}
+
+
 @dataclass(frozen=True)
 class StageEstimate:
     """One kind of call to one model. draws: all planned; recorded: of them, what the record answers at no cost.
@@ -392,11 +406,8 @@ class Estimate:
         """All of it for scripts: sums, stages and sentences."""
         sums = ("requests", "draws", "recorded", "prompt_tokens", "cacheable", "completion_tokens")
         names = ("places", "unit", "responses", *sums, "cost_least", "cost_most", "currency", "seconds", "cap")
-        stages = [
-            {**asdict(stage), "cost_least": stage.cost_least, "cost_most": stage.cost_most} for stage in self.merged
-        ]
         return {name: getattr(self, name) for name in names} | {
-            "stages": stages,
+            "stages": self.table,
             "does_not_fit": self.misfits,
             "warning": self.warning,
             "notes": self.notes,
@@ -408,6 +419,21 @@ class Estimate:
         each, whole = self.counts
         pairs, answers = count(self.places, self.unit), count(self.responses, whole)
         return f"{pairs} × {count(self.responses // max(self.places, 1), each)} = {answers}"
+
+    @property
+    def table(self) -> Listing:
+        """Return the stages, those of one kind and model as one. completion, cost: as text."""
+        rows = []
+        for stage in self.merged:
+            limit = "" if stage.completion_known or not stage.requests else "at most "
+            costs = {"cost_least": stage.cost_least, "cost_most": stage.cost_most}
+            texts = {
+                "stage": stage.title,
+                "completion": f"{limit}{stage.completion_tokens:,}",
+                "cost": money(stage.cost_least, self.currency, most=stage.cost_most),
+            }
+            rows.append(asdict(stage) | costs | texts)
+        return Listing(rows, STAGE_COLUMNS)
 
     @property
     def merged(self) -> tuple[StageEstimate, ...]:

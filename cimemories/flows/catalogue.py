@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 
@@ -24,21 +23,6 @@ from cimemories.store.upkeep import deleting
 from cimemories.store.upkeep.deleting import Deletion
 
 
-@dataclass(frozen=True)
-class Contents:
-    """Every dataset, labelling and run of a workspace at one moment, each list oldest first."""
-
-    datasets: list[DatasetRow]
-    labellings: list[LabellingRow]
-    runs: list[RunRow]
-
-
-def contents(store: Store) -> Contents:
-    """What a workspace holds, read in one transaction."""
-    with store.read() as connection:
-        return Contents(datasets.all_rows(connection), labellings.all_rows(connection), runs.all_rows(connection))
-
-
 def last_review(store: Store, annotator: str | None = None) -> Newest | None:
     """The pair that this annotator, or anybody, decided last; None where no decision is recorded."""
     with store.read() as connection:
@@ -55,6 +39,12 @@ def all_datasets(store: Store) -> list[DatasetRow]:
     """Every dataset, in the order of the record."""
     with store.read() as connection:
         return datasets.all_rows(connection)
+
+
+def content_hash(store: Store, dataset_id: int) -> str:
+    """The hash of a dataset's profiles and contexts."""
+    with store.read() as connection:
+        return datasets.dataset_hash(connection, dataset_id)
 
 
 def labellings_of(store: Store, dataset_id: int, *, voted: bool = False) -> dict[str, LabellingRow]:

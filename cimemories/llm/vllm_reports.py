@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from cimemories.llm.vllm import INSTALL, VllmError
+from cimemories.text import count, percent
 
 # ---- figures
 
@@ -65,6 +66,19 @@ class ServerFigures:
     def hit_rate(self) -> float | None:
         """Share of looked-up prompt tokens found in the prefix cache since the server started; None before any."""
         return self.cache_hits / self.cache_queries if self.cache_queries else None
+
+    @property
+    def text(self) -> str:
+        """Return the figures in words, those that are known. Of the prefix cache since the server started, if nothing
+        was looked up since the earlier reading."""
+        hits = self.hit_rate if self.recent_hit_rate is None else self.recent_hit_rate
+        parts = [
+            f"{count(self.running, 'request')} running, {self.waiting:,} waiting",
+            "" if self.tokens_per_second is None else f"{count(self.tokens_per_second, 'token')} a second",
+            "" if hits is None else f"prefix cache hits {percent(hits)}",
+            "" if self.kv_use is None else f"KV cache {percent(self.kv_use)} full",
+        ]
+        return ", ".join(filter(None, parts))
 
     def since(self, before: ServerFigures | None) -> ServerFigures:
         """Return this reading with its rates since an earlier one, if the server was not restarted between them."""

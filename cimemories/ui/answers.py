@@ -20,7 +20,7 @@ def show(answer: Answer, key: str, about: Mapping[str, object]) -> None:
     if answer.sentence:
         safe.inline(answer.sentence, strong=True)
     for name, table in answer.tables().items():
-        if not len(table.frame):
+        if table.empty:
             continue
         if table.folded:
             drawn = partial(twin, table, f"{key}.{name}.table")
@@ -49,9 +49,11 @@ def twin(
     height: int | Literal["auto", "content"] = "auto",
     alt: str = "",
 ) -> int | None:
-    """Draw a table to be sorted, with intervals and deviations as columns. Returns what `tables.table` does."""
+    """Draw a table to be sorted, with intervals and deviations as columns. Returns what `tables.table` does, which
+    tells rows apart by their `id` if they have one."""
+    frame = table.frame
     return tables.table(
-        table.frame,
+        frame.set_index("id", drop=False) if "id" in frame.columns else frame,
         key=key,
         columns=table.spread_out(),
         on_select=on_select,

@@ -9,13 +9,18 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from cimemories.charts import export
 from cimemories.text import Parts, without_formula
+from cimemories.ui import page, safe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,3 +113,59 @@ def _marked(frame: pd.DataFrame, simulated: Parts, about: Mapping[str, object]) 
 
 def _scalar(value: object) -> str | int | float | bool:
     return value if isinstance(value, str | int | float | bool) else "" if value is None else str(value)
+
+
+# ---- files that take a while to write
+
+
+MIME = {
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".parquet": "application/vnd.apache.parquet",
+    ".zip": "application/zip",
+}
+
+
+@dataclass(frozen=True)
+class _Ready:
+    request: tuple[object, ...]
+    path: Path
+    simulated: bool
+    notes: tuple[str, ...]
+
+
+def path_for(slot: str, name: str) -> Path:
+    """Return where to write a file that is offered later. The one before in this slot of the session goes: a session
+    has one file a slot on the disk."""
+    if isinstance(old := st.session_state.pop(slot, None), _Ready):
+        shutil.rmtree(old.path.parent, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix="cimemories-export-")) / name
+
+
+def prepared(
+    slot: str, request: tuple[object, ...], path: Path, *, simulated: bool = False, notes: Sequence[str] = ()
+) -> None:
+    """Keep a file that was written for a request: what it is of, with all that a change of would make it another."""
+    st.session_state[slot] = _Ready(request, path, simulated, tuple(notes))
+
+
+def offer(slot: str, request: tuple[object, ...]) -> None:
+    """Draw the download of the file that was written for this very request."""
+    ready = st.session_state.get(slot)
+    if not isinstance(ready, _Ready) or ready.request != request or not ready.path.is_file():
+        return
+    st.download_button(
+        "Download",
+        # Read at the click: the session holds the path alone, however large the file is.
+        data=lambda: ready.path.read_bytes(),
+        file_name=ready.path.name,
+        mime=MIME[ready.path.suffix],
+        type="primary",
+        icon=":material/download:",
+        key=f"{slot}.download",
+        on_click="ignore",
+    )
+    safe.inline(f"{ready.path.name}, {ready.path.stat().st_size / 1e6:,.2f} MB")
+    if ready.simulated:
+        page.badge_simulated()
+    page.notices(ready.notes)

@@ -52,6 +52,8 @@ def table(
     kinds = {name: column if isinstance(column, str) else column[0] for name, column in columns.items()}
     shares = [name for name, kind in kinds.items() if kind in ("percent", "points", "difference")]
     frame = frame.assign(**{name: frame[name].astype(float) * 100 for name in shares})
+    flags = [name for name, kind in kinds.items() if kind == "flag"]
+    frame = frame.assign(**{name: frame[name].map(lambda on, text=name: text if on else "") for name in flags})
     frame = frame.assign(**{name: _clipped(frame[name]) for name in columns if _is_text(frame[name])})
     shown: dict[str, Any] = {
         "column_config": _config(columns),
@@ -241,6 +243,7 @@ def _config(columns: Mapping[str, Column | Sequence[str]]) -> dict[str, Any]:
         elif kind == "date":
             made[name] = config.DatetimeColumn(**common, format="YYYY-MM-DD HH:mm")
         else:
-            widths: dict[str, int | Literal["large"]] = {"wide": "large", "small": 124}  # "X inappropriate" in full
+            # "X inappropriate" in full, and the beginning of a hash
+            widths: dict[str, int | Literal["large"]] = {"wide": "large", "small": 124, "hash": 88}
             made[name] = config.TextColumn(**common, width=widths.get(kind))
     return made

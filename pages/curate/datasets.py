@@ -5,20 +5,18 @@ What an action came to is kept in the session over the rerun that it causes, and
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from cimemories import launch, uploads
+from cimemories.answers import lists
 from cimemories.curation import authoring, editing
 from cimemories.curation.offline import LOCALE_NAMES, generate_dataset
 from cimemories.curation.spec import AuthoringSpec
 from cimemories.evaluation.costs import cost_of
-from cimemories.evaluation.prices import money
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.exchange.exporting import Format
@@ -38,7 +36,7 @@ from cimemories.store.generations import GenerationRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.upkeep import deleting
 from cimemories.text import count, listed, sentence
-from cimemories.ui import annotator, once, page, safe, tables, url
+from cimemories.ui import annotator, answers, exports, once, page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.curate.label_matrix import RESUMABLE, named, pace_sentence, worker_button, worker_log
 from pages.evaluate.run_detail import raise_and_resume
@@ -77,7 +75,14 @@ def draw(store: Store, dataset: DatasetRow) -> None:
         safe.heading("Versions")
         draw_versions(store, dataset)
     with right:
-        safe.show(safe.facts(_facts(dataset)))
+        frozen = f", frozen as {dataset.frozen[:8]}" if dataset.frozen else ", open"
+        facts = [
+            ("Origin", f"{dataset.origin}{f', {dataset.source_name}' if dataset.source_name else ''}"),
+            ("Created", f"{dataset.created[:16].replace('T', ' ')} UTC"),
+            ("Version", f"{dataset.version}{frozen}"),
+            ("Used by", f"{count(dataset.labellings, 'labelling')}, {count(dataset.runs, 'run')}"),
+        ]
+        safe.show(safe.facts(facts))
         safe.heading("Export")
         export_form(store, dataset)
         safe.heading("Dataset card")
@@ -86,63 +91,32 @@ def draw(store: Store, dataset: DatasetRow) -> None:
         delete_form(store, dataset)
 
 
-def _facts(dataset: DatasetRow) -> list[tuple[str, str]]:
-    rests = [count(dataset.labellings, "labelling"), count(dataset.runs, "run")]
-    return [
-        ("Origin", f"{dataset.origin}{f', {dataset.source_name}' if dataset.source_name else ''}"),
-        ("Created", f"{dataset.created[:16].replace('T', ' ')} UTC"),
-        ("Version", f"{dataset.version}{f', frozen as {dataset.frozen[:8]}' if dataset.frozen else ', open'}"),
-        ("Used by", ", ".join(rests)),
-    ]
-
-
 # ---- versions
 
 
 # The hash of a thousand profiles takes seconds, and stays until the dataset changes.
 @st.cache_resource(max_entries=8, show_spinner="Reading the versions")
-def _versions(
-    _store: Store, workspace: str, dataset_id: int, created: str, revision: int, rest: tuple[object, ...]
-) -> editing.Versions:
-    return editing.versions_of(_store, dataset_id)
+def _content(_store: Store, workspace: str, dataset_id: int, created: str, revision: int) -> str:
+    return catalogue.content_hash(_store, dataset_id)
 
 
 def draw_versions(store: Store, dataset: DatasetRow) -> None:
     """The versions of a dataset, its hash, freezing it, its next version, and which runs used which content."""
-    # What else is shown of versions and runs, which come and go without the dataset's revision.
-    others = [(row.id, row.name, row.revision, row.frozen, row.runs) for row in catalogue.all_datasets(store)]
-    own = (str(store.workspace), dataset.id, dataset.created, dataset.revision)
-    versions = _versions(store, *own, tuple(others))
-    ids = [item.dataset for item in versions.members]
-    names: dict[int | None, str] = {item.dataset: item.name for item in versions.members}
-    clicked = tables.listing(
-        versions.members,
-        ids,
-        {
-            "version": ("number", "version", lambda item: item.version),
-            "name": ("text", "name", lambda item: item.name),
-            "from": ("text", "based on", lambda item: names.get(item.parent, "")),
-            "changes": ("count", "changes", lambda item: versions.changes[item.dataset]),
-            "frozen": ("text", "frozen as", lambda item: (item.frozen or "")[:8]),
-            "made": ("text", "created", lambda item: item.created[:10]),
-        },
-        key="profiles.versions.table",
-        on_select="row",
-        selected=ids.index(dataset.id),
-        height="auto",
-        alt="The versions of this dataset",
-    )
+    content = _content(store, str(store.workspace), dataset.id, dataset.created, dataset.revision)
+    versions = lists.versions(store, dataset.id, {dataset.id: content})
+    rows = {row["id"]: row for row in versions.records()}
+    ids, version = list(rows), rows[dataset.id]
+    clicked = answers.twin(versions, "profiles.versions.table", on_select="row", selected=ids.index(dataset.id))
     if clicked is not None and ids[clicked] != dataset.id:
         url.go("profiles", dataset=ids[clicked])
-    safe.inline(f"Profiles and contexts of '{dataset.name}' have the hash {versions.content}.", muted=True)
-    frozen = freezing.frozen(store, dataset.id)
-    if frozen is None:
+    safe.inline(f"Profiles and contexts of '{dataset.name}' have the hash {content}.", muted=True)
+    if version["frozen"] is None:
         _freeze_form(store, dataset)
     else:
-        page.notice(f"'{dataset.name}' is {frozen.words}. Its hash is {frozen.row.hash}.")
+        page.notice(f"'{dataset.name}' is {version['frozen_words']}. Its hash is {version['frozen']}.")
 
-    def made(version: tuple[int, str]) -> None:
-        new, name = version
+    def made(next_version: tuple[int, str]) -> None:
+        new, name = next_version
         url.put(dataset=new, profile=None, attribute=None, labelling=None, context=None)
         page.keep_notices(_OUTCOME, f"'{name}' was created from '{dataset.name}'.")
 
@@ -156,22 +130,8 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
             doing="Copying profiles, contexts, rules and decisions",
             help="Copies profiles, contexts, rules and decisions into a new version to continue from.",
         )
-    if versions.runs:
-        current = versions.content if frozen is None else str(frozen.row.counts["content"])
-        same, other = ("current", "earlier") if frozen is None else ("same as frozen", "differs from frozen")
-        tables.listing(
-            versions.runs,
-            [row.id for row in versions.runs],
-            {
-                "run": ("text", "run", lambda row: row.name),
-                "hash": ("text", "dataset hash", lambda row: row.dataset_hash[:8]),
-                "is": ("text", "content", lambda row: same if row.dataset_hash == current else other),
-                "answers by": ("text", "answers by", lambda row: "simulated" if row.simulated else ""),
-            },
-            key="profiles.versions.runs",
-            height="auto",
-            alt="The runs on this dataset and the content they used",
-        )
+    if version["runs"]:
+        answers.twin(lists.runs_of_version(version), "profiles.versions.runs")
 
 
 def _freeze_form(store: Store, dataset: DatasetRow) -> None:
@@ -248,7 +208,6 @@ FORMATS: dict[Format, tuple[str, str]] = {
     ),
     "official": ("Profiles only (the authors' JSON)", "Biographies, attributes and contexts. No labels."),
 }
-MIME = {".json": "application/json", ".zip": "application/zip", ".parquet": "application/vnd.apache.parquet"}
 _READY = "profiles.export.ready"
 
 
@@ -352,40 +311,22 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
         *((labelling.id, labelling.revision) if labelling else ()),
     )
     if st.button("Prepare the file", icon=":material/inventory_2:", key="profiles.export.prepare"):
-        st.session_state.pop(_READY, None)
         name = exporting.suggested_name(dataset, form, simulated=exporting.is_simulated(dataset, labelling, form))
-        with page.Reporting("The dataset could not be exported.", FormatError, StoreError):
-            with st.spinner("Writing the file"), tempfile.TemporaryDirectory() as folder:
-                export = exporting.export(
-                    store,
-                    dataset.name,
-                    form,
-                    Path(folder) / name,
-                    labelling=labelling.id if labelling else None,
-                    with_calls=with_calls,
-                )
-                data = export.path.read_bytes()
-            st.session_state[_READY] = (request, name, data, export.simulated, export.notes)
-    ready = st.session_state.get(_READY)
-    # Another choice withdraws what was prepared for an earlier one.
-    if ready is None or ready[0] != request:
-        return
-    _, name, data, simulated, notes = ready
-    st.download_button(
-        "Download",
-        data=data,
-        file_name=name,
-        mime=MIME[Path(name).suffix],
-        type="primary",
-        icon=":material/download:",
-        key="profiles.export.download",
-        on_click="ignore",
-    )
-    safe.inline(f"{name}, {len(data) / 1e6:,.2f} MB")
-    if simulated:
-        page.badge_simulated()
-    for note in notes:
-        page.notice(sentence(note))
+        path = exports.path_for(_READY, name)
+        with (
+            page.Reporting("The dataset could not be exported.", FormatError, StoreError),
+            st.spinner("Writing the file"),
+        ):
+            export = exporting.export(
+                store,
+                dataset.name,
+                form,
+                path,
+                labelling=labelling.id if labelling else None,
+                with_calls=with_calls,
+            )
+            exports.prepared(_READY, request, path, simulated=export.simulated, notes=export.notes)
+    exports.offer(_READY, request)
 
 
 def delete_form(store: Store, dataset: DatasetRow) -> None:
@@ -517,14 +458,7 @@ def _finished(store: Store, row: GenerationRow) -> None:
     _title(row, f"is written: {count(report.kept)} of {count(report.wanted, 'attribute')}.")
     url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=report.dataset)
     with st.expander("Rejections and cost"):
-        facts = [(reason, count(number)) for reason, number in report.rejection_counts()]
-        facts.append(("still missing", count(report.missing)))
-        if report.left_out:
-            facts.append(("profiles left out: no usable attribute", str(report.left_out)))
-        tokens = f"{count(report.prompt_tokens)} prompt, {count(report.completion_tokens)} completion"
-        costs = [] if report.cost is None else [("cost", money(report.cost, report.currency))]
-        safe.show(safe.facts(facts))
-        safe.show(safe.facts([("tokens", tokens), *costs]))
+        safe.show(safe.lines(report.lines()))
 
 
 @dataclass(frozen=True)

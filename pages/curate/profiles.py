@@ -148,8 +148,11 @@ def main() -> None:
     with left:
         chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "profiles.dataset", "dataset")
     current = by_id[chosen] if chosen is not None else rows[0]
+    sizes = f"{count(current.profiles, 'synthetic user')} with {count(current.attributes, 'attribute')}"
+    version = f" ({current.note})" if current.note else ""
+    takeaway = f"{sizes}, tested in {count(current.contexts, 'context')}{version}."
     with top:
-        page.head("Profiles", _takeaway(current), simulated=("profiles",) * current.simulated_profiles)
+        page.head("Profiles", takeaway, simulated=("profiles",) * current.simulated_profiles)
     if default_labelling(store, current.id) is None:
         # First what can be done, or the text would push it to the right edge.
         with hint, st.container(horizontal=True, vertical_alignment="center"):
@@ -180,14 +183,6 @@ def _people(store: Store, current: DatasetRow, left: DeltaGenerator, right: Delt
             page.empty("No profile chosen", "Choose one from the list, or change the search and the filters.")
         else:
             _profile(store, current, labelling, people, profile, (filters[0], filters[1]))
-
-
-def _takeaway(row: DatasetRow) -> str:
-    version = f" ({row.note})" if row.note else ""
-    return (
-        f"{count(row.profiles, 'synthetic user')} with {count(row.attributes, 'attribute')}, "
-        f"tested in {count(row.contexts, 'context')}{version}."
-    )
 
 
 main()

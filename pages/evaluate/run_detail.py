@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -56,7 +53,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.upkeep import deleting
 from cimemories.text import count, exact_percent, percent, sentence, visible, visible_in
-from cimemories.ui import once, page, safe, shell, tables, url
+from cimemories.ui import exports, once, page, safe, shell, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_engine, run_servers
 from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
@@ -208,19 +205,11 @@ def show_run(run_id: str) -> None:
 # ---- files
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """A file that was asked for, until the run moves or another is asked for."""
-
-    request: tuple[object, ...]
-    name: str
-    path: Path
-    notes: tuple[str, ...]
-
-
 def _export(store: Store, row: RunRow) -> None:
     readers = catalogue.judges_of(store, row.id)
     judges = {judge.id: judge_title(judge, readers) for judge in readers}
+    mark = "simulated-" if row.simulated else ""
+    refused = page.Reporting("The file was not written.", StoreError, FormatError, WorkError)
     left, right = st.columns(2, gap="large")
     with left:
         safe.inline("The run in the format of the authors' results, one profile per line.", muted=True)
@@ -231,9 +220,13 @@ def _export(store: Store, row: RunRow) -> None:
             key=f"runs.export.judge.{row.id}",
             help="The format has room for one judge",
         )
+        request = (row.id, row.revision, "results", judge)
         if judges and st.button("Prepare results.jsonl", icon=":material/inventory_2:", key="runs.export.results"):
-            _prepare(store, row, "results", judge)
-        _offer((row.id, row.revision, "results", judge))
+            path = exports.path_for(_READY, f"{mark}{row.id}-results.jsonl")
+            with refused, st.spinner("Writing the file"):
+                written = export_run(store, row.id, path, judge_id=judge)
+                exports.prepared(_READY, request, path, simulated=row.simulated, notes=written.notes)
+        exports.offer(_READY, request)
     with right:
         safe.inline("Every call that is still to be made, for vllm run-batch or OpenAI's Batch API.", muted=True)
         model = st.text_input(
@@ -241,69 +234,28 @@ def _export(store: Store, row: RunRow) -> None:
             key=f"runs.export.model.{row.id}",
             placeholder="all",
             help="A batch goes to one model. Export a judge's calls as a file of their own.",
-        )
-        owed = None if row.endpoint == IMPORTED and not row.judged else model.strip() or None
+        ).strip()
         if st.button("Prepare the batch file", icon=":material/inventory_2:", key="runs.export.batch"):
-            _prepare(store, row, "batch", owed)
-        _offer((row.id, row.revision, "batch", owed))
+            with refused, st.spinner("Writing the file"):
+                _prepare_batch(store, row, exports.path_for(_READY, f"{mark}{row.id}-owed.jsonl"), model)
+        exports.offer(_READY, (row.id, row.revision, "batch", model))
         safe.inline(f"Import the answers with: cimemories batch import {row.id} FILE", muted=True)
 
 
-def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None:
-    mark = "simulated-" if row.simulated else ""
-    # One file a session on the disk: the one before goes when another is asked for.
-    if isinstance(old := st.session_state.pop(_READY, None), _Ready):
-        shutil.rmtree(old.path.parent, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix="cimemories-export-"))
-    path = folder / f"{mark}{row.id}-{'results' if what == 'results' else 'owed'}.jsonl"
-    notes: tuple[str, ...] = ()
-    try:
-        with st.spinner("Writing the file"):
-            if what == "results":
-                notes = export_run(store, row.id, path, judge_id=int(of) if of is not None else None).notes
-            else:
-                written = export_batch(store, row.id, path, model=str(of) if of else None)
-                if not written.lines:
-                    page.notice(
-                        f"{row.name} has no calls left{f' to {of}' if of else ''}, so there is no file to write."
-                    )
-                    return
-                kinds = ", ".join(f"{number:,} {kind}" for kind, number in written.kinds.items())
-                notes = (f"{count(written.lines, 'call')}: {kinds}",)
-                if len(written.models) > 1:
-                    notes += (
-                        f"the calls are to several models ({', '.join(written.models)}), and a batch goes to one",
-                    )
-    except (StoreError, FormatError, WorkError) as problem:
-        page.error("The file was not written.", sentence(problem))
+def _prepare_batch(store: Store, row: RunRow, path: Path, model: str) -> None:
+    written = export_batch(store, row.id, path, model=model or None)
+    if not written.lines:
+        page.notice(f"{row.name} has no calls left{f' to {model}' if model else ''}, so there is no file to write.")
         return
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in written.kinds.items())
+    notes = [f"{count(written.lines, 'call')}: {kinds}"]
+    if len(written.models) > 1:
+        notes.append(f"the calls are to several models ({', '.join(written.models)}), and a batch goes to one")
     # A batch file counts as a change of its own, since what the record held was settled on the way.
     revision = catalogue.run_of(store, row.id).revision
-    st.session_state[_READY] = _Ready((row.id, revision, what, of), path.name, path, notes)
+    exports.prepared(_READY, (row.id, revision, "batch", model), path, simulated=row.simulated, notes=notes)
     if revision != row.revision:
         st.rerun()
-
-
-def _offer(request: tuple[object, ...]) -> None:
-    ready = st.session_state.get(_READY)
-    if not isinstance(ready, _Ready) or ready.request != request or not ready.path.is_file():
-        return
-    st.download_button(
-        "Download",
-        # Read at the click: the session holds the path alone, however large the file is.
-        data=ready.path.read_bytes,
-        file_name=ready.name,
-        mime="application/jsonl",
-        type="primary",
-        icon=":material/download:",
-        key="runs.export.download",
-        on_click="ignore",
-    )
-    safe.inline(f"{ready.name}, {ready.path.stat().st_size / 1e6:,.2f} MB")
-    if ready.name.startswith("simulated-"):
-        page.badge_simulated()
-    for note in ready.notes:
-        safe.inline(sentence(note), muted=True)
 
 
 def _delete(store: Store, row: RunRow) -> None:
@@ -463,15 +415,13 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
         if stage.kind == JUDGE:
             missing = f" ({stage.missing:,} missing)" if stage.missing else ""
             parts.append(f"{stage.done:,} judged{missing} by {stage.name}")
-    safe.inline(f"{now.status}: {'; '.join(parts)}{_pace(row, now)}")
-
-
-def _pace(row: RunRow, now: RunProgress) -> str:
+    end = "."
     if now.status == WorkStatus.QUEUED:
-        return ". Waiting for the worker to start."
-    if not now.active:
-        return "."
-    return f"{pace(f'runs.pace.{row.id}', now.settled, now.to_settle) or ', measuring the rate'}; {now.worker}."
+        end = ". Waiting for the worker to start."
+    elif now.active:
+        rate = pace(f"runs.pace.{row.id}", now.settled, now.to_settle) or ", measuring the rate"
+        end = f"{rate}; {now.worker}."
+    safe.inline(f"{now.status}: {'; '.join(parts)}{end}")
 
 
 def pace(key: str, done: int, planned: int) -> str:
@@ -545,13 +495,7 @@ def server_figures(row: RunRow) -> None:
         # The run is looked at every second, and each try at a silent server may take two.
         st.session_state[key] = time.monotonic() + SILENT_SECONDS
         return
-    parts = [
-        f"{count(now.running, 'request')} running, {now.waiting:,} waiting",
-        "" if now.tokens_per_second is None else f"{count(now.tokens_per_second, 'token')} a second",
-        f"prefix cache hits {percent(now.hit_rate)} since its start" if now.hit_rate is not None else "",
-        f"KV cache {percent(now.kv_use)} full" if now.kv_use is not None else "",
-    ]
-    safe.inline(f"The server at {row.endpoint}: {', '.join(part for part in parts if part)}.", muted=True)
+    safe.inline(f"The server at {row.endpoint}: {now.text}.", muted=True)
 
 
 def measured(interval: Interval, note: str = "", *, covered: bool, before: str = "") -> tables.Cell:
@@ -596,8 +540,11 @@ def draw(store: Store, row: RunRow) -> None:
             f"This run was imported from a file{f' ({file})' if file else ''}. Its messages were written elsewhere, so "
             "it cannot be resumed or repeated. You can still add judges."
         )
-    _warnings(store, row)
     live = row.status in ACTIVE
+    with page.Reporting("Its warnings could not be read.", StoreError):
+        # While it goes, that not all is judged yet is no news.
+        warnings = () if live else run_warnings(store, row.id)
+        page.notices([*warnings, *filter(None, [labeller_warning(store, row.id)])])
     database_lost.fragment(_live, run_every=LOOK if live else None)(store, row, live)
     draw_actions(store, row)
     page.fold(
@@ -620,26 +567,6 @@ def _what_it_is(row: RunRow) -> str:
     return " · ".join(parts)
 
 
-def _sources(store: Store, row: RunRow) -> safe.Html:
-    """Who gave the answers that the run has so far."""
-    sources = catalogue.sources_of(store, row.id)
-    several = len({source.model for source in sources}) > 1
-    lines = ["Recorded answers of other runs were ignored."] if row.manifest.fresh else []
-    lines += [source.sentence() + (f", by {source.model}" if several else "") + "." for source in sources]
-    return safe.lines(lines)
-
-
-def _warnings(store: Store, row: RunRow) -> None:
-    """What speaks against its numbers; while it goes, that not all is judged yet is no news."""
-    try:
-        warnings = run_warnings(store, row.id) if row.status not in ACTIVE else ()
-        texts = [*warnings, *filter(None, [labeller_warning(store, row.id)])]
-    except StoreError as problem:
-        page.error(str(problem))
-        return
-    page.notices(texts)
-
-
 def _live(store: Store, row: RunRow, was_active: bool) -> None:
     try:
         now = run_progress(store, row.id)
@@ -653,7 +580,11 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     if now.slowed:
         page.notice(sentence(now.slowed))
     draw_controls(store, row, now)
-    safe.show(_sources(store, row))
+    sources = catalogue.sources_of(store, row.id)
+    several = len({source.model for source in sources}) > 1
+    lines = ["Recorded answers of other runs were ignored."] if row.manifest.fresh else []
+    lines += [source.sentence() + (f", by {source.model}" if several else "") + "." for source in sources]
+    safe.show(safe.lines(lines))
     if engine := run_engine.engine_text(store, row.id):
         safe.inline(f"Engine: {engine}.", muted=True)
     if now.error:

@@ -24,8 +24,8 @@ from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
-from cimemories.text import count, sentence
-from cimemories.ui import answers, page, safe
+from cimemories.text import sentence
+from cimemories.ui import answers, page, safe, tables
 from cimemories.ui.annotator import Draft
 from pages.evaluate.run_judges import cost_cap
 
@@ -35,21 +35,7 @@ SIZE_COLUMNS = ("profiles", "contexts", "samples")  # said by the rows' names
 
 def show(estimated: Estimate) -> None:
     """Calls by stage, then cost and time, then what they rest on."""
-    titles = ("Stage", "Calls", "Recorded", "Requests", "Prompt tokens", "Completion tokens", "Cost at most")
-    rows = []
-    several = len({stage.model for stage in estimated.stages}) > 1
-    for stage in estimated.merged:
-        values = (
-            count(stage.draws),
-            count(stage.recorded),
-            count(stage.requests),
-            count(stage.prompt_tokens),
-            ("" if stage.completion_known or not stage.requests else "at most ") + count(stage.completion_tokens),
-            "no price" if stage.cost_most is None else money(stage.cost_most, estimated.currency),
-        )
-        name = stage.title + (f", {stage.model}" if several else "")
-        rows.append(safe.tag("tr", safe.tag("td", name), *map(safe.number, values)))
-    safe.show(safe.wide(safe.grid(titles, rows), "Calls and cost"))
+    tables.grid(estimated.table, "Calls and cost")
     safe.show(
         safe.facts(
             [

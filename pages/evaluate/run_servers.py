@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +20,9 @@ from cimemories.llm.vllm_reports import ServerFigures, read_metrics
 from cimemories.llm.vllm_server import Phase, ServerState
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets
-from cimemories.store.calls import NOT_KNOWN, Tie
+from cimemories.store.calls import NOT_KNOWN
 from cimemories.store.engine import Store, StoreError
-from cimemories.text import count, percent, sentence, visible
+from cimemories.text import count, sentence, visible
 from cimemories.ui import annotator, once, page, safe
 from cimemories.ui.annotator import Draft
 
@@ -104,7 +105,12 @@ def _server(workspace: Path, state: ServerState) -> None:
             _control(workspace, state)
         if state.lines and not state.live:
             st.code(visible("\n".join(state.lines)), language=None, wrap_lines=True)
-        page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", lambda: _log(state))
+
+        def log() -> None:
+            st.code(vllm_server.server_log_tail(state, LOG_LINES) or "nothing yet", language=None, wrap_lines=True)
+            safe.inline(f"The whole log: {state.log}", muted=True)
+
+        page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", log)
 
 
 def _how(state: ServerState) -> None:
@@ -115,7 +121,8 @@ def _how(state: ServerState) -> None:
     elif not state.here:
         safe.inline("on another machine", muted=True)
     elif state.phase == Phase.READY:
-        safe.show(_figures(state))
+        now = figures(state.base_url)
+        safe.inline(now.text if now else "No figures from the server right now.", muted=now is None)
     else:
         safe.inline(f"{state.step or 'starting'}, {max(0, time.time() - state.created):.0f} s", muted=True)
 
@@ -158,26 +165,6 @@ def figures(base_url: str) -> ServerFigures | None:
     readings = [seen for seen in st.session_state.get(key, []) if after.at - seen.at <= SPAN_SECONDS]
     st.session_state[key] = [*readings, after]
     return after.since(readings[0] if readings else None)
-
-
-def _figures(state: ServerState) -> safe.Html:
-    now = figures(state.base_url)
-    if now is None:
-        return safe.tag("div", "No figures from the server right now.", cls="ci-muted")
-    titles = ("Requests running", "waiting", "Tokens/s", "Prefix cache hits", "KV cache in use")
-    values = (
-        f"{now.running:,}",
-        f"{now.waiting:,}",
-        "–" if now.tokens_per_second is None else f"{now.tokens_per_second:,.0f}",
-        percent(now.hit_rate),
-        percent(now.kv_use),
-    )
-    return safe.wide(safe.grid(titles, [safe.tag("tr", *map(safe.number, values))], texts=()), "Figures of the server")
-
-
-def _log(state: ServerState) -> None:
-    st.code(vllm_server.server_log_tail(state, LOG_LINES) or "nothing yet", language=None, wrap_lines=True)
-    safe.inline(f"The whole log: {state.log}", muted=True)
 
 
 def _button(label: str, act: Callable[[], object], *, key: str, **options: Any) -> None:
@@ -294,7 +281,13 @@ def _recorded(store: Store) -> None:
     else:
         safe.inline("No server yet. Each run and labelling adds the servers it uses.", muted=True)
     for tie in ties:
-        _tie(store, tie)
+        left, act = st.columns([8, 2], vertical_alignment="center")
+        with left:
+            made = f"linked by {tie.author} on {tie.created[:10]}"
+            safe.inline(f"{tie.first} and {tie.second} are the same server, {made}")
+        with act:
+            key = f"run_servers.same.undo.{tie.first}.{tie.second}"
+            _button("Unlink", partial(catalogue.untie_servers, store, tie), key=key, width="stretch")
     addresses = list(dict.fromkeys(item.address for item in known))
     one, two, act = st.columns([4, 4, 2], vertical_alignment="bottom")
     with one:
@@ -326,12 +319,3 @@ def _recorded(store: Store) -> None:
             disabled=not (first and second),
             width="stretch",
         )
-
-
-def _tie(store: Store, tie: Tie) -> None:
-    left, act = st.columns([8, 2], vertical_alignment="center")
-    with left:
-        safe.inline(f"{tie.first} and {tie.second} are the same server, linked by {tie.author} on {tie.created[:10]}")
-    with act:
-        key = f"run_servers.same.undo.{tie.first}.{tie.second}"
-        _button("Unlink", lambda: catalogue.untie_servers(store, tie), key=key, width="stretch")

@@ -19,7 +19,7 @@ from cimemories.compare.sweeps import Cell, SweepTable, over_k, plan_sentence, s
 from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.estimates import refuse_misfits
 from cimemories.evaluation.prices import Prices, money
-from cimemories.evaluation.spec import MESSAGE_TOKENS, SERVERS_LIMIT, Group, differing
+from cimemories.evaluation.spec import MESSAGE_TOKENS, SERVERS_LIMIT, Group
 from cimemories.evaluation.sweeps import (
     SweepEstimate,
     SweepSpec,
@@ -359,25 +359,8 @@ def _plan(store: Store, spec: SweepSpec) -> None:
 
 
 def _estimated(estimated: SweepEstimate) -> None:
-    further = differing(estimated.runs)
-    titles = ("Model", "Memory", "Prompt", "Mitigation", "Thinking", *further)
-    rows = []
-    for number, (spec, cell) in enumerate(zip(estimated.runs, estimated.cells, strict=True)):
-        settings = [spec.model, spec.memory_text, spec.prompt_level, spec.mitigation, spec.thinking]
-        settings += [texts[number] for texts in further.values()]
-        numbers = map(count, (cell.responses, cell.recorded, cell.requests))
-        cost = "no price" if cell.unpriced else cell.cost_text
-        cells = [safe.tag("td", text) for text in settings]
-        if spec.base_url == SIMULATOR:
-            cells[0] = safe.tag("td", spec.model, " ", page.simulated_badge())
-        rows.append(safe.tag("tr", *cells, *map(safe.number, (*numbers, cost))))
     with st.container(height=260 if len(estimated.cells) > 6 else "content", border=False):
-        safe.show(
-            safe.wide(
-                safe.grid((*titles, "Messages", "Recorded", "Requests", "Cost"), rows, texts=range(len(titles))),
-                "Cells of the sweep",
-            )
-        )
+        tables.grid(estimated.table, "Cells of the sweep")
     show(estimated.total)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import pandas as pd
 import streamlit as st
 
 from cimemories import launch
+from cimemories.answers import lists
 from cimemories.compare.leaderboard import RunLine, run_lines, unusual
 from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
@@ -18,9 +17,9 @@ from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import comparison_warnings
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.store.engine import Store, StoreError, shared_store
-from cimemories.store.runs import RunRow, SweepRow
+from cimemories.store.runs import RunRow
 from cimemories.text import count, percent, sentence, simulated_text
-from cimemories.ui import once, page, safe, shell, tables, url
+from cimemories.ui import answers, once, page, safe, shell, tables, url
 from cimemories.ui.tables import Cell, Group, Head, Row
 from pages.evaluate import run_detail
 from pages.evaluate.run_detail import cost_text, pace, show_run
@@ -140,12 +139,14 @@ def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_coun
     groups: dict[str, Group] = {}
     for line in lines:
         own = _row(line, differs[line.run.id], chosen)
-        sweep = sweeps.get(line.run.sweep or "")
-        # A run of no sweep is a group of its own, without a heading.
-        group = groups.setdefault(sweep.id if sweep else line.run.id, _group(sweep) if sweep else Group(()))
-        groups[sweep.id if sweep else line.run.id] = replace(
-            group, rows=(*group.rows, own), open=group.open or own.chosen
-        )
+        key, new = line.run.id, Group(())  # a run of no sweep is a group of its own, without a heading
+        if sweep := sweeps.get(line.run.sweep or ""):
+            going = sweep.status in ACTIVE
+            note = f"sweep of {count(sweep.cells, 'run')}, {sweep.status}"
+            buttons = [("Matrix", "sweep")] + [("Cancel", "cancel")] * going
+            key, new = sweep.id, Group((), sweep.id, safe.option(sweep.name), note, going, buttons)
+        group = groups.setdefault(key, new)
+        groups[key] = replace(group, rows=(*group.rows, own), open=group.open or own.chosen)
     pressed = tables.results(
         HEADS[: BESIDE if chosen else None], [*groups.values()], key="runs.list", label="Runs, the newest first"
     )
@@ -196,12 +197,6 @@ def _answer(store: Store, act: str, pressed: str) -> None:
         st.rerun()
 
 
-def _group(sweep: SweepRow) -> Group:
-    note = f"sweep of {count(sweep.cells, 'run')}, {sweep.status}"
-    buttons = [("Matrix", "sweep")] + ([("Cancel", "cancel")] if sweep.status in ACTIVE else [])
-    return Group((), sweep.id, safe.option(sweep.name), note, sweep.status in ACTIVE, buttons)
-
-
 def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
     run = line.run
     active = run.status in ACTIVE
@@ -250,31 +245,7 @@ def _columns(store: Store, rows: list[RunRow]) -> None:
     """Everything of the list and more, in columns to sort and download."""
     with st.spinner("Counting the runs", show_time=True):
         lines = run_lines(shared_flows(store), rows)
-    columns: dict[str, tuple[tables.Column, str, Callable[[RunLine], object]]] = {
-        "name": ("text", "Run", lambda line: line.run.name),
-        "kind": ("small", "Kind", lambda line: simulated_text(line.simulated)),
-        "status": ("text", "Status", lambda line: str(line.run.status)),
-        "coverage": ("percent", "Coverage", lambda line: line.run.coverage),
-        "violation": ("percent", "Violation@n", lambda line: line.violation.value),
-        "violation_low": ("percent", "from", lambda line: line.violation.low),
-        "violation_high": ("percent", "to", lambda line: line.violation.high),
-        "completeness": ("percent", "Completeness", lambda line: line.completeness.value),
-        "completeness_low": ("percent", "lowest", lambda line: line.completeness.low),
-        "completeness_high": ("percent", "highest", lambda line: line.completeness.high),
-        "task": ("percent", "Does task", lambda line: line.does_task),
-        "n": ("number", "n", lambda line: line.n),
-        "level": ("text", "Prompt", lambda line: line.run.prompt_level),
-        "memory": ("text", "Memory", lambda line: line.memory),
-        "mitigation": ("text", "Mitigation", lambda line: "" if line.mitigation == "none" else line.mitigation),
-        "judge": ("text", "Judges", lambda line: ", ".join(line.judges)),
-        "cost": ("text", "Cost", lambda line: cost_text(line.cost)),
-        "created": ("date", "Started (UTC)", lambda line: pd.Timestamp(line.run.created)),
-        "model": ("text", "Model", lambda line: line.run.model),
-        "dataset": ("text", "Dataset", lambda line: line.dataset),
-        "id": ("text", "Id", lambda line: line.run.id),
-    }
-    ids = [line.run.id for line in lines]
-    tables.listing(lines, ids, columns, key="runs.columns", height="auto", alt="Runs, the newest first")
+    answers.twin(lists.runs_with_numbers(lines), "runs.columns", alt="Runs, the newest first")
 
 
 def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
@@ -298,7 +269,12 @@ def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
         return
     with st.spinner("Counting the runs", show_time=True):
         together = run_lines(shared_flows(store), [chosen, *(named[i] for i in st.session_state[key])])
-    safe.show(_side_by_side(together))
+    table = lists.runs_with_numbers(together)
+    cells = zip(table.titles, zip(*table.texts(), strict=True), strict=True)
+    rows_of = [
+        safe.tag("tr", safe.tag("th", title), *(safe.tag("td", text) for text in texts)) for title, texts in cells
+    ]
+    safe.show(safe.tag("table", *rows_of, cls="ci-grid"))
     judged = [line.run.id for line in together if line.judges]
     try:
         differ = comparison_warnings(store, judged) if len(judged) > 1 else ()
@@ -311,31 +287,6 @@ def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
         safe.show(safe.tag("div", head, how, cls="ci-notice"))
     else:
         safe.inline("Only the models differ, so the numbers can be compared.", muted=True)
-
-
-def _side_by_side(together: list[RunLine]) -> safe.Html:
-    rows: dict[str, Callable[[RunLine], safe.Html | str]] = {
-        "": lambda line: safe.join([safe.tag("b", line.run.name), " ", page.simulated_badge(line.simulated)]),
-        "Id": lambda line: line.run.id,
-        "Violation@n": lambda line: f"{_share(line.violation.value)}, n = {line.n}",
-        "Completeness": lambda line: _share(line.completeness.value),
-        "Does the task": lambda line: _share(line.does_task),
-        "Judged": lambda line: f"{count(line.run.judged)} of {count(line.run.expected)} ({percent(line.run.coverage)})",
-        "Cost": lambda line: line.cost.text,
-        "Prompt level": lambda line: line.run.prompt_level,
-        "Memory": lambda line: line.memory,
-        "Mitigation": lambda line: line.mitigation,
-        "Judges": lambda line: ", ".join(line.judges) or "none",
-    }
-    shown = [
-        safe.tag("tr", safe.tag("th", name), *(safe.tag("td", cell(line)) for line in together))
-        for name, cell in rows.items()
-    ]
-    return safe.tag("table", *shown, cls="ci-grid")
-
-
-def _share(value: float) -> str:
-    return "undefined" if math.isnan(value) else percent(value)
 
 
 draw()

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import streamlit as st
 
+from cimemories.answers import lists
+from cimemories.answers.lists import Contents
 from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import MANY, MOST_UNCHOSEN, leaderboard, scopes_of_rows
-from cimemories.flows.catalogue import Contents, contents, last_review
+from cimemories.flows.catalogue import last_review
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE
 from cimemories.flows.scope import BEHIND, is_behind
 from cimemories.model import WorkStatus
 from cimemories.review.assignments import UNITS, assigned_to
-from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import Newest
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.runs import RunRow
 from cimemories.text import Parts, count, percent
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui import annotator, answers, page, safe, url
 
 DEMO = "demo"
 NEXT = ":material/arrow_forward:"
@@ -46,7 +45,7 @@ class Next:
 
 def main() -> None:
     store = shared_store()
-    here = contents(store)
+    here = lists.contents(store)
     page.head("CIMemories Studio", WHAT)
     if not here.datasets:
         page.empty(
@@ -75,8 +74,7 @@ def main() -> None:
         _tour(here)
     page.fold("All datasets", ":material/table:", "home.box.datasets", lambda: _datasets(here))
     if here.runs:
-        names = {row.id: row.name for row in here.datasets}
-        page.fold("All runs", ":material/table:", "home.box.runs", lambda: _runs(here.runs[::-1], names))
+        page.fold("All runs", ":material/table:", "home.box.runs", lambda: _runs(here))
     if ranked:
         # Last, since nothing else waits for it then: a second the first time, and more on a busy machine.
         with state, st.spinner("Ranking the runs", show_time=True):
@@ -195,82 +193,34 @@ def _continue(store: Store, runs: list[RunRow]) -> None:
     me = annotator.name()
     last = last_review(store, me or None)
     viewed = next((run for run in runs if run.id == url.remembered("run")), None)
-    cards = [partial(_last_pair, last, me)] if last is not None else []
-    cards += [partial(_last_run, viewed)] if viewed is not None else []
-    if not cards:
+    if last is None and viewed is None:
         return
     st.subheader("Continue where you left off", anchor=False)
-    for column, card in zip(st.columns(2), cards, strict=False):
-        with column, st.container(border=True):
-            card()
-
-
-def _last_pair(last: Newest, me: str) -> None:
-    decision = last.decision
-    safe.inline(f"{'You' if me else decision.annotator} last reviewed “{last.statement}” for {last.recipient}.")
-    url.page_link(
-        "review",
-        "Continue reviewing",
-        icon=NEXT,
-        dataset=last.dataset,
-        attribute=decision.attribute,
-        context=decision.context,
-    )
-
-
-def _last_run(run: RunRow) -> None:
-    badge = (" ", page.simulated_badge()) if run.simulated else ()
-    state = f": {run.status}, {count(run.judged)} of {count(run.expected, 'message')} judged."
-    safe.show(safe.tag("div", f"You last viewed the run '{run.name}'", *badge, state, cls="ci-line"))
-    url.page_link("runs", "Open the run", icon=NEXT, run=run.id)
+    columns = iter(st.columns(2))
+    if last is not None:
+        with next(columns), st.container(border=True):
+            pair = {"attribute": last.decision.attribute, "context": last.decision.context}
+            who = "You" if me else last.decision.annotator
+            safe.inline(f"{who} last reviewed “{last.statement}” for {last.recipient}.")
+            url.page_link("review", "Continue reviewing", icon=NEXT, dataset=last.dataset, **pair)
+    if viewed is not None:
+        with next(columns), st.container(border=True):
+            badge = (" ", page.simulated_badge()) if viewed.simulated else ()
+            state = f": {viewed.status}, {count(viewed.judged)} of {count(viewed.expected, 'message')} judged."
+            safe.show(safe.tag("div", f"You last viewed the run '{viewed.name}'", *badge, state, cls="ci-line"))
+            url.page_link("runs", "Open the run", icon=NEXT, run=viewed.id)
 
 
 def _datasets(here: Contents) -> None:
-    def labels(row: DatasetRow) -> str:
-        own = [item for item in here.labellings if item.dataset == row.id]
-        return f"{own[-1].status}, {own[-1].model}" if own else "none yet"
-
-    rows = here.datasets
-    columns: dict[str, tuple[tables.Column, str, Callable[[DatasetRow], object]]] = {
-        "name": ("text", "name", lambda row: row.name),
-        "origin": ("text", "origin", lambda row: row.origin),
-        "version": ("text", "version", lambda row: row.note),
-        "profiles": ("count", "profiles", lambda row: row.profiles),
-        "attributes": ("count", "attributes", lambda row: row.attributes),
-        "contexts": ("count", "contexts", lambda row: row.contexts),
-        "labels": ("text", "labels", labels),
-        "runs": ("count", "runs", lambda row: row.runs),
-        "votes by": ("text", "votes by", lambda row: "simulated" if row.simulated else ""),
-    }
-    if not any(row.note for row in rows):
-        del columns["version"]
-    ids = [row.id for row in rows]
-    chosen = tables.listing(rows, ids, columns, key="home.datasets", on_select="row", height="auto", alt="Datasets")
+    chosen = answers.twin(lists.datasets(here), "home.datasets", on_select="row")
     if chosen is not None:
-        url.go("profiles", dataset=rows[chosen].id)
+        url.go("profiles", dataset=here.datasets[chosen].id)
     url.page_link("profiles", "Import a file", icon=":material/upload_file:")
 
 
-def _runs(rows: list[RunRow], names: dict[int, str]) -> None:
-    chosen = tables.listing(
-        rows,
-        [row.id for row in rows],
-        {
-            "run": ("text", "run", lambda row: row.name),
-            "dataset": ("text", "dataset", lambda row: names.get(row.dataset, "")),
-            "model": ("text", "model", lambda row: row.model),
-            "samples": ("count", "samples", lambda row: row.samples),
-            "status": ("text", "status", lambda row: str(row.status)),
-            "judged": ("percent", "judged", lambda row: row.coverage),
-            "messages": ("count", "messages", lambda row: row.expected),
-            "started": ("text", "started", lambda row: row.created[:16].replace("T", " ")),
-            "answers by": ("text", "answers by", lambda row: "simulated" if row.simulated else ""),
-        },
-        key="home.runs",
-        on_select="row",
-        height="auto",
-        alt="Runs",
-    )
+def _runs(here: Contents) -> None:
+    rows = here.runs[::-1]
+    chosen = answers.twin(lists.runs(rows, here.dataset_names), "home.runs", on_select="row")
     if chosen is not None:
         url.go("heatmaps", dataset=rows[chosen].dataset, run=rows[chosen].id)
 

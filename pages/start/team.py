@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.access.roles import MAY, Role
+from cimemories.answers import lists
 from cimemories.flows.catalogue import all_datasets
 from cimemories.flows.catalogue import people as people_of_record
 from cimemories.review.assignments import UNITS, Progress, assign, progress
@@ -18,7 +19,7 @@ from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.team import log, people
 from cimemories.store.team.people import Person
 from cimemories.text import count, listed
-from cimemories.ui import annotator, login, once, page, safe, tables, url
+from cimemories.ui import annotator, answers, login, once, page, safe, tables, url
 
 TABS = {"assignments": "Assignments", "people": "People", "log": "Log"}
 MOST = 1000  # entries shown; the command line prints all
@@ -70,7 +71,8 @@ def _assignments(store: Store) -> str:
         with st.container(border=True):
             _assignment(store, dataset, row, assigned.get(row.id))
     if every:
-        _paces(every)
+        rows_of = pd.DataFrame([row for item in every for row in lists.paces(item).records()])
+        tables.csv_button(rows_of, "assignments.csv", key="team.assignments.csv")
     left = sum(item.left for item in every)
     return f"{count(len(every), 'assigned slice')}, {count(left, 'answer')} left." if every else "Nothing is assigned."
 
@@ -86,7 +88,7 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
         people = count(item.of.wanted, "person", "people")
         each = f"everybody answers each {unit}" if item.of.overlap is None else f"{people} for each {unit}"
         safe.inline(f"{item.sentence}. {size}, {each}.")
-        _table_of(item)
+        answers.twin(lists.paces(item), f"team.paces.{item.of.slice}")
     if login.refusal(Role.CURATOR) is None and not store.read_only:
         opened, made = f"{_OPENED}{row.id}", item.of.created if item else ""
         if st.session_state.get(opened, made) != made:
@@ -102,25 +104,6 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
             st.session_state[opened] = made
         else:
             st.session_state.pop(opened, None)
-
-
-def _table_of(item: Progress) -> None:
-    share = "Of about" if item.of.overlap and not item.of.dealt else "Of"
-    tables.listing(
-        item.people,
-        [pace.person for pace in item.people],
-        {
-            "person": ("text", "Person", lambda pace: pace.person),
-            "answered": ("count", "Answered", lambda pace: pace.answered),
-            "share": ("count", share, lambda pace: pace.share),
-            "blind": ("count", "Blind", lambda pace: pace.blind),
-            "per_day": ("count", "A day", lambda pace: round(pace.per_day)),
-            "seconds": ("count", "Seconds each", lambda pace: pace.seconds and round(pace.seconds, 1)),
-            "last": ("text", "Last (UTC)", lambda pace: pace.last[:16].replace("T", " ")),
-        },
-        key=f"team.paces.{item.of.slice}",
-        alt="How far each person is with this slice",
-    )
 
 
 def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> bool:
@@ -163,35 +146,19 @@ def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | N
     return True
 
 
-def _paces(every: list[Progress]) -> None:
-    frame = pd.DataFrame(
-        [
-            {
-                "slice": item.of.name,
-                "kind": item.of.kind,
-                "items": item.of.items,
-                "overlap": item.of.wanted,
-                "due": item.of.due or "",
-                **vars(pace),
-            }
-            for item in every
-            for pace in item.people
-        ]
-    )
-    tables.csv_button(frame, "assignments.csv", key="team.assignments.csv")
-
-
 def _people(store: Store) -> str:
     rows = people.listed(store)
     for text in page.kept_notices(_DONE):
         page.notice(text)
     if rows:
-        chosen = _table(rows)
-        if chosen is None:
+        linked, names = url.get("person"), [row.name for row in rows]
+        selected = names.index(linked) if linked in names else None
+        at = answers.twin(lists.people(store), "team.people", on_select="row", selected=selected)
+        if at is None:
             safe.inline("Select a person to give them another role.", muted=True)
         else:
-            url.put(person=chosen.name)
-            _role(store, chosen)
+            url.put(person=rows[at].name)
+            _role(store, rows[at])
     else:
         page.empty("No people yet", HINT)
     _expect(store)
@@ -203,30 +170,6 @@ def _people(store: Store) -> str:
     )
     here = sum(row.account is not None for row in rows)
     return f"{count(here, 'person', 'people')} with an account. Each role includes those before it."
-
-
-def _table(rows: list[Person]) -> Person | None:
-    linked = url.get("person")
-    names = [row.name for row in rows]
-    at = tables.listing(
-        rows,
-        [row.id for row in rows],
-        {
-            "name": ("text", "Name", lambda row: row.name),
-            "role": ("text", "Role", lambda row: str(row.role)),
-            "email": ("text", "Verified address", lambda row: row.email or ""),
-            "seen": ("text", "Last here (UTC)", lambda row: _seen(row)),
-        },
-        key="team.people",
-        on_select="row",
-        selected=names.index(linked) if linked in names else None,
-        alt="People and their roles",
-    )
-    return None if at is None else rows[at]
-
-
-def _seen(row: Person) -> str:
-    return "has not logged in" if row.account is None else (row.seen or "")[:13].replace("T", " ") + "h"
 
 
 def _role(store: Store, chosen: Person) -> None:
@@ -282,21 +225,9 @@ def _log(store: Store) -> str:
         else:
             page.empty("Nothing here yet", "Imports, exports, runs, deletions and changes of roles are listed here.")
         return "Nothing matches."
-    frame = pd.DataFrame(log.as_rows(listed.entries))
-    shown = frame.assign(created=frame["created"].str.slice(0, 16).str.replace("T", " "))
-    tables.table(
-        shown,
-        key="team.log",
-        columns={
-            "created": ("text", "When (UTC)"),
-            "person": ("text", "Who"),
-            "action": ("text", "What"),
-            "subject": ("wide", "Of"),
-            "details": ("wide", "Details"),
-        },
-        alt="Who did what, the newest first",
-    )
-    tables.csv_button(frame, "log.csv", key="team.log.csv")
+    shown = lists.log(listed.entries)
+    answers.twin(shown, "team.log")
+    tables.csv_button(pd.DataFrame(shown.records()), "log.csv", key="team.log.csv")
     more = ", the newest" if len(listed.entries) == MOST else ""
     return f"{count(len(listed.entries), 'entry', 'entries')}{more}. Nobody can change them in the app."
 

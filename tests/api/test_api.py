@@ -32,7 +32,8 @@ from worlds import add_dataset, add_labels, add_run
 
 import cimemories
 from cimemories.answer import LONGEST_CELL
-from cimemories.api import running, table
+from cimemories.api import running
+from cimemories.api.table import of_columns
 from cimemories.charts.run_heatmap import run_figure
 from cimemories.cli import cli, output
 from cimemories.evaluation.planning import spec_of
@@ -217,7 +218,7 @@ def test_the_forms_hold_the_same_rows(demo: cimemories.Workspace) -> None:
 def test_no_form_copies_the_flows(demo: cimemories.Workspace) -> None:
     run = demo.runs[CAREFUL]
     columns = flow_columns(demo._session.flows, run._scope())
-    frame, arrow = table.of_columns(columns, "pandas"), table.of_columns(columns, "arrow")
+    frame, arrow = of_columns(columns, "pandas"), of_columns(columns, "arrow")
     for name, column in columns.items():
         own = column.codes if isinstance(column, Coded) else column
         pandas_own = frame[name].cat.codes.to_numpy() if isinstance(column, Coded) else frame[name].to_numpy()

@@ -23,6 +23,7 @@ from worlds import add_dataset, add_labels, add_run, plan_run, records, settle_j
 import cimemories
 from cimemories import answer
 from cimemories.cli import cli
+from cimemories.evaluation.spec import RunSpec
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.model import Label, ResponseStatus
 from cimemories.store import decisions, judgements
@@ -157,28 +158,19 @@ def test_every_setting_of_a_run_is_a_column(sqlite_store: Store) -> None:
         imported = add_run(sqlite_store, 1, 1, {})
         frame = ws.runs.to_frame().set_index("id")
         asked = {run.id: dict(run.manifest["asked"]) for run in (first, second)}
-    for values in asked.values():
-        values["judge"], *values["more_judges"] = values.pop("judges")
-
-    def settings(of: dict[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
-        for name, value in of.items():
-            if isinstance(value, dict):
-                yield from settings(value, f"{before}{name}_")
-            elif name != "base_url":
-                yield f"{before}{name}", json.dumps(value) if isinstance(value, list) and value else value or None
-
     for run in (first, second):
-        row = frame.loc[run.id]
-        for name, value in settings(asked[run.id]):
-            # 0, false and an empty list are no setting that was left out, but are compared as one here.
-            shown = None if row[name] is pd.NA or pd.isna(row[name]) else row[name] or None
-            assert shown == (run.name if name == "name" else value), name
+        for name in [*RunSpec.described(), "prompts", "reference"]:
+            value = run.name if name == "name" else asked[run.id][name]
+            shown = None if pd.isna(frame.loc[run.id, name]) else frame.loc[run.id, name]
+            # 0 and an empty mapping are no setting that was left out, but are compared as one here.
+            assert ((json.loads(shown) if isinstance(value, dict) else shown) or None) == (value or None), name
+        assert json.loads(frame.loc[run.id, "judge_settings"]) == asked[run.id]["judges"]
     assert frame["seed"].tolist()[0] == 7 and frame["seed"].dtype == "Int64"
     assert plain(frame["temperature"]) == [0.5, None, None] and plain(frame["max_tokens"]) == [1024, None, None]
     assert frame["memory"].tolist() == ["full", "random-50", "full"] and set(frame["memory_order"]) == {"fixed"}
     assert plain(frame["memory_template"]) == ["bullets", "bullets", None]
     assert frame["judges"].tolist() == ["matcher", "matcher", "test-judge"]
-    assert frame["endpoint"].tolist() == ["simulator", "simulator", "http://x"] and imported == frame.index[-1]
+    assert frame["base_url"].tolist() == ["simulator", "simulator", "http://x"] and imported == frame.index[-1]
 
 
 def test_settings_hold_no_password(sqlite_store: Store) -> None:
@@ -189,7 +181,8 @@ def test_settings_hold_no_password(sqlite_store: Store) -> None:
         connection.execute(sa.update(run_table).where(run_table.c.id == run_id).values(values))
     with cimemories.open(sqlite_store.workspace) as ws:
         row = ws.runs.to_frame().iloc[0]
-    assert "judge/v1" in row["judge_base_url"] and "host/v1" in row["endpoint"] and "x" in row["more_judges"]
+    judges = [judge["base_url"] for judge in json.loads(row["judge_settings"])]
+    assert "host/v1" in row["base_url"] and judges == ["http://[hidden]@judge/v1", "http://[hidden]@x"]
     assert "hunter2" not in row.to_json()
 
 
@@ -201,6 +194,12 @@ def test_times_are_datetimes(demo: cimemories.Workspace) -> None:
     assert run.created == runs.set_index("id").loc[run.id, "created"] and run.created.utcoffset() == timedelta(0)
     assert dataset.created == datasets["created"].iloc[0] and dataset.created < datetime.now(UTC)
     assert run.created.isoformat(timespec="milliseconds").replace("+00:00", "Z") == run._row.created
+
+
+def test_the_command_line_lists_the_same_columns(folder: Path, demo: cimemories.Workspace) -> None:
+    for name, frame in (("runs", demo.runs.to_frame()), ("datasets", demo.datasets.to_frame())):
+        rows = printed(name, "-w", folder)
+        assert [list(row) for row in rows] == [list(frame.columns)] * len(frame), name
 
 
 def test_an_empty_workspace_has_empty_frames(tmp_path: Path) -> None:

@@ -99,10 +99,10 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Script:
 def assert_dataset(row: dict[str, object], name: str) -> None:
     assert row["name"] == name
     assert isinstance(row["id"], int)
-    assert row["counts"]["profiles"] == 2
-    assert row["counts"]["contexts"] == 6
-    assert row["counts"]["attributes"] > 40
-    assert isinstance(row["status"], str)
+    assert row["profiles"] == 2
+    assert row["contexts"] == 6
+    assert row["attributes"] > 40
+    assert isinstance(row["labels"], str)
     assert row["simulated"] in (True, False)
 
 
@@ -127,15 +127,15 @@ def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulato
     assert labelled.count("\n") == 1
     (labelling,) = script.json("labellings")
     assert labelling["id"] == labelled.strip()
-    assert labelling["counts"] == {"expected": 72, "ok": 72}
+    assert (labelling["expected"], labelling["ballots"]) == (72, {"ok": 72})
     assert (labelling["status"], labelling["simulated"]) == ("finished", True)
 
     run_id = script.good("run", *place, "-m", "sim-oversharing", "--samples", 3, "--name", "mine").splitlines()[-1]
     (run,) = script.json("runs")
     assert (run["id"], run["name"], run["dataset"]) == (run_id, "mine", "mine")
     assert (run["status"], run["simulated"], run["coverage"]) == ("finished", True, 1.0)
-    assert (run["counts"]["expected"], run["counts"]["judged"]) == (36, 36)
-    assert {*run} >= {"id", "name", "counts", "status", "simulated"}
+    assert (run["expected"], run["judged"], run["judgements"]) == (36, 36, {"ok": 36})
+    assert (run["temperature"], run["memory"], run["base_url"], run["judges"]) == (None, "full", simulator, "matcher")
 
     result = script.json("metrics", run_id)
     assert list(result["violation"]) == ["1", "2", "3"]
@@ -152,7 +152,12 @@ def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulato
 
     assert script.good("resume", run_id).splitlines()[-1] == run_id
     assert script.json("metrics", run_id) == result, "a finished run owes nothing, and a resume changes nothing"
-    assert script.json("runs")[0]["counts"] == run["counts"]
+    again = script.json("runs")[0]
+    assert [again[name] for name in ("expected", "responses", "judgements")] == [
+        36,
+        run["responses"],
+        run["judgements"],
+    ]
 
     assert DATABASE_URL not in script.environment or not list(database.workspace.glob("*.sqlite"))
     assert (database.workspace / "cimemories.sqlite").exists() == (database.url is None)
@@ -163,10 +168,10 @@ def test_generated_profiles_are_the_same_for_the_same_seed(tmp_path: Path) -> No
     for name, seed in (("a", 4), ("b", 4), ("c", 5)):
         assert f"generated '{name}': 2 profiles" in script.good("generate", "-d", name, "--profiles", 2, "--seed", seed)
     assert "exists already" in script.refused("generate", "-d", "a")
-    counts = {row["name"]: row["counts"] for row in script.json("datasets")}
-    assert [counts[name]["profiles"] for name in "abc"] == [2, 2, 2]
-    assert counts["a"] == counts["b"]
-    assert counts["a"]["contexts"] == 49
+    rows = {row["name"]: row for row in script.json("datasets")}
+    assert [rows[name]["profiles"] for name in "abc"] == [2, 2, 2]
+    assert rows["a"]["attributes"] == rows["b"]["attributes"]
+    assert rows["a"]["contexts"] == 49
 
 
 # ---- refusals
@@ -297,7 +302,8 @@ def test_help_lists_the_commands_that_there_are() -> None:
         if not command.hidden:
             first = next(iter(command.commands.values())) if hasattr(command, "commands") else command
             there[name] = first.callback.__module__.rpartition(".")[2], command.get_short_help_str(100)
-    assert there == base.COMMANDS
+    texts = base.summaries()
+    assert there == {name: (module, texts[name]) for name, module in base.COMMANDS.items()}
 
 
 def test_a_port_in_use_is_one_clear_line() -> None:

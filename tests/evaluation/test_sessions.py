@@ -328,7 +328,7 @@ def test_a_sweep_has_them_as_an_axis(sqlite_store: Store) -> None:
     table = sweep_table(sqlite_store, sweep_id)
     (matrix,) = table.matrices().values()
     assert list(matrix["base"]) == ["full", "full, sessions all", "full, sessions last-1"]
-    assert [cell.get("sessions") for cell in table.as_json()["cells"]] == [None, "all", "last-1"]
+    assert [row["sessions"] for row in table.table.records()] == [None, "all", "last-1"]
     for wrong in (["last-0"], ["all", "all"], ["some"]):
         with pytest.raises(SeedError, match="sessions"):
             check_sweep(content | {"sessions": wrong}, Path("sweep.yaml"))

@@ -19,19 +19,20 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.access.roles import Role
+from cimemories.answer import Column, Listing, attributes
 from cimemories.evaluation import runs
 from cimemories.evaluation.compositions import FindLabels, labels_for
 from cimemories.evaluation.costs import CapWatch
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import LookUp, look_up, prepare, write
-from cimemories.evaluation.spec import RunSpec
+from cimemories.evaluation.spec import RunSpec, differing
 from cimemories.evaluation.sweeps.file import SweepSpec
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.executor import LIMITED, UNREACHABLE, Progress
 from cimemories.llm.local_vllm import kept_between
-from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, WorkError, stopped_message
+from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, SIMULATOR, WorkError, stopped_message
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, judgements, work
 from cimemories.store import runs as store_runs
@@ -42,6 +43,18 @@ from cimemories.store.team import log
 Report = Callable[[Progress], None]
 Begin = Callable[[RunRow, int, int], AbstractContextManager[Report | None]]
 WAITS = "waiting for its turn in"
+
+
+CELL_COLUMNS = {
+    "responses": Column("count", "Messages"),
+    "recorded": Column("count", "Recorded"),
+    "requests": Column("count", "Requests"),
+    "prompt_tokens": Column("count", "Prompt tokens"),
+    "completion_tokens": Column("count", "Completion tokens"),
+    "cost": Column("text", "Cost"),
+    "seconds": Column("number", "Seconds", "Of waiting, as far as recorded calls tell"),
+    "simulated": Column("flag", "Simulated"),
+}
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,28 @@ class SweepEstimate:
             cap=self.cap,
             unreachable=tuple(dict.fromkeys(text for cell in self.cells for text in cell.unreachable)),
         )
+
+    @property
+    def table(self) -> Listing:
+        """Return the cells, with the settings in which they differ. cost: as text."""
+        settings = {
+            "model": "Model",
+            "memory_text": "Memory",
+            "prompt_level": "Prompt level",
+            "mitigation": "Mitigation",
+            "thinking": "Thinking",
+        }
+        further = differing(self.runs)
+        rows = [
+            attributes(run, " ".join(settings))
+            | {title: texts[number] for title, texts in further.items()}
+            | attributes(cell, "responses recorded requests prompt_tokens completion_tokens seconds")
+            | {"cost": "no price" if cell.unpriced else cell.cost_text, "simulated": run.base_url == SIMULATOR}
+            for number, (run, cell) in enumerate(zip(self.runs, self.cells, strict=True))
+        ]
+        titles = settings | {title: title for title in further}
+        columns = {name: Column("text", title) for name, title in titles.items()} | CELL_COLUMNS
+        return Listing(rows, columns, "Cells of the sweep")
 
     def as_json(self) -> dict[str, object]:
         """The sums, as they are kept with the sweep."""

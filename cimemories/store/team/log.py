@@ -9,7 +9,6 @@ and who is assigned them, and decisions in bulk.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,12 +107,6 @@ def entries(
 def actors(connection: sa.Connection) -> list[str]:
     """Everybody in the log, by name."""
     return list(connection.scalars(sa.select(audit_log.c.person).distinct().order_by(audit_log.c.person)))
-
-
-def as_rows(log_entries: Iterable[Entry]) -> list[dict[str, Any]]:
-    """The entries for JSON and CSV, their details in one text."""
-    names = ("created", "person", "action", "subject")
-    return [{**{name: getattr(item, name) for name in names}, "details": item.text} for item in log_entries]
 
 
 def _entry(row: sa.RowMapping) -> Entry:

@@ -66,7 +66,7 @@ def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, P
     assert app.selectbox(key="run_servers.preset").value == "qwen3-0.6b"
     assert "--reasoning-parser qwen3" in app.code[0].value and "hint" in page_html(app)
     start(app, "org/<b>bold</b>")
-    until(app, lambda: "● ready" in page_html(app) and "Tokens/s" in page_html(app))
+    until(app, lambda: "● ready" in page_html(app) and "tokens a second" in page_html(app))
     assert "org/&lt;b&gt;bold&lt;/b&gt;" in page_html(app)
     assert "50.0 %" in page_html(app) and "80.0 %" in page_html(app)  # KV cache in use, prefix cache hits
     [state] = vllm_server.running(folder)
@@ -114,7 +114,7 @@ def test_behind_a_login_servers_are_looked_at_alone(
     vllm_server.wait(folder, state.id, timeout=SOON)
     monkeypatch.setattr(annotator, "runs_the_app", lambda: False)
     app.run()
-    until(app, lambda: "Tokens/s" in page_html(app))
+    until(app, lambda: "tokens a second" in page_html(app))
     assert "ready" in page_html(app)
     assert not [item.label for item in app.button if item.label in ("Stop server", "Start the server", "Remove")]
     assert not app.selectbox
