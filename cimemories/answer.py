@@ -22,9 +22,10 @@ A list of what the record holds is a `Listing`: a table made of rows, which a co
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -32,7 +33,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
 
-from cimemories.text import UNDEFINED, count, decimal, html_escaped, markdown_escaped, percent, visible
+from cimemories.text import (
+    UNDEFINED,
+    Parts,
+    count,
+    decimal,
+    html_escaped,
+    markdown_escaped,
+    percent,
+    visible,
+    without_formula,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +58,7 @@ TEXTS: tuple[Kind, ...] = ("text", "wide", "small", "date", "flag", "hash")
 BESIDE = {"sd": "sd", "low": "from", "high": "to"}  # what may stand beside a number, and its title
 TIMES = ("created", "finished", "seen", "last")  # columns of lists
 LONGEST_CELL = 80  # characters of a text in HTML
+METADATA = b"cimemories"  # the key of what a Parquet file rests on
 MOST_ROWS = 100  # of a table in a notebook; its frame has all
 
 
@@ -61,12 +73,19 @@ class Column(NamedTuple):
 @dataclass(frozen=True)
 class Table:
     """columns: those that people see, in order; the frame may have more. caption: what the rows are. folded: it is long
-    or a detail: commands do not print it, pages show it on request."""
+    or a detail: commands do not print it, pages show it on request. rest: reads further rows, page by page, for JSON
+    and files; None where the frame has all."""
 
     frame: pd.DataFrame
     columns: Mapping[str, Column]
     caption: str = ""
     folded: bool = False
+    rest: Callable[[], Iterator[pd.DataFrame]] | None = None
+
+    def pages(self) -> Iterator[pd.DataFrame]:
+        """Yield the frame, then the rest."""
+        yield self.frame
+        yield from self.rest() if self.rest else ()
 
     @property
     def titles(self) -> list[str]:
@@ -233,16 +252,30 @@ class Answer:
         """Return the answers to further questions."""
         return [value for value in self.fields().values() if isinstance(value, Answer)]
 
+    def files(self, kind: str) -> Iterator[tuple[str, bytes]]:
+        """Yield all tables as files of this kind (an ending), by the name of their field, those of answers to further
+        questions too. A scope among the fields says what the rows rest on."""
+        import pandas as pd
+
+        fields = self.fields()
+        about: Mapping[str, object] = next((value.about for value in fields.values() if hasattr(value, "about")), {})
+        for name, value in fields.items():
+            if isinstance(value, Table):
+                frame = pd.concat(value.pages(), ignore_index=True)
+                yield name, FILES[kind](frame, simulated=self.simulated, about=about)
+            elif isinstance(value, Answer):
+                yield from ((f"{name}-{below}", content) for below, content in value.files(kind))
+
     def to_frame(self, table: str | None = None) -> pd.DataFrame:
         """Return a copy of a table's frame: of the one of this name, by default of the first. Raises KeyError for
         another name."""
         tables = self.tables()
         return tables[next(iter(tables)) if table is None else table].frame.copy()
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON has them (`plain`)."""
+    def as_json(self, without: str = "") -> dict[str, Any]:
+        """Return the fields as JSON has them (`plain`). without: the name of one that is left out."""
         simulated = {"simulated": bool(self.simulated), "simulated_parts": self.simulated}
-        return {name: plain(value) for name, value in (self.fields() | simulated).items()}
+        return {name: plain(value) for name, value in (self.fields() | simulated).items() if name != without}
 
     def __repr__(self) -> str:
         return visible(f"<{type(self).__name__}: {self.sentence}>")
@@ -287,7 +320,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, Table):
-        return plain(value.records())
+        return plain(value.records()) + [row for page in (value.rest() if value.rest else ()) for row in plain(page)]
     if hasattr(value, "as_json"):
         return plain(value.as_json())
     # By their methods: most commands never import pandas and numpy.
@@ -298,3 +331,38 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return str(value) if isinstance(value, Path) else value
+
+
+def as_csv(frame: pd.DataFrame, *, simulated: Parts, about: Mapping[str, object]) -> bytes:
+    """Return a table as CSV in UTF-8, with a column `simulated` and one for each entry of `about`. Cells that a
+    spreadsheet would run as a formula are quoted."""
+    marked = _marked(frame, simulated, about).map(without_formula)
+    # "replace": half of a surrogate pair, which UTF-8 cannot hold, does not end the export.
+    return marked.to_csv(index=False).encode("utf-8", "replace")
+
+
+def as_parquet(frame: pd.DataFrame, *, simulated: Parts, about: Mapping[str, object]) -> bytes:
+    """Return a table as Parquet, with the columns of `as_csv`, and `about` as JSON under the metadata key METADATA."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pandas(_marked(frame, simulated, about), preserve_index=False)
+    facts = {**{k: _scalar(v) for k, v in about.items()}, "simulated": bool(simulated)}
+    metadata = json.dumps(facts, ensure_ascii=False)
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA: metadata.encode()})
+    content = io.BytesIO()
+    pq.write_table(table, content, compression="zstd")
+    return content.getvalue()
+
+
+FILES = {"csv": as_csv, "parquet": as_parquet}
+
+
+def _marked(frame: pd.DataFrame, simulated: Parts, about: Mapping[str, object]) -> pd.DataFrame:
+    extra = {"simulated": bool(simulated), **{name: _scalar(value) for name, value in about.items()}}
+    # A column that the frame has stays as it is.
+    return frame.assign(**{name: value for name, value in extra.items() if name not in frame.columns})
+
+
+def _scalar(value: object) -> str | int | float | bool:
+    return value if isinstance(value, str | int | float | bool) else "" if value is None else str(value)

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from cimemories.flows.scope import Scope
     from cimemories.store.runs import RunRow
 
-# What `leaks` has in any case; with excerpts, EXCERPT too.
-LEAKS = [
-    *("id", "run", "model", "profile", "user", "attribute", "key", "statement", "domain", "event", "context", "task"),
-    *("recipient", "sphere", "strength", "claimed", "reveals", "draws", "quote", "certainty", "agreement", "judges"),
-    "kind",
-]
-EXCERPT = ["excerpt", "leaked", "sample", "in_message"]
 NEITHER_FRAME = Literal["arrow", "duckdb"]
 
 
@@ -152,25 +145,11 @@ class Run:
         (from 1, <NA> where no judge quotes any), in_message. The texts are a model's: they may say anything. Empty
         where nothing is labelled or nothing leaks.
         """
-        import pandas as pd
-
-        from cimemories.leaks.examples import examples
-        from cimemories.leaks.gallery import Facet
-        from cimemories.leaks.table import leak_rows
+        from cimemories.answers.leaks import leaks
         from cimemories.model import Strength
 
-        wanted = {} if strength is None else {Facet.STRENGTH: [str(word_of(Strength, strength, "strength"))]}
-        flows, scope = self._session.flows, self._scope(**reading)
-        rows = examples(flows, [scope]).page(wanted, 0, None).reset_index(drop=True)
-        frame = rows.reindex(columns=LEAKS)  # a copy: the gallery is shared by all who ask
-        if len(frame):
-            # A facet of the gallery, and so a category there; an id is a number.
-            frame["profile"] = frame["profile"].astype("int64")
-        if excerpts:
-            texts = [row.as_json() for row in leak_rows(flows, {scope.run.id: scope}, rows)]
-            more = pd.DataFrame([{name: row[name] for name in EXCERPT} for row in texts], columns=EXCERPT)
-            frame = pd.concat([frame, more.astype({"sample": "Int64"})], axis=1)
-        return frame
+        filters = {} if strength is None else {"strength": [str(word_of(Strength, strength, "strength"))]}
+        return leaks(self._session.flows, self._scope(**reading), filters, excerpts=excerpts).leaks.frame
 
     def responses(self, **reading: Unpack[Choices]) -> pd.DataFrame:
         """One row a planned message, those that are missing too, by profile, context and sample.

@@ -239,18 +239,10 @@ def domains(difference: Difference, first: str, second: str) -> Drawing | None:
 def effects(why: Why) -> Drawing | None:
     """By how much each change of a leaked message's request moves the probability of the reveal, in percentage points,
     with intervals. None where nothing can be compared yet."""
-    shown = [effect for effect in why.changes if not math.isnan(effect.difference)]
+    base, *changes = why.effects
+    shown = [effect for effect in changes if not math.isnan(effect.difference)]
     if not shown:
         return None
-    base = why.baseline
-    frame = pd.DataFrame(
-        {
-            "variant": effect.name,
-            **{name: getattr(effect, name) for name in ("reveals", "judged", "missing", "share", "low", "high")},
-            **{name: getattr(effect, name) for name in ("difference", "difference_low", "difference_high", "serves")},
-        }
-        for effect in why.effects
-    )
     hover = [
         f"<b>{html.escape(effect.name)}</b><br>revealed in {effect.counts_text}, {base.name} in {base.counts_text}<br>"
         f"{100 * effect.difference:+.0f} points [{100 * effect.difference_low:+.0f}, "
@@ -265,7 +257,7 @@ def effects(why: Why) -> Drawing | None:
     fig = interval_rows(rows, series, xaxis=xaxis, title=why.short, subtitle=subtitle, scale=100, legend=False)
     fig.add_shape(upright(0, GREY))
     alt = f"{why.short}. One row a change of the request: the effect on the probability of the reveal."
-    return Drawing(fig, why.short, subtitle, alt, frame)
+    return Drawing(fig, why.short, subtitle, alt, why.to_frame())
 
 
 # ---- the plane of runs

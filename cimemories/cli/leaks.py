@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from cimemories.cli.options import (
     AsMarkdown,
     LabelOptions,
     NumberOptions,
+    Out,
     Run,
     Workspace,
     grouped,
@@ -29,23 +30,17 @@ from cimemories.cli.options import (
     open_record,
     options_of,
 )
-from cimemories.cli.runs import JudgeOptions, WordingOptions, print_costs, run_spec
+from cimemories.cli.runs import JudgeOptions, WordingOptions, print_plan, run_spec
 from cimemories.cli.work import announce, exit_if_incomplete, find_labels, outcome, progress
 from cimemories.evaluation.spec import BATCH, RunSpec
-from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import percent, simulated_text
 
 if TYPE_CHECKING:
     from cimemories.check.checking import CheckResult
-    from cimemories.evaluation.attribution import Attribution
-    from cimemories.flows.scope import Scope
-    from cimemories.leaks.gallery import Facet
-    from cimemories.leaks.table import LeakRow
-    from cimemories.leaks.why import Why
 
 Values = list[str] | None
+MOST_HELD = 1_000  # rows of leaks that are in memory at once where they are written one by one
 
 
 @dataclass(frozen=True)
@@ -61,17 +56,6 @@ class FilterOptions:
     agreement: Annotated[Values, Option(help="all or some: how many judges claim it in one message.")] = None
     certainty: Annotated[Values, Option(help="Basis of the label: adjudicated, person, unanimous or threshold.")] = None
 
-    def by_facet(self, store: Store, scope: Scope, leaking: Iterable[str]) -> dict[Facet, Sequence[str]]:
-        """The values of each filter. leaking: ids of profiles with leaks. Raises StoreError for the name of a profile
-        that leaks nothing."""
-        from cimemories.leaks.gallery import Facet
-
-        values = {facet: getattr(self, facet) or [] for facet in Facet if hasattr(self, facet)}
-        return values | {
-            Facet.PROFILE: _profile_ids(store, scope, leaking, self.profile) if self.profile else [],
-            Facet.STRENGTH: self.strength or ["full"],
-        }
-
 
 @cli.command()
 @grouped
@@ -82,6 +66,7 @@ def leaks(
     as_json: AsJson = False,
     markdown: AsMarkdown = False,
     latex: AsLatex = False,
+    out: Out = None,
     top: Annotated[int, Option(min=0, help="Number of examples, severest first; 0 for all.")] = 10,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -92,100 +77,29 @@ def leaks(
 
     Example: cimemories leaks run-3f9a1c2e --domain health --latex --top 6
     """
+    from cimemories.answers import leaks as question
     from cimemories.flows.flows import Flows
     from cimemories.leaks import table
-    from cimemories.leaks.examples import examples, pages
-    from cimemories.leaks.gallery import SEVERITY, Facet
 
-    if as_json + markdown + latex > 1:
-        raise StoreError("choose one of --json, --markdown and --latex.")
+    if as_json + markdown + latex + (out is not None) > 1:
+        raise StoreError("choose one of --json, --markdown, --latex and --out.")
     store = open_record(workspace)
-    scope = options.scope(store, run_id)
-    flows = Flows(store)
-    found = examples(flows, [scope])
-    whole = found.left({}).whole
-    values = filters.by_facet(store, scope, [i for i, number in whole[Facet.PROFILE].items() if number])
-    _check_values(values, whole)
-    left = found.left(values).number
-    printed = min(top or left, left)
-    # Page by page: of a large run not even the rows that are asked for need fit into memory.
-    rows = (
-        row for page in pages(found, values, printed) for row in table.leak_rows(flows, {scope.run.id: scope}, page)
+    scope, flows = options.scope(store, run_id), Flows(store)
+    result = question.leaks(
+        flows,
+        scope,
+        {**vars(filters), "strength": filters.strength or ["full"]},
+        top or None,
+        excerpts=not (markdown or latex),
+        # Of a large run not even the rows that are asked for need fit into memory.
+        held=MOST_HELD if as_json or out else None,
     )
-    if as_json:
-        head = {
-            "run": scope.run.id,
-            "model": scope.run.model,
-            "judge": scope.judge_text,
-            "labelling": scope.labelling.id if scope.labelling else None,
-            "labels": scope.labels_text,
-            "simulated": scope.simulated,
-            "severity": SEVERITY,
-            "examples": found.number,
-            "left_by_filters": left,
-        }
-        output.as_json_with(head, "leaks", (row.as_json() for row in rows))
-    elif markdown or latex:
-        output.line((table.as_latex if latex else table.as_markdown)(list(rows)).rstrip("\n"))
+    if markdown or latex:
+        rows = table.leak_rows(flows, {scope.run.id: scope}, result.leaks.frame)
+        output.line((table.as_latex if latex else table.as_markdown)(rows).rstrip("\n"))
+        output.answer_notes(result)
     else:
-        _print_leaks(list(rows))
-    _print_notes(scope, printed, left)
-
-
-MOST_NAMED = 50  # profiles that an error lists
-
-
-def _profile_ids(store: Store, scope: Scope, leaking: Iterable[str], names: Sequence[str]) -> list[str]:
-    with store.read() as connection:
-        users = store_datasets.profile_names(connection, scope.run.dataset)
-    named = {i: users[int(i)] for i in leaking}
-    ids: list[str] = []
-    for name in names:
-        matches = sorted(i for i, user in named.items() if user == name)
-        if not matches:
-            known = sorted(set(named.values()))
-            more = f" and {len(known) - MOST_NAMED:,} more" if len(known) > MOST_NAMED else ""
-            there = f"{', '.join(known[:MOST_NAMED])}{more}" if known else "none"
-            raise StoreError(f"profile '{name}' has no leaks in this run. Profiles with leaks: {there}.")
-        ids += matches
-    return ids
-
-
-def _check_values(wanted: Mapping[Facet, Sequence[str]], counts: Mapping[Facet, Mapping[str, int]]) -> None:
-    """Raises StoreError for a value that no leak of the run has."""
-    for facet, values in wanted.items():
-        for value in values:
-            if value not in counts[facet] and any(counts.values()):
-                known = ", ".join(f"{name or 'none'} ({count})" for name, count in counts[facet].items())
-                raise StoreError(f"no leak of this run has the {facet} '{value}'. Use one of: {known}.")
-
-
-def _print_leaks(rows: Sequence[LeakRow]) -> None:
-    output.table(
-        (">#", ">revealed", "recipient", "attribute", "excerpt", "label"),
-        [
-            (
-                number,
-                f"{row.claimed} of {row.draws}" + ("" if row.strength == "full" else f" {row.strength}"),
-                f"{row.recipient}: {row.task}",
-                f"{row.key}: {row.statement}",
-                "".join(piece.text for piece in row.excerpt) or "no quote",
-                row.certainty,
-            )
-            for number, row in enumerate(rows, start=1)
-        ],
-    )
-
-
-def _print_notes(scope: Scope, printed: int, left: int) -> None:
-    if scope.labelling is None:
-        output.note("note: the dataset has no labels yet, so nothing counts as a leak. Label it first.")
-    elif not left:
-        output.note("note: no leak of this run matches")
-    elif printed < left:
-        output.note(f"note: showing the {printed} severest of {left:,}; --top 0 shows all")
-    if scope.simulated:
-        output.note(f"note: {simulated_text(scope.simulated)}; says nothing about any real model")
+        output.answer(result, as_json, out, workspace)
 
 
 # ---- why
@@ -198,10 +112,6 @@ class FlowOptions:
     profile: Annotated[str | None, Option(metavar="NAME", help="Whose leak: the profile's name or id.")] = None
     context: Annotated[str | None, Option(metavar="NAME", help="Where: the task, the recipient, or an id.")] = None
     attribute: Annotated[str | None, Option(metavar="KEY", help="What leaked: the attribute's key.")] = None
-
-    @property
-    def given(self) -> bool:
-        return any((self.profile, self.context, self.attribute))
 
 
 @cli.command()
@@ -222,6 +132,7 @@ def why(
     cap: Annotated[float | None, Option(min=0, help="Stop at this cost; needs a run with prices.")] = None,
     plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
     as_json: AsJson = False,
+    out: Out = None,
     concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -233,113 +144,62 @@ def why(
 
     Example: cimemories why run-3f9a1c2e --profile "Gary Keith" --context "Negotiate lease terms" --attribute rent
     """
-    from cimemories.evaluation import attribution, runs
+    from cimemories.evaluation import attribution
     from cimemories.flows.flows import Flows
-    from cimemories.leaks.why import explain, leaked_flow
+    from cimemories.leaks.why import explain, leaked_flow, variant_text
 
     store = open_record(workspace)
     scope, flows = options.scope(store, run_id), Flows(store)
-    if not flow.given:
+    if not any(vars(flow).values()):
         done = [explain(flows, scope, row) for row, _ in attribution.attributions(store, run_id)]
         if as_json:
-            output.as_json([item.as_json() for item in done])
-        else:
-            _list_explained(done, run_id)
+            output.as_json(done)
+        for item in () if as_json else done:
+            output.line(f"{item.run.id}  {item.title}\n  {item.run.status}. {item.sentence}")
+        if not done:
+            output.note(f"nothing is explained yet; `cimemories leaks {run_id}` lists the leaks.")
         return
-    leak = leaked_flow(flows, scope, profile=flow.profile, context=flow.context, attribute=flow.attribute)
+    leak = leaked_flow(flows, scope, **vars(flow))
     names = [name.strip() for name in variants.split(",")] if variants else list(attribution.CHANGES)
-    changes = [one_of(attribution.Change, name, "variant") for name in names]
     planned = attribution.prepare_attribution(
         *(store, run_id, leak.response, leak.attribute),
         samples=samples,
-        changes=changes,
+        changes=[one_of(attribution.Change, name, "variant") for name in names],
         wording=wording,
         paraphrase=one_of(attribution.Paraphrase, paraphrase, "paraphrase"),
         cap=cap,
     )
     if plan:
-        _print_why_plan(store, planned, leak.text, concurrency, as_json)
+        estimated = attribution.estimate(store, planned, concurrency=concurrency)
+        if as_json:
+            changes = [variant.change for variant in planned.variants]
+            head = {"leak": leak.text, "variants": changes, "skipped": planned.skipped, "samples": samples}
+            output.as_json(head | estimated.as_json())
+            return
+        output.line(leak.text)
+        output.table(("variant",), [(variant_text(planned, variant),) for variant in planned.variants])
+        output.notes(f"{name}: left out, {reason}" for name, reason in planned.skipped.items())
+        print_plan(estimated, as_json=False)
         return
-    own = attribution.plan_attribution(store, planned)
-    announce(own)
+    replay = attribution.plan_attribution(store, planned)
+    _execute(store, replay, concurrency)
     with store.read() as connection:
-        is_done = store_runs.named(connection, own).status.is_finished
-    if not is_done:
-        with progress(store, own) as report:
-            runs.execute(store.patient(), own, concurrency=concurrency, on_progress=report)
-        outcome(store, own)
+        row = store_runs.named(connection, replay)
+    output.answer(explain(flows, scope, row), as_json, out, workspace)
+    exit_if_incomplete(store, replay, 0.0)
+
+
+def _execute(store: Store, run_id: str, concurrency: int) -> None:
+    """Do what is left of a run."""
+    from cimemories.evaluation import runs
+
+    announce(run_id)
     with store.read() as connection:
-        row = store_runs.named(connection, own)
-    result = explain(flows, scope, row)
-    if as_json:
-        output.as_json(result.as_json())
-    else:
-        _print_why(result)
-    if result.simulated:
-        output.note(f"note: {simulated_text(result.simulated)}; says nothing about any real model")
-    exit_if_incomplete(store, own, 0.0)
-
-
-def _list_explained(done: Sequence[Why], run_id: str) -> None:
-    for item in done:
-        output.line(f"{item.run.id}  {item.attribute.key} of {item.profile}, to {item.context.recipient}")
-        output.line(f"  {item.context.task}. {item.run.status}. {item.takeaway}")
-    if not done:
-        output.note(f"nothing is explained yet; `cimemories leaks {run_id}` lists the leaks.")
-
-
-def _print_why(result: Why) -> None:
-    def signed(share: float) -> str:
-        return "" if share != share else f"{100 * share:+.0f}"
-
-    output.line(f"{result.attribute.key} of {result.profile}, to {result.context.recipient}: {result.context.task}")
-    output.line(result.attribute.statement)
-    output.table(
-        ("variant", *output.right(("revealed", "share", "95 %", "effect", "95 %", "does task"))),
-        [
-            (
-                effect.name,
-                effect.counts_text,
-                percent(effect.share),
-                f"{100 * effect.low:.0f} to {100 * effect.high:.0f}" if effect.judged else "",
-                signed(effect.difference),
-                f"{signed(effect.difference_low)} to {signed(effect.difference_high)}"
-                if signed(effect.difference)
-                else "",
-                "" if effect.serves is None else effect.serves,
-            )
-            for effect in result.effects
-        ],
-    )
-    output.line(result.takeaway)
-    output.line(result.run.id)
-    output.notes(result.notes)
-
-
-def _print_why_plan(store: Store, planned: Attribution, leak: str, concurrency: int, as_json: bool) -> None:
-    from cimemories.evaluation.attribution import estimate
-    from cimemories.leaks.why import variant_text
-
-    result = estimate(store, planned, concurrency=concurrency)
-    texts = [variant_text(planned, variant) for variant in planned.variants]
-    if as_json:
-        numbers = "responses requests recorded draws prompt_tokens cacheable completion_tokens cost_least cost_most"
-        output.as_json(
-            {
-                "leak": leak,
-                "variants": [str(variant.change) for variant in planned.variants],
-                "skipped": dict(planned.skipped),
-                "samples": planned.samples,
-                **output.attributes(result, f"{numbers} currency seconds"),
-                "assumptions": result.notes,
-            }
-        )
-        return
-    output.line(leak)
-    output.table(("variant",), [(text,) for text in texts])
-    output.notes(f"{name}: left out, {reason}" for name, reason in planned.skipped.items())
-    output.line(f"messages   {result.size_text}")
-    print_costs(result, concurrency)
+        if store_runs.named(connection, run_id).status.is_finished:
+            return
+    with progress(store, run_id) as report:
+        runs.execute(store.patient(), run_id, concurrency=concurrency, on_progress=report)
+    outcome(store, run_id)
 
 
 # ---- report
@@ -610,16 +470,13 @@ def _run_first(
     concurrency: int,
 ) -> str:
     """Run the model; returns the run's id."""
-    from cimemories.evaluation import planning, runs
+    from cimemories.evaluation import planning
 
     if settings["base_url"] == BATCH:
         raise StoreError("a check waits for its answers: batch files have no server. Import them, then use --run.")
     spec = run_spec(settings, judge_options, wording)
     run_id = planning.plan(store, spec, find_labels=find_labels)
-    announce(run_id)
-    with progress(store, run_id) as report:
-        runs.execute(store.patient(), run_id, concurrency=concurrency, on_progress=report)
-    outcome(store, run_id)
+    _execute(store, run_id, concurrency)
     return run_id
 
 

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import RUN_ID, AsJson, NumberOptions, Run, Workspace, grouped, one_of, open_record
+from cimemories.cli.options import RUN_ID, AsJson, NumberOptions, Out, Run, Workspace, grouped, one_of, open_record
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def power(
         Argument(metavar="[RUN]", callback=RUN_ID, help="Second pilot: how alike the two models are is then measured."),
     ] = None,
     as_json: AsJson = False,
+    out: Out = None,
     profiles: Annotated[int | None, Option(min=1, help="Planned profiles; default: those of the pilot.")] = None,
     contexts: Annotated[int | None, Option(min=1, help="Planned contexts; default: those of the pilot.")] = None,
     samples: Annotated[
@@ -110,7 +111,7 @@ def power(
         difference=None if difference is None else difference / 100,
         correlation=CORRELATION if correlation is None else correlation,
     )
-    output.answer(result, as_json)
+    output.answer(result, as_json, out, workspace)
 
 
 # ---- accumulation

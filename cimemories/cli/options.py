@@ -103,6 +103,22 @@ def full_id(store: Store, text: str, *kinds: WorkKind) -> str:
 RUN_ID, LABELLING_ID = full_ids(WorkKind.RUN), full_ids(WorkKind.LABELLING)
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
+
+
+def _file_of_tables(path: Path | None) -> Path | None:
+    if path is not None and path.suffix not in (".csv", ".parquet"):
+        raise typer.BadParameter("a table is written to NAME.csv or NAME.parquet.")
+    return path
+
+
+Out = Annotated[
+    Path | None,
+    Option(
+        metavar="FILE",
+        callback=_file_of_tables,
+        help="Write the rows to FILE.csv or FILE.parquet; further tables beside it, named by what they hold.",
+    ),
+]
 Run = Annotated[
     str, Argument(metavar="RUN", callback=RUN_ID, help="Id or name of a run; `cimemories runs` lists them.")
 ]

@@ -7,17 +7,20 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from textwrap import indent
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
+from cimemories import files
 from cimemories.answer import Answer, Table, plain
 from cimemories.answer import attributes as attributes
 from cimemories.text import CONTROL, UNDEFINED, Parts, simulated_text, visible
 
 WIDEST = 500  # characters of a table that is shown whole
+LONGEST, LEAST = 250, 140  # of a line that is not broken inside its cells, and of one that is
 
 # soft_wrap: a long line is the terminal's to break, so that a copied command or address stays whole.
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -62,16 +65,40 @@ def as_json_with(head: Mapping[str, object], name: str, items: Iterable[object])
     line(f"{begin}[]\n}}" if last is None else f"{last}\n  ]\n}}")
 
 
-def answer(result: Answer, as_json_too: bool = False) -> None:
-    """Print an answer, as JSON where that is asked for: its sentence, tables, parts and notes."""
+def answer(result: Answer, as_json_too: bool = False, out: Path | None = None, workspace: Path = Path()) -> None:
+    """Print an answer: its sentence, tables, parts and notes; or all of it as JSON. out: a file to write its tables to
+    (options.Out), further ones beside it; then notes alone are printed."""
+    if out is not None:
+        _write(result, out, workspace)
     if as_json_too:
-        as_json(result)
+        long = next((name for name, shown in result.tables().items() if shown.rest), None)
+        if long is None:
+            as_json(result)
+        else:
+            rows = (row for page in result.tables()[long].pages() for row in plain(page))
+            as_json_with(result.as_json(without=long), long, rows)
         return
-    _print(result)
+    if out is None:
+        _print(result)
+    answer_notes(result)
+
+
+def answer_notes(result: Answer) -> None:
+    """Print what a reader has to know before quoting an answer."""
     every = dict.fromkeys([*result.notes, *(note for part in result.parts() for note in part.notes)])
     notes(every)
     if result.simulated and not any(text.startswith(simulated_text(result.simulated)) for text in every):
         note(f"note: {simulated_text(result.simulated)}; says nothing about any real model")
+
+
+def _write(result: Answer, out: Path, workspace: Path) -> None:
+    from cimemories.formats.official import written_whole
+
+    for number, (name, content) in enumerate(result.files(out.suffix.removeprefix("."))):
+        path = out.with_stem(f"{out.stem}-{name}") if number else out
+        with files.written_for_user(path, workspace), written_whole(path) as draft:
+            draft.write_bytes(content)
+        note(f"wrote {path}")
 
 
 def _print(result: Answer) -> None:
@@ -99,12 +126,15 @@ def listing(shown: Table, as_json_too: bool = False, empty: str = "") -> None:
         note(empty)
     else:
         titles = [f">{title}" if number else title for title, number in zip(shown.titles, shown.numeric, strict=True)]
-        table(titles, shown.texts(), whole=True)
+        rows = shown.texts()
+        long = sum(max(map(len, column)) for column in zip(*rows, strict=True)) > LONGEST
+        table(titles, rows, whole=not long, least=LEAST if long else 0)
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[object]], *, whole: bool = False) -> None:
+def table(titles: Sequence[str], rows: Iterable[Sequence[object]], *, whole: bool = False, least: int = 0) -> None:
     """A table on standard output. A title `>pairs` aligns its column right, as in a format spec. Cells: '3,412' for
-    3412, a dash for None. whole: wider than the terminal where its text is, nothing cut or broken."""
+    3412, a dash for None. whole: wider than the terminal where its text is, nothing cut or broken. least: characters
+    that a line may have also where the terminal is narrower."""
     shown = Grid(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         right = title.startswith(">")
@@ -113,7 +143,8 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]], *, whole: boo
         texts = [f"{cell:,}" if isinstance(cell, int) else UNDEFINED if cell is None else str(cell) for cell in row]
         # escape: rich reads [bold] and [link=...] in a cell as markup, and names come from files.
         shown.add_row(*(escape(visible(text)) for text in texts))
-    Console(highlight=False, width=WIDEST if whole else None).print(shown)
+    width = WIDEST if whole else max(Console().width, least)
+    Console(highlight=False, width=width).print(shown)
 
 
 def right(titles: Iterable[object]) -> list[str]:

@@ -12,10 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import Protocol
 
 import duckdb
 import numpy as np
@@ -25,7 +23,17 @@ from cimemories.access import readonly
 from cimemories.flows.flows import LARGE_MEMORY, Flows, relation_file
 from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
-from cimemories.leaks.gallery import RANKS, Facet, Narrowed, Wanted, examples_of, gallery, narrowed, with_categories
+from cimemories.leaks.gallery import (
+    COLUMNS,
+    RANKS,
+    Facet,
+    Left,
+    Wanted,
+    examples_of,
+    gallery,
+    narrowed,
+    with_categories,
+)
 from cimemories.model import Strength
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError, content_hash
@@ -35,94 +43,60 @@ PAGE = 500  # examples that a stream reads at once
 _BUILDING = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Left:
-    """How many examples filters leave, and by facet and value as in gallery.Narrowed."""
-
-    number: int
-    counts: dict[Facet, dict[str, int]]
-    whole: dict[Facet, dict[str, int]]
-
-
-class Examples(Protocol):
-    """The examples of some runs, severest first. Frames have the columns of `gallery`; their index is the place in the
-    order of all."""
-
-    large: bool
-
-    @property
-    def number(self) -> int:
-        """Of all examples."""
-
-    def left(self, wanted: Wanted) -> Left:
-        """What filters leave, counted."""
-
-    def page(self, wanted: Wanted, first: int, size: int | None) -> pd.DataFrame:
-        """So many of what filters leave (None: all), from the first (from 0) on."""
-
-    def named(self, ids: Sequence[str]) -> pd.DataFrame:
-        """Those of these ids that are there."""
-
-    def firsts(self, column: str, most: int, but: Sequence[str] = ()) -> pd.DataFrame:
-        """The severest of each value of this column, the severest of these first. but: ids that are left aside."""
-
-    def by_run(self, column: str = "domain") -> pd.DataFrame:
-        """How many examples: columns run, this column, strength, number, and always: how many of them are revealed in
-        every sample."""
-
-
 def examples(flows: Flows, scopes: Sequence[Scope]) -> Examples:
     """The gallery of these scopes (one a run). Raises StoreError where it cannot be written to the disk."""
     if any(map(flows.is_large, scopes)):
         return _OnDisk(flows, scopes)
-    return _InMemory(gallery(flows, list(scopes)))
+    return Examples(gallery(flows, list(scopes)))
 
 
-def pages(found: Examples, wanted: Wanted, most: int | None = None) -> Iterator[pd.DataFrame]:
-    """What filters leave, page by page, at most so many."""
+def pages(found: Examples, wanted: Wanted, most: int | None = None, first: int = 0) -> Iterator[pd.DataFrame]:
+    """What filters leave, page by page, from the first (from 0) on up to so many."""
     number = found.left(wanted).number
     number = number if most is None else min(number, most)
-    for first in range(0, number, PAGE):
-        yield found.page(wanted, first, min(PAGE, number - first))
+    for start in range(first, number, PAGE):
+        yield found.page(wanted, start, min(PAGE, number - start))
 
 
-class _InMemory:
+class Examples:
+    """The examples of some runs, severest first, in memory. Frames have the columns of `gallery`; their index is the
+    place in the order of all."""
+
     large = False
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.frame = frame
-        self._last: tuple[Wanted, Narrowed] | None = None
+        self._last: tuple[Wanted, Left] | None = None
 
     @property
     def number(self) -> int:
+        """How many examples there are."""
         return len(self.frame)
 
     def left(self, wanted: Wanted) -> Left:
-        found = self._narrowed(wanted)
-        return Left(len(found.shown), found.counts, found.whole)
-
-    def page(self, wanted: Wanted, first: int, size: int | None) -> pd.DataFrame:
-        shown = self._narrowed(wanted).shown
-        return self.frame.iloc[shown[first : None if size is None else first + size]]
-
-    def _narrowed(self, wanted: Wanted) -> Narrowed:
+        """Count what filters leave."""
         # A page is asked for right after it was counted.
         if self._last is None or self._last[0] != wanted:
             self._last = dict(wanted), narrowed(self.frame, wanted)
         return self._last[1]
 
+    def page(self, wanted: Wanted, first: int, size: int | None) -> pd.DataFrame:
+        """Return so many of what filters leave (None: all), from the first (from 0) on."""
+        return self.frame.iloc[self.left(wanted).shown[first : None if size is None else first + size]]
+
     def named(self, ids: Sequence[str]) -> pd.DataFrame:
-        if self.frame.empty:
-            return self.frame
+        """Return those of these ids that are there."""
         return self.frame[self.frame["id"].isin(list(ids))]
 
     def firsts(self, column: str, most: int, but: Sequence[str] = ()) -> pd.DataFrame:
+        """Return the severest of each value of this column, the severest of these first. but: ids that are left
+        aside."""
         return self.frame[~self.frame["id"].isin(list(but))].drop_duplicates(column).head(most)
 
     def by_run(self, column: str = "domain") -> pd.DataFrame:
+        """Count them: columns run, this column, strength, number, and always: how many of them are revealed in every
+        sample."""
         names = ["run", column, "strength"]
-        if self.frame.empty:
-            return pd.DataFrame(columns=[*names, "number", "always"])
         always = self.frame["reveals"] == self.frame["draws"]
         frame = self.frame[names].astype(str).assign(number=1, always=always.astype(np.int64))
         return frame.groupby(names, as_index=False, sort=False).sum()
@@ -159,14 +133,11 @@ _ORDERED = """
     ) TO {file} (FORMAT parquet)
 """
 _RANKED = (Facet.QUOTE, Facet.CERTAINTY, Facet.AGREEMENT)
-# Those of the gallery but for user and statement, which are looked up of a page.
-COLUMNS = (
-    *("id", "run", "model", "profile", "attribute", "key", "domain", "event", "context", "task", "recipient", "sphere"),
-    *("strength", "claimed", "reveals", "draws", "quote", "certainty", "agreement", "judges", "kind"),
-)
+# User and statement are looked up of a page.
+ON_DISK = tuple(name for name in COLUMNS if name not in ("user", "statement"))
 
 
-class _OnDisk:
+class _OnDisk(Examples):
     large = True
 
     def __init__(self, flows: Flows, scopes: Sequence[Scope]) -> None:
@@ -241,7 +212,7 @@ class _OnDisk:
 
 def _known(column: str) -> str:
     """A name that may stand in SQL."""
-    if column not in COLUMNS:
+    if column not in ON_DISK:
         raise ValueError(f"examples have no column {column}")
     return column
 
@@ -305,13 +276,13 @@ def _write(flows: Flows, scope: Scope, at: int, folder: Path) -> Iterator[Path]:
 def _order(files: Sequence[Path], ordered: Path, folder: Path) -> None:
     draft = ordered.with_suffix(".draft")
     if not files:
-        pd.DataFrame({name: np.zeros(0, np.int64) for name in ("place", "recorded", *COLUMNS)}).to_parquet(draft)
+        pd.DataFrame({name: np.zeros(0, np.int64) for name in ("place", "recorded", *ON_DISK)}).to_parquet(draft)
     else:
         severity = [_rank(Facet.STRENGTH), "claimed::DOUBLE / draws DESC", *map(_rank, _RANKED)]
         sql = _ORDERED.format(
             files="[" + ", ".join(map(_quoted, files)) + "]",
             severity=", ".join(severity),
-            columns=", ".join(COLUMNS),
+            columns=", ".join(ON_DISK),
             file=_quoted(draft),
         )
         # On the disk, since a table of millions of texts would not fit beside the limit.

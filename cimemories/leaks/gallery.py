@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -155,6 +155,12 @@ def _unanimous(store: Store, scope: Scope, pairs: pd.DataFrame, profiles: Sequen
     return unanimous
 
 
+# Of the frame that `gallery` returns.
+COLUMNS = (
+    *("id", "run", "model", "profile", "user", "attribute", "key", "statement", "domain", "event", "context", "task"),
+    *("recipient", "sphere", "strength", "claimed", "reveals", "draws", "quote", "certainty", "agreement", "judges"),
+    "kind",
+)
 Ints = npt.NDArray[np.int64]
 Wanted = Mapping["Facet", Sequence[str]]
 SEVERITY = (
@@ -221,14 +227,15 @@ _FLOWS = f"""
 
 
 @dataclass(frozen=True)
-class Narrowed:
-    """What filters leave. shown: positions in the gallery, in its order. counts: by facet and value, how many examples
-    that value alone would leave with all filters on other facets as they are; 0 for a value that leaves none. whole:
-    the same without any filter."""
+class Left:
+    """What filters leave. counts: by facet and value, how many examples that value alone would leave with all filters
+    on other facets as they are; 0 for a value that leaves none. whole: the same without any filter. shown: positions in
+    the gallery, in its order, where it is in memory."""
 
-    shown: Ints
+    number: int
     counts: dict[Facet, dict[str, int]]
     whole: dict[Facet, dict[str, int]]
+    shown: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def run_ids(store: Store) -> list[str]:
@@ -273,7 +280,7 @@ def gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
     Empty where nothing is labelled or nothing leaks.
     """
     filled = [part for part in (_examples(flows, scope) for scope in scopes) if len(part)]
-    return ordered(pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=["id"]))
+    return ordered(pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=COLUMNS))
 
 
 @cached
@@ -405,11 +412,11 @@ def _in_turns(ties: Ints, domains: Ints, people: Ints) -> Ints:
     return order
 
 
-def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Narrowed:
+def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Left:
     """What these filters leave. wanted: by facet the values of which an example must have one; no values: any."""
     if examples.empty:
         nothing: dict[Facet, dict[str, int]] = {facet: {} for facet in Facet}
-        return Narrowed(np.zeros(0, np.int64), nothing, nothing)
+        return Left(0, nothing, nothing)
     codes = {facet: examples[facet].cat.codes.to_numpy() for facet in Facet}
     names = {facet: [str(name) for name in examples[facet].cat.categories] for facet in Facet}
     # Names are compared, of which there are few; examples only look up their code.
@@ -423,7 +430,8 @@ def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Narrowed:
 
     counts = {facet: counted(facet, [mask for other, mask in fits.items() if other != facet]) for facet in Facet}
     mask = np.logical_and.reduce(list(fits.values())) if fits else everything
-    return Narrowed(np.flatnonzero(mask), counts, {facet: counted(facet, []) for facet in Facet})
+    whole = {facet: counted(facet, []) for facet in Facet}
+    return Left(int(mask.sum()), counts, whole, np.flatnonzero(mask))
 
 
 def step(ids: Sequence[str], current: str | None, by: int) -> str | None:

@@ -21,8 +21,7 @@ import pandas as pd
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks.gallery import Certainty
-from cimemories.leaks.message import LeakView, Sample, leak_view
-from cimemories.model import Reveal
+from cimemories.leaks.message import LeakView, leak_view
 from cimemories.seeds.published import load_published
 from cimemories.text import count, markdown_escaped, part_names
 from cimemories.version import __version__
@@ -122,6 +121,7 @@ def _escaped(character: str) -> str:
 AROUND = 110  # characters of the message on either side of what is leaked
 LONGEST = 420  # of what is leaked itself
 CUT = "…"
+EXCERPT = ("excerpt", "leaked", "sample", "in_message")  # what messages say of an example, in a frame
 ORIGINS = {
     Certainty.ADJUDICATED: "settled by people who had differed",
     Certainty.PERSON: "decided by a person",
@@ -176,18 +176,6 @@ class LeakRow:
         """Where the label comes from: 'votes of the personas, unanimous (labelling-3f9a)'."""
         return ORIGINS[Certainty(self.certainty)] + (f" ({self.labels})" if self.labels else "")
 
-    def as_json(self) -> dict[str, object]:
-        """One object for scripts; the excerpt as a text and the stretch of it that leaks."""
-        text = "".join(piece.text for piece in self.excerpt)
-        leaked = "".join(piece.text for piece in self.excerpt if piece.leaked)
-        plain = {name: value for name, value in vars(self).items() if name not in ("excerpt", "simulated")}
-        return plain | {
-            "excerpt": text,
-            "leaked": leaked,
-            "simulated": list(self.simulated),
-            "label_origin": self.origin,
-        }
-
 
 def excerpt(text: str, start: int, end: int, around: int = AROUND) -> tuple[Piece, ...]:
     """text[start:end] with the sentence it stands in, or where it begins one the sentence before it.
@@ -226,42 +214,54 @@ def excerpt(text: str, start: int, end: int, around: int = AROUND) -> tuple[Piec
 def leak_rows(
     flows: Flows, scopes: Mapping[str, Scope], examples: pd.DataFrame, notes: Mapping[str, str] | None = None
 ) -> list[LeakRow]:
-    """Rows for these examples of the gallery, in their order. scopes: by run, those that the gallery was asked with.
-    notes: by example id."""
+    """Return rows for these examples of the gallery, in their order. scopes: by run, those that the gallery was asked
+    with. notes: by example id."""
     rows = []
     for item in examples.to_dict("records"):
         scope = scopes[str(item["run"])]
-        view = leak_view(flows, scope, int(item["profile"]), int(item["context"]))
-        rows.append(_row(scope, item, view, (notes or {}).get(str(item["id"]), "")))
+        shown = _quoted(flows, scope, item)
+        texts = {name: _line(item[name]) for name in ("task", "recipient", "domain", "key", "statement")}
+        rows.append(
+            LeakRow(
+                **texts,
+                id=str(item["id"]),
+                run=scope.run.id,
+                run_name=scope.run.name,
+                model=scope.run.model,
+                judge=scope.judge_text,
+                profile=_line(item["user"]),
+                excerpt=shown.excerpt if shown else (),
+                in_message=shown is not None and shown.in_message,
+                sample=shown.sample if shown else None,
+                strength=str(item["strength"]),
+                claimed=int(item["claimed"]),
+                draws=int(item["draws"]),
+                agreement="" if item["agreement"] == "alone" else str(item["agreement"]),
+                certainty=str(item["certainty"]),
+                labels=scope.labelling.id if scope.labelling else "",
+                simulated=scope.simulated,
+                note=(notes or {}).get(str(item["id"]), ""),
+            )
+        )
     return rows
 
 
-def _row(scope: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str) -> LeakRow:
-    shown = None if view is None else quoted(view, int(item["attribute"]), str(item["strength"]))
-    return LeakRow(
-        id=str(item["id"]),
-        run=scope.run.id,
-        run_name=scope.run.name,
-        model=scope.run.model,
-        judge=scope.judge_text,
-        profile=_line(item["user"]),
-        task=_line(item["task"]),
-        recipient=_line(item["recipient"]),
-        domain=_line(item["domain"]),
-        key=_line(item["key"]),
-        statement=_line(item["statement"]),
-        excerpt=shown.excerpt if shown else (),
-        in_message=shown is not None and shown.in_message,
-        sample=shown.sample if shown else None,
-        strength=str(item["strength"]),
-        claimed=int(item["claimed"]),
-        draws=int(item["draws"]),
-        agreement="" if item["agreement"] == "alone" else str(item["agreement"]),
-        certainty=str(item["certainty"]),
-        labels=scope.labelling.id if scope.labelling else "",
-        simulated=scope.simulated,
-        note=note,
-    )
+def with_excerpts(flows: Flows, scopes: Mapping[str, Scope], examples: pd.DataFrame) -> pd.DataFrame:
+    """Return examples with what one message says of each: excerpt, leaked (the part of it that gives the attribute
+    away), sample (from 1, <NA> where no judge quotes any), in_message (whether these are the message's own words)."""
+    rows = []
+    for item in examples.to_dict("records"):
+        shown = _quoted(flows, scopes[str(item["run"])], item)
+        pieces = shown.excerpt if shown else ()
+        text, leaked = ("".join(piece.text for piece in part) for part in (pieces, [p for p in pieces if p.leaked]))
+        rows.append((text, leaked, shown.sample if shown else None, shown is not None and shown.in_message))
+    found = pd.DataFrame(rows, columns=EXCERPT, index=examples.index).astype({"sample": "Int64", "in_message": "bool"})
+    return pd.concat([examples, found], axis=1)
+
+
+def _quoted(flows: Flows, scope: Scope, item: Mapping[Any, Any]) -> Quoted | None:
+    view = leak_view(flows, scope, int(item["profile"]), int(item["context"]))
+    return None if view is None else quoted(view, int(item["attribute"]), str(item["strength"]))
 
 
 def _line(text: object) -> str:
@@ -279,29 +279,23 @@ class Quoted:
 
 
 def quoted(view: LeakView, attribute: int, strength: str) -> Quoted | None:
-    """The excerpt to show for a claim of this strength (`best`); None where no message makes it."""
-    shown = best(view, attribute, strength)
-    if shown is None:
-        return None
-    sample, reveal = shown
-    if reveal.span is not None:
-        pieces = excerpt(sample.text or "", reveal.span.start, reveal.span.end)
-    else:
-        pieces = excerpt(reveal.quote, 0, len(reveal.quote))
-    return Quoted(pieces, reveal.grounded, sample.number)
-
-
-def best(view: LeakView, attribute: int, strength: str) -> tuple[Sample, Reveal] | None:
-    """The message to show for a leak and the claim on it: the first one that claims it with this strength, those whose
-    quote stands in the message before the others; None where no message does."""
+    """Return the excerpt to show for a claim of this strength: of the first message that makes it, those whose quote
+    stands in the message before the others; None where no message makes it."""
     claims = [
         (sample, reveal)
         for sample in view.samples
         for reveal in sample.reveals
         if reveal.attribute == attribute and reveal.strength == strength
     ]
+    if not claims:
+        return None
     # min takes the first of equals: the earliest message of those whose quote is in it.
-    return min(claims, key=lambda pair: not pair[1].grounded, default=None)
+    sample, reveal = min(claims, key=lambda claim: not claim[1].grounded)
+    if reveal.span is not None:
+        pieces = excerpt(sample.text or "", reveal.span.start, reveal.span.end)
+    else:
+        pieces = excerpt(reveal.quote, 0, len(reveal.quote))
+    return Quoted(pieces, reveal.grounded, sample.number)
 
 
 _TEMPLATES = Path(__file__).parent / "templates"

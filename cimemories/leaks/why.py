@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import pandas as pd
 import sqlalchemy as sa
 from scipy.special import ndtri
 
+from cimemories.answer import Answer, Column, Table
 from cimemories.evaluation.attribution import Attribution, Change, Variant
 from cimemories.evaluation.respond import PARAPHRASE, bare_wording
 from cimemories.flows.flows import Flows
@@ -74,8 +74,8 @@ def newcombe(reveals: int, judged: int, other: int, other_judged: int) -> tuple[
 @dataclass(frozen=True)
 class Effect:
     """One variant. planned: messages; judged: those that count; reveals: of these. texts: different messages among
-    those judged. serves: of these, how many do their task, by the task check (None: not checked). low, high: of the
-    share; difference and its limits against the baseline: nan for the baseline itself, and where either has no judged
+    those judged. serves: of these, how many do their task, by the task check (None: not checked). share: nan without a
+    judged message. difference: against the baseline, nan for the baseline itself, and where either has no judged
     message."""
 
     change: Change
@@ -86,8 +86,8 @@ class Effect:
     reveals: int
     texts: int
     serves: int | None
-    low: float
-    high: float
+    share_low: float
+    share_high: float
     difference: float = math.nan
     difference_low: float = math.nan
     difference_high: float = math.nan
@@ -114,18 +114,28 @@ class Effect:
         missing = f", {self.missing} missing" if self.missing else ""
         return f"{self.reveals} of {self.judged}{missing}"
 
-    def as_json(self) -> dict[str, object]:
-        numbers = ("planned", "judged", "missing", "reveals", "share", "low", "high", "texts", "serves")
-        difference = ("difference", "difference_low", "difference_high")
-        removed, statement = len(self.part.removed), self.part.statement
-        return {"variant": str(self.change), "removed": removed, "statement": statement} | {
-            name: getattr(self, name) for name in (*numbers, *difference)
-        }
+    @property
+    def at_most(self) -> str:
+        return f"at most {percent(self.share_high)} by the exact 95 % interval"
 
 
-@dataclass(frozen=True)
-class Why:
-    """What an attribution says so far. run: the run that explains, `scope` of the one whose leak is explained."""
+COLUMNS = {
+    "name": Column("text", "Variant"),
+    "reveals": Column("count", "Revealed"),
+    "judged": Column("count", "of"),
+    "missing": Column("count", "Missing", "In no count, and not 'not revealed'"),
+    "share": Column("percent", "Share", "With its exact 95 % interval"),
+    "difference": Column(
+        "difference", "Effect", "In percentage points against the request as it was, with 95 % limits"
+    ),
+    "serves": Column("count", "Does the task"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Why(Answer):
+    """What an attribution says so far. run: the run that explains, `scope` of the one whose leak is explained. short:
+    the sentence for the head of a figure."""
 
     run: RunRow
     scope: Scope
@@ -134,102 +144,30 @@ class Why:
     context: Context
     profile: str
     effects: tuple[Effect, ...]
-
-    @cached_property
-    def baseline(self) -> Effect:
-        return next(effect for effect in self.effects if effect.change == Change.BASELINE)
+    short: str
 
     @property
-    def changes(self) -> tuple[Effect, ...]:
-        return tuple(effect for effect in self.effects if effect.change != Change.BASELINE)
+    def title(self) -> str:
+        return f"{self.attribute.key} of {self.profile}, to {self.context.recipient}: {self.context.task}"
 
     @property
-    def smallest(self) -> Effect | None:
-        """The smallest change with which no judged message reveals it: to the order, then to the wording, then to what
-        is in memory, the fewest memories first. None where there is none, or where the baseline reveals nothing
-        either."""
-        if not self.baseline.reveals:
-            return None
-        silent = [effect for effect in self.changes if effect.judged and not effect.reveals]
-        return min(silent, key=lambda e: (len(e.part.removed), list(Change).index(e.change)), default=None)
+    def about(self) -> dict[str, object]:
+        """What the numbers rest on, for files."""
+        run = {"attribution": self.run.id, "attribute": self.attribute.key, "samples": self.part.samples}
+        return self.scope.about | run
 
-    @property
-    def simulated(self) -> tuple[str, ...]:
-        return replace(self.scope, run=self.run).simulated
-
-    @property
-    def takeaway(self) -> str:
-        """One sentence: what was seen, and no more than that."""
-        base, best = self.baseline, self.smallest
-        if not base.judged:
-            return "No message of the unchanged request is judged yet, so nothing can be compared."
-        if not base.reveals:
-            return (
-                f"The leak did not come back in {count(base.judged, 'new message')} of the same request "
-                f"({_at_most(base)}), so no change can be seen to stop it."
-            )
-        again = f"Revealed in {base.counts_text} new messages as it was"
-        if best is not None:
-            chance = "" if best.differs else "; too few messages to tell that from chance"
-            none = f"in 0 of {best.judged} ({_at_most(best)})"
-            return f"{again}; {best.name}, the smallest change without a reveal, {none}{chance}."
-        lower = [effect for effect in self.changes if effect.differs and effect.difference < 0]
-        if lower:
-            most = min(lower, key=lambda effect: effect.difference)
-            return f"{again}; no change stops it, and {most.name} lowers it most, to {most.counts_text}."
-        if any(not effect.judged for effect in self.changes):
-            return f"{again}; not every change is judged yet, and none of those that are stops it."
-        return f"{again}; no change stops it or can be told to lower it."
-
-    @property
-    def short(self) -> str:
-        """The same for the head of a figure, without the limits."""
-        base, best = self.baseline, self.smallest
-        if not base.reveals:
-            return "The leak did not come back" if base.judged else "Nothing to compare yet"
-        if best is not None:
-            chance = "" if best.differs else ", which may be chance"
-            return f"{best.name.capitalize()}: no reveal in {count(best.judged, 'message')}{chance}"
-        lower = [effect for effect in self.changes if effect.differs and effect.difference < 0]
-        if not lower and any(not effect.judged for effect in self.changes):
-            return "Not every change is judged yet"
-        return "No change stops it" + ("" if lower else ", or can be told to lower it")
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What else has to be known to read the numbers."""
-        notes = [f"{NAMES[Change(change)]}: left out, {reason}" for change, reason in self.part.skipped.items()]
-        notes += [
-            f"{effect.name} by {self.run.model}: {effect.part.statement}"
-            for effect in self.changes
-            if effect.part.paraphrase is not None and effect.part.statement
+    def fields(self) -> dict[str, Any]:
+        best, columns = smallest(self.effects), ("planned", "texts", "share_low", "share_high", "difference_low")
+        rows = [
+            {"variant": str(effect.change), "removed": len(effect.part.removed), "statement": effect.part.statement}
+            | {name: getattr(effect, name) for name in (*COLUMNS, *columns, "difference_high")}
+            | {"name": effect.name.capitalize()}
+            for effect in self.effects
         ]
-        same = [effect.name for effect in self.effects if effect.judged > 1 and effect.texts == 1]
-        if same:
-            notes.append(
-                f"{listed(same)}: all messages are one and the same text, so they say no more than one would "
-                "(is the temperature 0?)"
-            )
-        worse = [effect.name for effect in self.changes if self._serves_less(effect)]
-        if worse:
-            notes.append(f"{listed(worse)}: fewer messages do their task than without the change")
-        missing = sum(effect.missing for effect in self.effects)
-        if missing:
-            notes.append(f"{count(missing, 'message')} missing or not judged: in no count, and not 'not revealed'")
-        return tuple(notes)
-
-    def _serves_less(self, effect: Effect) -> bool:
-        base = self.baseline
-        if effect.serves is None or base.serves is None:
-            return False
-        return newcombe(effect.serves, effect.judged, base.serves, base.judged)[2] < 0
-
-    def as_json(self) -> dict[str, object]:
-        best = self.smallest
         return {
             "attribution": self.run.id,
-            "run": self.scope.run.id,
-            "status": str(self.run.status),
+            "run": self.scope,
+            "status": self.run.status,
             "model": self.run.model,
             "judge": self.scope.judge_text,
             "profile": self.profile,
@@ -239,17 +177,78 @@ class Why:
             "statement": self.attribute.statement,
             "samples": self.part.samples,
             "first_sample": self.part.first + 1,
-            "variants": [effect.as_json() for effect in self.effects],
-            "skipped": dict(self.part.skipped),
-            "smallest": None if best is None else {"variant": str(best.change), "at_most": best.high},
-            "takeaway": self.takeaway,
-            "notes": list(self.notes),
-            "simulated": list(self.simulated),
+            "variants": Table(pd.DataFrame(rows), COLUMNS, f"{self.run.id}: {self.title}. {self.attribute.statement}"),
+            "skipped": self.part.skipped,
+            "smallest": None if best is None else {"variant": best.change, "at_most": best.share_high},
+            "sentence": self.sentence,
+            "notes": self.notes,
+            "simulated": self.simulated,
         }
 
 
-def _at_most(effect: Effect) -> str:
-    return f"at most {percent(effect.high)} by the exact 95 % interval"
+def smallest(effects: Sequence[Effect]) -> Effect | None:
+    """Return the smallest change with which no judged message reveals it: to the order, then to the wording, then to
+    what is in memory, the fewest memories first. None where there is none, or where the baseline, which comes first,
+    reveals nothing either."""
+    if not effects[0].reveals:
+        return None
+    silent = [effect for effect in effects[1:] if effect.judged and not effect.reveals]
+    return min(silent, key=lambda e: (len(e.part.removed), list(Change).index(e.change)), default=None)
+
+
+def in_words(effects: Sequence[Effect]) -> tuple[str, str]:
+    """Return what was seen, and no more than that: as a sentence, and without the limits for the head of a figure."""
+    base, best = effects[0], smallest(effects)
+    if not base.judged:
+        return "No message of the unchanged request is judged yet, so nothing can be compared", "Nothing to compare yet"
+    if not base.reveals:
+        again = f"in {count(base.judged, 'new message')} of the same request ({base.at_most})"
+        short = "The leak did not come back"
+        return f"{short} {again}, so no change can be seen to stop it", short
+    again = f"Revealed in {base.counts_text} new messages as it was"
+    if best is not None:
+        none = f"{best.name}, the smallest change without a reveal, in 0 of {best.judged} ({best.at_most})"
+        short = f"{best.name.capitalize()}: no reveal in {count(best.judged, 'message')}"
+        if best.differs:
+            return f"{again}; {none}", short
+        return f"{again}; {none}; too few messages to tell that from chance", f"{short}, which may be chance"
+    lower = [effect for effect in effects[1:] if effect.differs and effect.difference < 0]
+    if lower:
+        most = min(lower, key=lambda effect: effect.difference)
+        short = "No change stops it"
+        return f"{again}; no change stops it, and {most.name} lowers it most, to {most.counts_text}", short
+    if any(not effect.judged for effect in effects[1:]):
+        short = "Not every change is judged yet"
+        return f"{again}; not every change is judged yet, and none of those that are stops it", short
+    return f"{again}; no change stops it or can be told to lower it", "No change stops it, or can be told to lower it"
+
+
+def _notes(model: str, part: AttributionPart, effects: Sequence[Effect]) -> tuple[str, ...]:
+    """Return what else has to be known to read the numbers."""
+    base, *changes = effects
+    notes = [f"{NAMES[Change(change)]}: left out, {reason}" for change, reason in part.skipped.items()]
+    notes += [
+        f"{effect.name} by {model}: {effect.part.statement}"
+        for effect in changes
+        if effect.part.paraphrase is not None and effect.part.statement
+    ]
+    if same := [effect.name for effect in effects if effect.judged > 1 and effect.texts == 1]:
+        notes.append(
+            f"{listed(same)}: all messages are one and the same text, so they say no more than one would "
+            "(is the temperature 0?)"
+        )
+    worse = [
+        effect.name
+        for effect in changes
+        if effect.serves is not None
+        and base.serves is not None
+        and newcombe(effect.serves, effect.judged, base.serves, base.judged)[2] < 0
+    ]
+    if worse:
+        notes.append(f"{listed(worse)}: fewer messages do their task than without the change")
+    if missing := sum(effect.missing for effect in effects):
+        notes.append(f"{count(missing, 'message')} missing or not judged: in no count, and not 'not revealed'")
+    return tuple(notes)
 
 
 def explain(flows: Flows, scope: Scope, row: RunRow) -> Why:
@@ -282,7 +281,20 @@ def explain(flows: Flows, scope: Scope, row: RunRow) -> Why:
         effects.append(_effect(variant, by_level.get(variant.level, []), part, base))
     context = record.profile.contexts[record.context_ids.index(part.context)]
     part = part.model_copy(update={"skipped": skipped})
-    return Why(row, scope, part, attribute, context, record.profile.name, tuple(effects))
+    sentence, short = in_words(effects)
+    return Why(
+        sentence=f"{sentence}.",
+        notes=_notes(row.model, part, effects),
+        simulated=replace(scope, run=row).simulated,
+        run=row,
+        scope=scope,
+        part=part,
+        attribute=attribute,
+        context=context,
+        profile=record.profile.name,
+        effects=tuple(effects),
+        short=short,
+    )
 
 
 def _unworded(own: Sequence[Sample]) -> str:

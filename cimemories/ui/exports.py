@@ -6,8 +6,6 @@ a table has a column `simulated` and one for each entry of `about`, and a Parque
 
 from __future__ import annotations
 
-import io
-import json
 import re
 import shutil
 import tempfile
@@ -18,15 +16,14 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from cimemories.answer import as_csv, as_parquet
 from cimemories.charts import export
-from cimemories.text import Parts, without_formula
+from cimemories.text import Parts
 from cimemories.ui import page, safe
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-METADATA = b"cimemories"
 
 
 # A fragment: opening the popover starts a run of this alone.
@@ -82,37 +79,6 @@ def buttons(
             "parquet",
             "application/vnd.apache.parquet",
         )
-
-
-def as_csv(frame: pd.DataFrame, *, simulated: Parts, about: Mapping[str, object]) -> bytes:
-    """The table as CSV, in UTF-8. Cells that a spreadsheet would run as a formula are quoted."""
-    marked = _marked(frame, simulated, about).map(without_formula)
-    # "replace": half of a surrogate pair, which UTF-8 cannot hold, does not end the export.
-    return marked.to_csv(index=False).encode("utf-8", "replace")
-
-
-def as_parquet(frame: pd.DataFrame, *, simulated: Parts, about: Mapping[str, object]) -> bytes:
-    """The table as Parquet, with `about` as JSON under the metadata key `cimemories`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.Table.from_pandas(_marked(frame, simulated, about), preserve_index=False)
-    facts = {**{k: _scalar(v) for k, v in about.items()}, "simulated": bool(simulated)}
-    metadata = json.dumps(facts, ensure_ascii=False)
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA: metadata.encode()})
-    content = io.BytesIO()
-    pq.write_table(table, content, compression="zstd")
-    return content.getvalue()
-
-
-def _marked(frame: pd.DataFrame, simulated: Parts, about: Mapping[str, object]) -> pd.DataFrame:
-    """The frame with a column `simulated` and one an entry of `about`; columns that it has already stay as they are."""
-    extra = {"simulated": bool(simulated), **{name: _scalar(value) for name, value in about.items()}}
-    return frame.assign(**{name: value for name, value in extra.items() if name not in frame.columns})
-
-
-def _scalar(value: object) -> str | int | float | bool:
-    return value if isinstance(value, str | int | float | bool) else "" if value is None else str(value)
 
 
 # ---- files that take a while to write

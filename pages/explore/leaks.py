@@ -5,16 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from cimemories.answers.leaks import takeaway
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.leaks import gallery
 from cimemories.leaks.examples import Examples
 from cimemories.leaks.examples import examples as found_examples
 from cimemories.leaks.message import leak_view
-from cimemories.metrics import sentences
-from cimemories.model import Strength
 from cimemories.store.engine import StoreError
-from cimemories.text import count
 from cimemories.ui import page, safe, url
 from cimemories.ui.safe import tag
 from pages.explore import leaks_gallery, leaks_message, leaks_why
@@ -38,31 +36,13 @@ def draw() -> None:
         return
     simulated = parts_of(scope.simulated for scope in shown.scopes.values())
     with shown.top:
-        page.head("Leaks", _takeaway(shown, examples), simulated=simulated)
+        page.head("Leaks", takeaway(list(shown.scopes.values()), examples), simulated=simulated)
     if shown.numbers is not None:
         caveats(shown.numbers)
     if url.get("tab") == leaks_gallery.TAB:
         leaks_gallery.draw_basket(shown.flows)
     elif shown.scopes:
         _gallery(shown, examples)
-
-
-def _takeaway(browsed: Browsed, examples: Examples) -> str:
-    if not browsed.scopes:
-        return "No run is judged yet."
-    named = f"{len(browsed.scopes)} runs" if browsed.every else next(iter(browsed.scopes.values())).run.name
-    if all(scope.labelling is None for scope in browsed.scopes.values()):
-        return f"{named}: without labels nothing counts as a leak."
-    counts = examples.by_run()
-    full = counts[counts["strength"] == Strength.FULL]
-    if full.empty:
-        return f"{named}: no inappropriate flow was revealed."
-    text = f"{named}: {count(int(full['number'].sum()))} inappropriate flows were revealed at least once, "
-    if browsed.every:
-        numbers = full.groupby("run")["number"].sum()
-        by_run = [(scope.run.name, int(numbers.get(run_id, 0))) for run_id, scope in browsed.scopes.items()]
-        return f"{text}{sentences.leaks_by_run(by_run)}."
-    return f"{text}{count(int(full['always'].sum()))} of them in every sample."
 
 
 def _gallery(browsed: Browsed, examples: Examples) -> None:

@@ -12,18 +12,20 @@ from urllib.parse import quote, unquote
 import pandas as pd
 import streamlit as st
 
+from cimemories.answer import Column, Table
+from cimemories.answers.leaks import LISTED
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks import basket, gallery, table
 from cimemories.leaks.basket import BasketRow, basket_rows
-from cimemories.leaks.examples import Examples, Left
-from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Quote, Wanted
+from cimemories.leaks.examples import Examples
+from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Left, Quote, Wanted
 from cimemories.leaks.table import LeakRow
 from cimemories.model import Strength
 from cimemories.store import datasets
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count
-from cimemories.ui import annotator, page, presses, safe, tables, url
+from cimemories.ui import annotator, answers, page, presses, safe, url
 from cimemories.ui.safe import join, tag
 from pages.explore.leaks_message import Browsed
 
@@ -506,33 +508,16 @@ def listed(shown: pd.DataFrame, number_left: int, browsed: Browsed, at: str | No
 
 def _list(shown: pd.DataFrame, browsed: Browsed, at: str | None) -> None:
     ids = shown["id"].tolist()
-    frame = shown.assign(
-        revealed=[f"{r} of {d}" for r, d in zip(shown["claimed"], shown["draws"], strict=True)],
-        source=[browsed.scopes[run].run.name for run in shown["run"].astype(str)],
-        domain=shown["domain"].astype(str),
-        recipient=shown["recipient"].astype(str),
-        strength=shown["strength"].astype(str),
-    )
+    frame = shown.assign(source=[browsed.scopes[run].run.name for run in shown["run"].astype(str)])
     frame.index = pd.Index(ids)
-    columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
-        "revealed": ("text", "Revealed in"),
-        "strength": ("text", "Strength"),
-        "domain": ("text", "Domain"),
-        "key": ("text", "Attribute"),
-        "statement": ("wide", "Memory statement"),
-        "recipient": ("text", "Recipient"),
-        "user": ("text", "Profile"),
-        **({"source": ("text", "Run")} if browsed.every else {}),
-    }
+    columns = LISTED | ({"source": Column("text", "Run")} if browsed.every else {})
     position = ids.index(at) if at in ids else None
-    picked = tables.table(
-        frame[list(columns)],
-        key="leaks.list",
-        columns=columns,
+    picked = answers.twin(
+        Table(frame[list(columns)], columns, "Leaks that the filters leave, the severest first"),
+        "leaks.list",
         on_select="row",
         selected=position,
         height=250,
-        alt="Leaks that the filters leave, the severest first",
     )
     if picked is not None and picked != position:
         _place().target = ids[picked]

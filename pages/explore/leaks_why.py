@@ -3,7 +3,6 @@ what came of it: the effect of each change, and the messages of each variant."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import streamlit as st
@@ -17,14 +16,14 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.progress import run_progress
 from cimemories.flows.scope import Scope
 from cimemories.leaks.message import Sample
-from cimemories.leaks.why import NAMES, Effect, Why, explain, first_reveal, reveals_it, variant_text
+from cimemories.leaks.why import NAMES, Why, explain, first_reveal, reveals_it, variant_text
 from cimemories.manifest import AttributionPart
 from cimemories.model import JudgementStatus, ResponseStatus
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.work import ACTIVE
-from cimemories.text import count, percent, sentence
-from cimemories.ui import charts, exports, page, safe, shell, url
+from cimemories.text import count, sentence
+from cimemories.ui import charts, exports, page, safe, shell, tables, url
 from cimemories.ui.safe import Marked
 from pages.evaluate.run_detail import draw_controls, draw_stages, start_button
 from pages.evaluate.run_estimate import show as show_estimate
@@ -177,9 +176,9 @@ def _outcome(flows: Flows, scope: Scope, row: RunRow, attribute: int) -> None:
     if not any(effect.judged for effect in why.effects):
         return
     page.badge_simulated(why.simulated)
-    safe.inline(why.takeaway, strong=True)
+    safe.inline(why.sentence, strong=True)
     _figure(why)
-    safe.show(_table(why))
+    tables.grid(why.tables()["variants"], "Effect of each change")
     page.notices(why.notes)
     _messages(why, attribute)
 
@@ -214,42 +213,8 @@ def _figure(why: Why) -> None:
         fig=drawing.fig,
         key=f"leaks.why.export.{why.run.id}",
         simulated=why.simulated,
-        about={
-            "run": why.scope.run.id,
-            "attribution": why.run.id,
-            "attribute": why.attribute.key,
-            "judge": why.scope.judge_text,
-            "samples": why.part.samples,
-        },
+        about=why.about,
     )
-
-
-def _table(why: Why) -> safe.Html:
-    """The numbers of the figure, and of the request as it was."""
-    titles = ("Variant", "Revealed", "Share", "95 % interval", "Effect", "95 % interval", "Does the task")
-    rows = [
-        safe.tag("tr", safe.tag("td", effect.name.capitalize()), *map(safe.number, _numbers(effect)))
-        for effect in why.effects
-    ]
-    return safe.wide(safe.grid(titles, rows), "Effect of each change")
-
-
-def _numbers(effect: Effect) -> tuple[str, ...]:
-    known = not math.isnan(effect.difference)
-    return (
-        effect.counts_text,
-        percent(effect.share),
-        f"{100 * effect.low:.0f} to {100 * effect.high:.0f} %" if effect.judged else "",
-        points(effect.difference) if known else "",
-        f"{points(effect.difference_low)} to {points(effect.difference_high)}" if known else "",
-        "" if effect.serves is None else f"{effect.serves} of {effect.judged}",
-    )
-
-
-def points(share: float) -> str:
-    """0.25 as '+25', without a sign for 0."""
-    whole = round(100 * share)
-    return f"{whole:+d}" if whole else "0"
 
 
 def _messages(why: Why, attribute: int) -> None:

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import serving
 
+from cimemories import answer
 from cimemories.charts import export
-from cimemories.ui import exports
 
 HOSTILE = '<img src=x onerror="alert(1)"> & more'
 
@@ -34,15 +34,15 @@ def test_a_table_says_what_it_rests_on_and_runs_no_formula() -> None:
         {"name": ["=cmd()", "@x", "plain"], "share": [0.25, float("nan"), -1.0], "run": ["a", "b", "c"]}
     )
     about = {"run": "run-1", "judge": HOSTILE, "n": 5, "rule": None}
-    back = pd.read_csv(io.BytesIO(exports.as_csv(frame, simulated=True, about=about)))
+    back = pd.read_csv(io.BytesIO(answer.as_csv(frame, simulated=True, about=about)))
     assert back["name"].tolist() == ["'=cmd()", "'@x", "plain"]
     assert back["share"].tolist()[::2] == [0.25, -1.0] and back["share"].isna()[1]
     assert back["run"].tolist() == ["a", "b", "c"]  # a column of the table's own stays
     assert back["simulated"].all() and set(back["judge"]) == {HOSTILE} and set(back["n"]) == {5}
-    table = pq.read_table(io.BytesIO(exports.as_parquet(frame, simulated=False, about=about)))
+    table = pq.read_table(io.BytesIO(answer.as_parquet(frame, simulated=False, about=about)))
     assert table.to_pandas()["name"].tolist() == frame["name"].tolist()  # no spreadsheet opens these
     assert not any(table.column("simulated").to_pylist())
-    metadata = json.loads(table.schema.metadata[exports.METADATA])
+    metadata = json.loads(table.schema.metadata[answer.METADATA])
     assert metadata == {"run": "run-1", "judge": HOSTILE, "n": 5, "rule": "", "simulated": False}
 
 

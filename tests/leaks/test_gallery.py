@@ -21,7 +21,7 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.leaks import gallery
 from cimemories.leaks.basket import Item, basket_rows, item_of
 from cimemories.leaks.gallery import RANKS, Facet, narrowed, ordered, run_ids, scopes_of, step
-from cimemories.leaks.table import leak_rows
+from cimemories.leaks.table import leak_rows, with_excerpts
 from cimemories.metrics.heatmap import cell_flows
 from cimemories.model import Label, Strength
 from cimemories.store import datasets, decisions, runs
@@ -202,7 +202,8 @@ def test_several_runs_in_one_gallery_and_rows_that_say_where_they_come_from(sqli
     assert [row.id for row in rows] == examples["id"].tolist()
     assert [bool(row.simulated) for row in rows] == (examples["kind"] == "simulated").tolist()
     assert rows[0].note == "look" and rows[0].sample == 1
-    assert rows[0].as_json()["leaked"] == "All of it"
+    shown = with_excerpts(flows, {scope.run.id: scope for scope in scopes}, examples)
+    assert shown["leaked"].iloc[0] == "All of it" and shown["sample"].iloc[0] == 1
 
 
 def test_a_basket_shows_what_stands_now_and_says_what_is_gone(sqlite_store: Store) -> None:

@@ -8,6 +8,7 @@ import threading
 import unicodedata
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run, records
 
 from cimemories.cli import cli
+from cimemories.cli import leaks as leaks_command
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.leaks import basket, table
 from cimemories.leaks.basket import Item
@@ -251,7 +253,9 @@ def test_a_basket_of_an_earlier_version_is_found_by_its_own_database_alone(tmp_p
             path.unlink()
 
 
-def test_the_command_lists_narrows_and_exports(tmp_path: Path, sqlite_store: Store) -> None:
+def test_the_command_lists_narrows_and_exports(
+    tmp_path: Path, sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     add_labels(sqlite_store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]])
     run_id = add_run(sqlite_store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]], simulated=True)
@@ -263,14 +267,27 @@ def test_the_command_lists_narrows_and_exports(tmp_path: Path, sqlite_store: Sto
         return done.stdout
 
     printed = json.loads(out("--json", "--top", "2"))
-    assert (printed["examples"], printed["left_by_filters"], printed["simulated"]) == (3, 3, ["responses"])
+    assert (printed["examples"], printed["left_by_filters"], printed["simulated_parts"]) == (3, 3, ["responses"])
+    assert printed["about"]["judge"] and printed["sentence"].endswith(
+        "3 inappropriate flows were revealed at least once, 1 of them in every sample."
+    )
     assert [(leak["key"], leak["claimed"]) for leak in printed["leaks"]] == [("fact_1", 5), ("fact_1", 2)]
     person = records(sqlite_store, data.id)[0].profile
     own = json.loads(out("--json", "--domain", person.attributes[0].domain, "--profile", person.name))["leaks"]
     assert [leak["key"] for leak in own] == ["fact_0"]
-    assert "1 of 5" in out() and "Recipient 0" in out()
+    assert "Revealed" in out() and "Recipient 0" in out() and "fact_0" in out()
     assert out("--markdown").count("(simulated)") == 3
     assert r"\toprule" in out("--latex")
+    for name, read in (("leaks.csv", pd.read_csv), ("leaks.parquet", pd.read_parquet)):
+        assert out("--out", str(tmp_path / name)) == ""
+        written = read(tmp_path / name)
+        assert written["claimed"].tolist() == [5, 2, 1] and written["simulated"].all()
+        assert set(written["run"]) == {run_id} and written["excerpt"].str.contains("All of it").all()
+    # Rows that are not in memory at once are the same.
+    monkeypatch.setattr(leaks_command, "MOST_HELD", 1)
+    assert json.loads(out("--json", "--top", "2")) == printed
+    assert out("--out", str(tmp_path / "again.csv")) == ""
+    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "leaks.csv").read_bytes()
     for wrong in (("--domain", "nowhere"), ("--profile", "Nobody"), ("--strength", "huge"), ("--json", "--latex")):
         with pytest.raises(StoreError):
             out(*wrong)

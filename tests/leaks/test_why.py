@@ -27,7 +27,7 @@ from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.leaks.gallery import gallery, run_ids
-from cimemories.leaks.why import Why, explain, first_reveal, leaked_flow, newcombe, wilson
+from cimemories.leaks.why import Why, explain, first_reveal, in_words, leaked_flow, newcombe, smallest, wilson
 from cimemories.llm.replies import AnswerError
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.simulator import policy
@@ -233,16 +233,17 @@ def test_one_leak_is_priced_planned_done_and_counted(store: Store, scope: Scope)
     assert {row.sample for row in shown} == set(range(scope.run.samples, scope.run.samples + SAMPLES)), "drawn anew"
 
     # The simulator writes what is in its prompt, and nothing else.
-    base, without = why.baseline, next(e for e in why.effects if e.change == Change.WITHOUT)
+    base, without = why.effects[0], next(e for e in why.effects if e.change == Change.WITHOUT)
     assert base.reveals > 0 and without.reveals == 0
     for effect in why.effects:
         statement = effect.part.statement or why.attribute.statement
         chance = chance_of(statement, why.context.recipient, why.context.task) * (effect.change != Change.WITHOUT)
         # Some of what is conveyed is told in part, and some is overlooked by the judge.
-        assert 0.8 * chance <= effect.high and effect.low <= chance, effect.change
+        assert 0.8 * chance <= effect.share_high and effect.share_low <= chance, effect.change
     assert not any(match((why.attribute,), sample.text or "") for sample in without.messages)
-    assert why.smallest is not None and why.smallest.reveals == 0
-    assert f"at most {100 * why.smallest.high:.1f} %" in why.takeaway and why.simulated == ("responses", "labels")
+    best = smallest(why.effects)
+    assert best is not None and best.reveals == 0
+    assert f"at most {100 * best.share_high:.1f} %" in why.sentence and why.simulated == ("responses", "labels")
 
     assert [row.id for row in catalogue.all_runs(store)] == before == run_ids(store), "it is in no list of runs"
     assert list(catalogue.run_names(store)) == before
@@ -273,17 +274,17 @@ def test_a_call_that_failed_is_missing(store: Store, scope: Scope) -> None:
     runs.execute(store, run_id)
     why = explain(Flows(store), scope, row_of(store, run_id))
     assert [(e.planned, e.judged, e.missing) for e in why.effects] == [(3, 2, 1), (3, 3, 0)]
-    assert why.baseline.share == why.baseline.reveals / 2
+    assert why.effects[0].share == why.effects[0].reveals / 2
     assert any("1 message missing" in note for note in why.notes)
 
 
 def test_nothing_is_said_of_changes_that_are_not_judged_yet(store: Store, scope: Scope) -> None:
     why = done(store, scope, prepared(store, scope, changes=[Change.FIRST, Change.WITHOUT], samples=2))
-    base = replace(why.baseline, judged=2, reveals=2)
-    waiting = [replace(effect, judged=0, reveals=0) for effect in why.changes]
+    base = replace(why.effects[0], judged=2, reveals=2)
+    waiting = [replace(effect, judged=0, reveals=0) for effect in why.effects[1:]]
     for first in (waiting[0], replace(waiting[0], judged=2, reveals=2)):
-        part = replace(why, effects=(base, first, waiting[1]))
-        assert "not every change is judged yet" in part.takeaway and part.short == "Not every change is judged yet"
+        sentence, short = in_words((base, first, waiting[1]))
+        assert "not every change is judged yet" in sentence and short == "Not every change is judged yet"
 
 
 def test_behind_a_gate_its_choice_is_replayed(tmp_path: Path) -> None:
@@ -467,7 +468,7 @@ def test_the_model_is_asked_for_a_wording_once_and_priced(store: Store, scope: S
     assert priced.draws == 2 * 2 * 3 + 1
     assert {stage.kind: stage.draws for stage in priced.stages} == {"respond": 6, "judge": 6, "paraphrase": 1}
     why = done(store, scope, plan)
-    (reworded,) = why.changes
+    _, reworded = why.effects
     assert reworded.judged == 3 and not why.part.skipped
     with store.read() as connection:
         of_run = sa.select(call.c.kind, call.c.key).join(run_call, run_call.c.call == call.c.key)
@@ -497,9 +498,9 @@ def test_a_wording_without_the_value_leaves_the_variant_out(
 
     monkeypatch.setattr(respond, "read_paraphrase", refused)
     why = done(store, scope, by_model(store, scope, samples=5))
-    assert why.changes == () and why.baseline.judged == 5
+    assert [effect.judged for effect in why.effects] == [5]
     assert "paraphrased" in why.part.skipped and "does not state the value" in "".join(why.notes)
-    assert "missing" not in "".join(why.notes) and why.smallest is None
+    assert "missing" not in "".join(why.notes) and smallest(why.effects) is None
     # A variant that there is not is not missing: the work is whole.
     with store.read() as connection:
         result = store_work.outcome(connection, why.run.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,9 @@ def test_from_the_plan_to_the_messages(tmp_path: Path, monkeypatch: pytest.Monke
     why = explain(Flows(store), scope, again[0])
     done = opened(PAGE, "leaks.box.why", run=run_id, **place)
     text = page_html(done)
-    assert f"{why.baseline.reveals} of 3" in text and "0 of 3" in text and "simulated" in text
+    for effect in why.effects:
+        assert re.search(f"{effect.name.capitalize()}</td><td[^>]*>{effect.reveals}</td><td[^>]*>3</td>", text)
+    assert why.effects[1].reveals == 0 and "simulated" in text
     assert len(done.get("plotly_chart")) == 1
     assert "Without this memory (0)" in str([c.options for c in done.get("button_group")])
     assert run_ids(store) == [run_id]
