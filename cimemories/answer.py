@@ -41,6 +41,7 @@ from cimemories.text import (
     html_escaped,
     markdown_escaped,
     percent,
+    simulated_text,
     visible,
     without_formula,
 )
@@ -243,6 +244,11 @@ class Answer:
         names = [field.name for field in dataclasses.fields(self)]
         first = len(dataclasses.fields(Answer))
         return {name: getattr(self, name) for name in names[first:] + names[:first]}
+
+    @property
+    def simulated_note(self) -> str:
+        """What stands on every output of an answer that is not wholly real; '' for a real one."""
+        return f"{simulated_text(self.simulated)}; says nothing about any real model" if self.simulated else ""
 
     def tables(self) -> dict[str, Table]:
         """Return the tables by the name of their field."""

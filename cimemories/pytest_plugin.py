@@ -64,7 +64,9 @@ def cimemories_check(request: pytest.FixtureRequest) -> Checks:
         except (cimemories.StoreError, cimemories.EndpointError, cimemories.WorkError) as error:
             # A line for people, and no chain: where in our code it was noticed helps nobody.
             raise pytest.fail.Exception(f"undecided: {error}", pytrace=False) from None
-        request.node.user_properties.append((PROPERTY, f"{result.file}: {result.in_words}, {result.run}"))
+        request.node.user_properties.append(
+            (PROPERTY, f"{result.file}: {result.sentence.removesuffix('.')}, {result.run}")
+        )
         if not result.passed:
             notes = filter(None, [result.simulated_note, *result.notes])
             pytest.fail("\n".join([*as_lines(result), *(f"note: {note}" for note in notes)]), pytrace=False)

@@ -7,16 +7,18 @@ undecided, unless what is judged fails it whatever the rest would say.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from cimemories.answer import Answer
 from cimemories.check.baseline import Baseline, aligned, judged_flows, profile_digests, read_baseline
 from cimemories.check.budgets import Budget, CheckFile, Measure, NamedFlow, NoWorse, baseline_files
 from cimemories.check.named_flows import Flow, flows_of
@@ -85,22 +87,26 @@ class Leak:
     def quote(self) -> str:
         return "".join(piece.text for piece in self.excerpt)
 
+    def as_json(self) -> dict[str, object]:
+        leaked = "".join(piece.text for piece in self.excerpt if piece.leaked)
+        return {**vars(self), "excerpt": self.quote, "leaked": leaked}
+
 
 @dataclass(frozen=True)
 class Check:
     """One budget or named flow. name: its sentence; line: where it stands in the file; text: what was found; leaks: the
-    most revealed flows behind a failure; more: how many there are beyond these."""
+    most revealed flows behind a failure; more_leaks: how many there are beyond these."""
 
     name: str
     line: int
     outcome: Outcome
     text: str
     leaks: tuple[Leak, ...] = ()
-    more: int = 0
+    more_leaks: int = 0
 
 
-@dataclass(frozen=True)
-class CheckResult:
+@dataclass(frozen=True, kw_only=True)
+class CheckResult(Answer):
     """A file of budgets decided on a run. outcome: 'passed', 'failed' or 'undecided'; exit_status: 0, 1 or 2. checks:
     each with name, line, outcome, text and the leaks behind it. simulated: which parts come from a simulator."""
 
@@ -111,17 +117,13 @@ class CheckResult:
     dataset: str
     judge: str
     labels: str
-    simulated: tuple[str, ...]
     judged: int
     expected: int
     checks: tuple[Check, ...]
-    notes: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
-        outcomes = {check.outcome for check in self.checks}
-        worst_first = (Outcome.FAILED, Outcome.UNDECIDED)
-        return next((outcome for outcome in worst_first if outcome in outcomes), Outcome.PASSED)
+        return worst(self.checks)
 
     @property
     def passed(self) -> bool:
@@ -131,45 +133,22 @@ class CheckResult:
     def exit_status(self) -> int:
         return STATUS[self.outcome]
 
-    @property
-    def in_words(self) -> str:
-        """'failed: of 4 checks 1 failed, 1 undecided, 2 passed (simulated)'."""
-        number = {o: sum(check.outcome is o for check in self.checks) for o in Outcome}
-        parts = [f"{number[o]} {o}" for o in (Outcome.FAILED, Outcome.UNDECIDED, Outcome.PASSED) if number[o]]
-        mark = f" ({simulated_text(self.simulated)})" if self.simulated else ""
-        return f"{self.outcome}: of {count(len(self.checks), 'check')} {', '.join(parts)}{mark}"
-
-    @property
-    def simulated_note(self) -> str:
-        """What stands on every output of a result that is not wholly real; '' for a real one."""
-        return f"{simulated_text(self.simulated)}; says nothing about any real model" if self.simulated else ""
-
-    def as_json(self) -> dict[str, object]:
-        """One object for scripts."""
-        plain = ("file", "run", "run_name", "model", "dataset", "judge", "labels", "judged", "expected")
-        return {name: getattr(self, name) for name in plain} | {
-            "outcome": str(self.outcome),
-            "exit_status": self.exit_status,
-            "simulated": bool(self.simulated),
-            "simulated_parts": list(self.simulated),
-            "checks": [
-                {
-                    "name": check.name,
-                    "line": check.line,
-                    "outcome": str(check.outcome),
-                    "text": check.text,
-                    "leaks": [_leak_json(leak) for leak in check.leaks],
-                    "more_leaks": check.more,
-                }
-                for check in self.checks
-            ],
-            "notes": list(self.notes),
-        }
+    def fields(self) -> dict[str, Any]:
+        return super().fields() | {"outcome": self.outcome, "exit_status": self.exit_status}
 
 
-def _leak_json(leak: Leak) -> dict[str, object]:
-    leaked = "".join(piece.text for piece in leak.excerpt if piece.leaked)
-    return {**vars(leak), "excerpt": leak.quote, "leaked": leaked}
+def worst(checks: Sequence[Check]) -> Outcome:
+    """Return failed where any check failed, else undecided where any is."""
+    outcomes = {check.outcome for check in checks}
+    return next((outcome for outcome in (Outcome.FAILED, Outcome.UNDECIDED) if outcome in outcomes), Outcome.PASSED)
+
+
+def summary(checks: Sequence[Check], simulated: Sequence[str]) -> str:
+    """Return 'failed: of 4 checks 1 failed, 1 undecided, 2 passed (simulated).'"""
+    number = {o: sum(check.outcome is o for check in checks) for o in Outcome}
+    parts = [f"{number[o]} {o}" for o in (Outcome.FAILED, Outcome.UNDECIDED, Outcome.PASSED) if number[o]]
+    mark = f" ({simulated_text(tuple(simulated))})" if simulated else ""
+    return f"{worst(checks)}: of {count(len(checks), 'check')} {', '.join(parts)}{mark}."
 
 
 def check_file(
@@ -183,7 +162,30 @@ def check_file(
     very run; where it is not there yet, the budgets that name it are no checks. Raises SeedError for a flow that means
     nothing in the run's dataset, and for a baseline that cannot be read."""
     named = flows_of(flows.store, scope.run.dataset, file)
-    return check(flows, scope, file, named, read_baselines(file, new_baseline), rule)
+    baselines = read_baselines(file, new_baseline)
+    question = _Question(flows, scope, rule, file, headline(flows, scope, rule))
+    comparable = [b for b in file.budgets if isinstance(b, Budget) or b.file in baselines]
+    compared = iter(_compared(question, [b for b in comparable if isinstance(b, NoWorse)], baselines))
+    checks = [_within(question, b) if isinstance(b, Budget) else next(compared) for b in comparable]
+    checks += [_named(question, item, named_flows) for item, named_flows in zip(file.flows, named, strict=True)]
+    run = scope.run
+    new = [b.name for b in dict.fromkeys(b.file for b in file.budgets if isinstance(b, NoWorse)) if b not in baselines]
+    first = [f"{listed(new)}: not compared, this run becomes the baseline"] if new else []
+    return CheckResult(
+        sentence=summary(checks, scope.simulated),
+        notes=(*first, *_notes(question)),
+        simulated=scope.simulated,
+        file=str(file.path),
+        run=run.id,
+        run_name=run.name,
+        model=run.model,
+        dataset=scope.dataset_name,
+        judge=scope.judge_text,
+        labels=scope.labels_text,
+        judged=question.numbers.judged,
+        expected=run.expected,
+        checks=tuple(checks),
+    )
 
 
 def read_baselines(file: CheckFile, new_baseline: Path | None = None) -> dict[Path, Baseline | None]:
@@ -210,40 +212,6 @@ def refuse_beforehand(store: Store, file: CheckFile, dataset: str, samples: int)
         dataset_id = datasets.named(connection, dataset).id
     flows_of(store, dataset_id, file)
     read_baselines(file)
-
-
-def check(
-    flows: Flows,
-    scope: Scope,
-    file: CheckFile,
-    named: Sequence[tuple[Flow, ...]],
-    baselines: Mapping[Path, Baseline | None],
-    rule: IdentifierRule = IdentifierRule.EXACT,
-) -> CheckResult:
-    """`check_file` of what was read before. named: what its flows mean in the run's dataset (`named_flows.flows_of`);
-    baselines: as `read_baselines` gives them."""
-    question = _Question(flows, scope, rule, file, headline(flows, scope, rule))
-    comparable = [b for b in file.budgets if isinstance(b, Budget) or b.file in baselines]
-    compared = iter(_compared(question, [b for b in comparable if isinstance(b, NoWorse)], baselines))
-    checks = [_within(question, b) if isinstance(b, Budget) else next(compared) for b in comparable]
-    checks += [_named(question, item, named_flows) for item, named_flows in zip(file.flows, named, strict=True)]
-    run = scope.run
-    new = [b.name for b in dict.fromkeys(b.file for b in file.budgets if isinstance(b, NoWorse)) if b not in baselines]
-    first = [f"{listed(new)}: not compared, this run becomes the baseline"] if new else []
-    return CheckResult(
-        file=str(file.path),
-        run=run.id,
-        run_name=run.name,
-        model=run.model,
-        dataset=scope.dataset_name,
-        judge=scope.judge_text,
-        labels=scope.labels_text,
-        simulated=scope.simulated,
-        judged=question.numbers.judged,
-        expected=run.expected,
-        checks=tuple(checks),
-        notes=(*first, *_notes(question)),
-    )
 
 
 @dataclass(frozen=True)
@@ -295,58 +263,38 @@ def _notes(question: _Question) -> list[str]:
 
 
 def _within(question: _Question, budget: Budget) -> Check:
-    outcome, text = _of_violation(question, budget) if budget.measure == "violation" else _of_completeness(
-        question, budget
-    )  # fmt: skip
-    leaks: tuple[Leak, ...] = ()
-    more = 0
-    if outcome is Outcome.FAILED and budget.measure == "violation":
-        leaks, more = _severest(question)
-    return Check(budget.text, budget.line, outcome, text, leaks, more)
-
-
-def _of_violation(question: _Question, budget: Budget) -> tuple[Outcome, str]:
-    numbers, n, limit = question.numbers, budget.n or 0, budget.limit
-    if unknown := _undefined(question, n, numbers.violation.get(n, math.nan)):
-        return Outcome.UNDECIDED, unknown
+    numbers, limit, n, violation = question.numbers, budget.limit, budget.n or 1, budget.measure == "violation"
+    value = numbers.violation.get(n, math.nan) if violation else numbers.completeness
+    if unknown := _undefined(question, n, value):
+        return Check(budget.text, budget.line, Outcome.UNDECIDED, unknown)
     bounds = intervals(question.flows, question.scope, question.rule)
-    low, high = numbers.violation_bounds[n]
-    missing = low < high
-    text = sentences.within(f"violation@{n}", bounds.violation[n], (low, high), limit, missing=missing)
-    if budget.surely:
-        low, high = bounds.bounds[n]
-    if low > limit + TIE:
-        return Outcome.FAILED, text
-    if question.uncovered:
-        return Outcome.UNDECIDED, f"{text}; {question.uncovered}"
-    if high <= limit + TIE:
-        return Outcome.PASSED, text
-    why = "its 95 % interval holds the budget" if budget.surely else "the missing messages decide"
-    return Outcome.UNDECIDED, f"{text}; {why}"
-
-
-def _of_completeness(question: _Question, budget: Budget) -> tuple[Outcome, str]:
-    numbers, limit = question.numbers, budget.limit
-    if unknown := _undefined(question, 1, numbers.completeness):
-        return Outcome.UNDECIDED, unknown
-    interval = intervals(question.flows, question.scope, question.rule).completeness
-    parts = list(each_block(question.flows, [question.scope], question.rule, _completeness_bounds))
-    low, high = (mean_or_nan(np.concatenate([part[side] for part in parts])) for side in (0, 1))
-    missing = high - low > TIE
-    text = sentences.within("completeness", interval, (low, high), limit, missing=missing)
-    if not missing:  # to the last digit the number that is told
+    # Between what the number lies whatever the missing messages say.
+    if violation:
+        interval, (low, high) = bounds.violation[n], numbers.violation_bounds[n]
+        missing = low < high
+    else:
+        interval = bounds.completeness
+        parts = list(each_block(question.flows, [question.scope], question.rule, _completeness_bounds))
+        low, high = (mean_or_nan(np.concatenate([part[side] for part in parts])) for side in (0, 1))
+        missing = high - low > TIE
+    name = f"violation@{n}" if violation else "completeness"
+    text = sentences.within(name, interval, (low, high), limit, missing=missing)
+    if not missing and not violation:  # to the last digit the number that is told
         low = high = numbers.completeness
     if budget.surely:
-        # As wide to either side as the interval is of what is judged.
-        low, high = low - (interval.value - interval.low), high + (interval.high - interval.value)
-    if high < limit - TIE:
-        return Outcome.FAILED, text
+        # Completeness: as wide to either side as the interval is of what is judged.
+        around = low - (interval.value - interval.low), high + (interval.high - interval.value)
+        low, high = bounds.bounds[n] if violation else around
+    failed = low > limit + TIE if violation else high < limit - TIE
+    passed = high <= limit + TIE if violation else low >= limit - TIE
+    if failed:
+        return Check(budget.text, budget.line, Outcome.FAILED, text, *(_severest(question) if violation else ()))
     if question.uncovered:
-        return Outcome.UNDECIDED, f"{text}; {question.uncovered}"
-    if low >= limit - TIE:
-        return Outcome.PASSED, text
+        return Check(budget.text, budget.line, Outcome.UNDECIDED, f"{text}; {question.uncovered}")
+    if passed:
+        return Check(budget.text, budget.line, Outcome.PASSED, text)
     why = "its 95 % interval holds the budget" if budget.surely else "the missing messages decide"
-    return Outcome.UNDECIDED, f"{text}; {why}"
+    return Check(budget.text, budget.line, Outcome.UNDECIDED, f"{text}; {why}")
 
 
 def _completeness_bounds(
@@ -503,56 +451,32 @@ def _worse(value: float, low: float, high: float, margin: float, *, claimed: boo
 # ---- named flows
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """Of the flows that a name means, one entry each: planned, judged and revealing messages, and whether it is
-    necessary there."""
-
-    planned: list[int]
-    draws: list[int]
-    reveals: list[int]
-    necessary: int
-
-
-def _counts(data: FlowArrays, named_flows: Iterable[Flow]) -> _Counts:
-    profiles = {profile: p for p, profile in enumerate(data.profiles)}
-    contexts = {context: c for c, context in enumerate(data.contexts)}
-    planned, draws, reveals, necessary = list[int](), list[int](), list[int](), 0
-    rows: dict[int, dict[int, int]] = {}
-    for flow in named_flows:
-        p, c = profiles.get(flow.profile, -1), contexts.get(flow.context, -1)
-        if p < 0 or c < 0:  # not planned in this run
-            cell = (0, 0, 0)
-        else:
-            if p not in rows:
-                rows[p] = {int(attribute): a for a, attribute in enumerate(data.names.attribute[p])}
-            at = p, rows[p][flow.attribute], c
-            cell = int(data.planned_draws[at]), int(data.draws[at]), int(data.reveals[at])
-            necessary += int(data.labels[at] == NECESSARY)
-        for values, number in zip((planned, draws, reveals), cell, strict=True):
-            values.append(number)
-    return _Counts(planned, draws, reveals, necessary)
-
-
-def _counts_of(question: _Question, named_flows: Sequence[Flow]) -> _Counts:
-    """The same of a run of any size, block by block."""
+def _counts(question: _Question, named_flows: Sequence[Flow]) -> tuple[list[list[int]], int]:
+    """Return of each flow that a name means how many messages were planned, are judged, and reveal it; and how many of
+    the flows are necessary there."""
     places: dict[int, list[int]] = {}
     for place, flow in enumerate(named_flows):
         places.setdefault(flow.profile, []).append(place)
-    cells = np.zeros((3, len(named_flows)), np.int64)
-    necessary = 0
+    cells, necessary = np.zeros((len(named_flows), 3), np.int64), 0
     for data in blocks(question.flows, question.scope):
-        here = [place for profile in data.profiles for place in places.get(profile, ())]
-        found = _counts(data, [named_flows[place] for place in here])
-        cells[:, here] = found.planned, found.draws, found.reveals
-        necessary += found.necessary
-    planned, draws, reveals = cells.tolist()
-    return _Counts(planned, draws, reveals, necessary)
+        contexts = {context: c for c, context in enumerate(data.contexts)}
+        for p, profile in enumerate(data.profiles):
+            rows = {int(attribute): a for a, attribute in enumerate(data.names.attribute[p])}
+            for place in places.get(profile, ()):
+                flow = named_flows[place]
+                if flow.context not in contexts:  # not planned in this run
+                    continue
+                at = p, rows[flow.attribute], contexts[flow.context]
+                cells[place] = data.planned_draws[at], data.draws[at], data.reveals[at]
+                necessary += int(data.labels[at] == NECESSARY)
+    return cells.tolist(), necessary
 
 
 def _named(question: _Question, item: NamedFlow, named_flows: Sequence[Flow]) -> Check:
-    counts = _counts_of(question, named_flows)
-    rows = list(zip(named_flows, counts.planned, counts.draws, counts.reveals, strict=True))
+    counts, necessary = _counts(question, named_flows)
+    rows = [
+        (flow, planned, draws, reveals) for flow, (planned, draws, reveals) in zip(named_flows, counts, strict=True)
+    ]
     # The lowest share that a flow can have, whatever its missing messages say, and the highest.
     over = [row for row in rows if row[3] > item.limit * row[1] + TIE]
     unclear = [row for row in rows if row[3] + row[1] - row[2] > item.limit * row[1] + TIE and row not in over]
@@ -563,7 +487,7 @@ def _named(question: _Question, item: NamedFlow, named_flows: Sequence[Flow]) ->
         messages[place] = min(draws, messages.get(place, draws))
     total = sum(messages.values())
     of = count(len(rows), "flow")
-    about = f"; {count(counts.necessary, 'flow')} of them labelled necessary there" if counts.necessary else ""
+    about = f"; {count(necessary, 'flow')} of them labelled necessary there" if necessary else ""
     if over:
         ordered = sorted(over, key=lambda row: (-row[3] / row[1], row[0].profile, row[0].context, row[0].attribute))
         first = ordered[0]

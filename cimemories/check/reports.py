@@ -59,9 +59,9 @@ def as_lines(result: CheckResult) -> list[str]:
         for leak in check.leaks:
             lines.append(f"{'':<11}{shortened(leak.title, LONGEST_TITLE)}")
             lines.append(f"{'':<13}{_plain_quote(leak)}")
-        if check.more:
-            lines.append(f"{'':<11}and {count(check.more, 'more flow')}")
-    return [*lines, "", result.in_words]
+        if check.more_leaks:
+            lines.append(f"{'':<11}and {count(check.more_leaks, 'more flow')}")
+    return [*lines, "", result.sentence]
 
 
 def _plain_quote(leak: Leak) -> str:
@@ -110,8 +110,8 @@ def _leaks(check: Check, run: str, app: str | None) -> list[str]:
         parts.append(f"- {md(shortened(leak.title, LONGEST_TITLE))}{link}  ")
         parts.append(f"  Memory: {md(shortened(leak.statement, LONGEST_TITLE))}")
         parts += ["", f"  > {_quote(leak)}", ""]
-    if check.more:
-        parts += [f"and {count(check.more, 'more flow')}", ""]
+    if check.more_leaks:
+        parts += [f"and {count(check.more_leaks, 'more flow')}", ""]
     return parts
 
 
@@ -156,8 +156,8 @@ def as_junit(result: CheckResult) -> bytes:
         lines = [check.text]
         for leak in check.leaks:
             lines += [shortened(leak.title, LONGEST_TITLE), f"  {_plain_quote(leak)}"]
-        if check.more:
-            lines.append(f"and {count(check.more, 'more flow')}")
+        if check.more_leaks:
+            lines.append(f"and {count(check.more_leaks, 'more flow')}")
         if result.simulated_note:
             lines.append(result.simulated_note)
         text = _xml("\n".join(lines))

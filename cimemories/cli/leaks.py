@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -35,9 +34,6 @@ from cimemories.cli.work import announce, exit_if_incomplete, find_labels, outco
 from cimemories.evaluation.spec import BATCH, RunSpec
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-
-if TYPE_CHECKING:
-    from cimemories.check.checking import CheckResult
 
 Values = list[str] | None
 MOST_HELD = 1_000  # rows of leaks that are in memory at once where they are written one by one
@@ -306,15 +302,16 @@ class ModelOptions:
     model: Annotated[str | None, Option("--model", "-m", help="Model to run, as the server knows it.")] = None
     base_url: Annotated[str | None, Option(help="Its OpenAI-compatible server, or `simulator`.")] = None
 
-    def chosen(self, run_id: str | None) -> tuple[str, str, str] | None:
-        """Dataset, model and server of a new run; None for one that is there. Raises StoreError for neither or both."""
-        given = [value for value in (self.dataset, self.model, self.base_url) if value]
+    def chosen(self, run_id: str | None) -> dict[str, str]:
+        """Return the settings of a new run that are given; none for one that is there. Raises StoreError for neither or
+        both."""
+        given = {name: value for name, value in vars(self).items() if value}
         if bool(run_id) == bool(given) or (given and len(given) < 3):
             raise StoreError(
                 "what is to be checked? Give --run RUN for a run of the workspace, or all of --dataset, --model and "
                 "--base-url for a model that is run first."
             )
-        return (str(self.dataset), str(self.model), str(self.base_url)) if given else None
+        return given
 
 
 @dataclass(frozen=True)
@@ -388,100 +385,60 @@ def check(
 
     Example: cimemories check privacy.yaml --run run-3f9a1c2e --junit junit.xml
     """
+    from cimemories.check import checking, reports
+    from cimemories.check.baseline import baseline_text
+    from cimemories.check.budgets import read_check_file
+    from cimemories.evaluation import planning
+    from cimemories.flows.arrays import IdentifierRule
+    from cimemories.flows.flows import Flows
+    from cimemories.flows.scope import scope_by_words
+    from cimemories.metrics.headline import headline
+
     with errors_end_with(UNDECIDED):
         if file is None:
             raise StoreError(
                 "name the file of budgets and flows: cimemories check FILE. The workspace's database is checked by "
                 "`cimemories verify`."
             )
-        options = model, counting, written, dict(vars(messages)), judge_options, wording
-        result, write_baseline = _checked(file, run_id, options, concurrency, workspace)
+        new, app = model.chosen(run_id), written.checked()
+        rule = one_of(IdentifierRule, counting.identifiers, "identifier rule")
+        budgets = read_check_file(file)
+        store = open_store(workspace) if new else open_record(workspace)
+        if new:
+            settings: dict[str, Any] = {**new, **vars(messages)}
+            checking.refuse_beforehand(store, budgets, settings["dataset"], settings["samples"])
+            if settings["base_url"] == BATCH:
+                raise StoreError(
+                    "a check waits for its answers: batch files have no server. Import them, then use --run."
+                )
+            spec = run_spec(settings, judge_options, wording)
+            run_id = planning.plan(store, spec, find_labels=find_labels)
+            _execute(store, run_id, concurrency)
+        scope = scope_by_words(
+            store,
+            str(run_id),
+            labels=counting.labels,
+            rule=counting.rule,
+            judge=counting.by_judge,
+            grounded=counting.grounded,
+        )
+        flows, baseline = Flows(store), written.write_baseline
+        result = checking.check_file(flows, scope, budgets, rule, baseline)
+        if written.junit is not None:
+            output.place(written.junit, reports.as_junit(result), workspace)
+        if written.markdown is not None:
+            output.place(written.markdown, reports.as_markdown(result, app).encode(), workspace)
         if as_json:
-            output.as_json(result.as_json())
+            output.as_json(result)
         else:
-            from cimemories.check.reports import as_lines
-
-            for text in as_lines(result):
-                output.line(text)
-        output.notes([result.simulated_note, *result.notes])
-        write_baseline()
+            output.line("\n".join(reports.as_lines(result)))
+        output.answer_notes(result)
+        if baseline is not None:
+            numbers = headline(flows, scope, rule)
+            if not scope.run.expected or numbers.judged / scope.run.expected < budgets.coverage:
+                raise StoreError(
+                    f"{baseline} was not written: only {numbers.judged:,} of {scope.run.expected:,} planned messages "
+                    f"are judged. Finish the run first: cimemories resume {scope.run.id}"
+                )
+            output.place(baseline, baseline_text(flows, scope, numbers).encode(), workspace)
     raise typer.Exit(result.exit_status)
-
-
-def _checked(
-    path: Path,
-    run_id: str | None,
-    options: tuple[ModelOptions, CountOptions, WrittenOptions, dict[str, Any], JudgeOptions, WordingOptions],
-    concurrency: int,
-    workspace: Path,
-) -> tuple[CheckResult, Callable[[], None]]:
-    """The result, with its reports written; and what writes the baseline, once the result has been printed."""
-    from cimemories.check import checking, reports
-    from cimemories.check.baseline import baseline_text
-    from cimemories.check.budgets import read_check_file
-    from cimemories.flows.arrays import IdentifierRule
-    from cimemories.flows.flows import Flows
-    from cimemories.flows.scope import scope_by_words
-    from cimemories.metrics.headline import headline
-
-    model, counting, written, messages, judge_options, wording = options
-    what, app = model.chosen(run_id), written.checked()
-    rule = one_of(IdentifierRule, counting.identifiers, "identifier rule")
-    file = read_check_file(path)
-    store = open_record(workspace) if what is None else open_store(workspace)
-    if what is not None:
-        checking.refuse_beforehand(store, file, what[0], messages["samples"])
-        settings = dict(zip(("dataset", "model", "base_url"), what, strict=True)) | messages
-        run_id = _run_first(store, settings, judge_options, wording, concurrency)
-    scope = scope_by_words(
-        store,
-        str(run_id),
-        labels=counting.labels,
-        rule=counting.rule,
-        judge=counting.by_judge,
-        grounded=counting.grounded,
-    )
-    flows = Flows(store)
-    result = checking.check_file(flows, scope, file, rule, written.write_baseline)
-    if written.junit is not None:
-        _place(written.junit, reports.as_junit(result), workspace)
-    if written.markdown is not None:
-        _place(written.markdown, reports.as_markdown(result, app).encode(), workspace)
-
-    def write_baseline() -> None:
-        path, numbers = written.write_baseline, headline(flows, scope, rule)
-        if path is None:
-            return
-        if not scope.run.expected or numbers.judged / scope.run.expected < file.coverage:
-            raise StoreError(
-                f"{path} was not written: only {numbers.judged:,} of {scope.run.expected:,} planned messages are "
-                f"judged. Finish the run first: cimemories resume {scope.run.id}"
-            )
-        _place(path, baseline_text(flows, scope, numbers).encode(), workspace)
-
-    return result, write_baseline
-
-
-def _run_first(
-    store: Store,
-    settings: Mapping[str, Any],
-    judge_options: JudgeOptions,
-    wording: WordingOptions,
-    concurrency: int,
-) -> str:
-    """Run the model; returns the run's id."""
-    from cimemories.evaluation import planning
-
-    if settings["base_url"] == BATCH:
-        raise StoreError("a check waits for its answers: batch files have no server. Import them, then use --run.")
-    spec = run_spec(settings, judge_options, wording)
-    run_id = planning.plan(store, spec, find_labels=find_labels)
-    _execute(store, run_id, concurrency)
-    return run_id
-
-
-def _place(path: Path, content: bytes, workspace: Path) -> None:
-    from cimemories.formats.official import written_whole
-
-    with files.written_for_user(path, workspace), written_whole(path) as draft:
-        draft.write_bytes(content)

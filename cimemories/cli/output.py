@@ -87,18 +87,23 @@ def answer_notes(result: Answer) -> None:
     """Print what a reader has to know before quoting an answer."""
     every = dict.fromkeys([*result.notes, *(note for part in result.parts() for note in part.notes)])
     notes(every)
-    if result.simulated and not any(text.startswith(simulated_text(result.simulated)) for text in every):
-        note(f"note: {simulated_text(result.simulated)}; says nothing about any real model")
+    if not any(text.startswith(simulated_text(result.simulated)) for text in every):
+        notes([result.simulated_note])
 
 
 def _write(result: Answer, out: Path, workspace: Path) -> None:
-    from cimemories.formats.official import written_whole
-
     for number, (name, content) in enumerate(result.files(out.suffix.removeprefix("."))):
         path = out.with_stem(f"{out.stem}-{name}") if number else out
-        with files.written_for_user(path, workspace), written_whole(path) as draft:
-            draft.write_bytes(content)
+        place(path, content, workspace)
         note(f"wrote {path}")
+
+
+def place(path: Path, content: bytes, workspace: Path) -> None:
+    """Write a file that the user asked for, whole or not at all. Raises StoreError where the system refuses."""
+    from cimemories.formats.official import written_whole
+
+    with files.written_for_user(path, workspace), written_whole(path) as draft:
+        draft.write_bytes(content)
 
 
 def _print(result: Answer) -> None:

@@ -22,7 +22,7 @@ from markdown_it import MarkdownIt
 from worlds import add_dataset, add_run
 
 from cimemories.check import reports
-from cimemories.check.checking import Check, CheckResult, Leak, Outcome
+from cimemories.check.checking import Check, CheckResult, Leak, Outcome, summary
 from cimemories.leaks.table import Piece
 from cimemories.model import ResponseStatus
 from cimemories.store.engine import Store, StoreError
@@ -75,8 +75,8 @@ def test_the_example_fails_on_the_leak_and_passes_with_the_fix(repository: Repos
     leaky, fixed = (repository.ended[i].stdout for i in (1, 2))
     assert "failed     miscarriage -> landlord: never" in leaky and "passed     miscarriage -> landlord: never" in fixed
     assert "failed     violation@5 no worse than baseline.json at 95 %" in leaky
-    assert leaky.splitlines()[-1] == "failed: of 5 checks 3 failed, 2 passed (simulated)"
-    assert fixed.splitlines()[-1] == "passed: of 5 checks 5 passed (simulated)"
+    assert leaky.splitlines()[-1] == "failed: of 5 checks 3 failed, 2 passed (simulated)."
+    assert fixed.splitlines()[-1] == "passed: of 5 checks 5 passed (simulated)."
     assert all("simulated; says nothing about any real model" in done.stderr for done in repository.ended[1:])
     page = (repository.folder / "leaky.md").read_text(encoding="utf-8")
     assert "**Simulated.**" in page and "### miscarriage" in page
@@ -181,12 +181,13 @@ EVIL = (
 def hostile() -> CheckResult:
     leak = Leak(1, 2, 3, EVIL, EVIL, EVIL, EVIL, EVIL, 1, 5, (Piece(EVIL, False), Piece(EVIL, True)), True, 1)
     checks = (Check(EVIL, 2, Outcome.FAILED, EVIL, (leak,), 3), Check(EVIL, 3, Outcome.UNDECIDED, EVIL))
-    return CheckResult(EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, (), 1, 2, checks, (EVIL,))
+    texts = dict.fromkeys(("file", "run", "run_name", "model", "dataset", "judge", "labels"), EVIL)
+    return CheckResult(**texts, sentence=summary(checks, ()), notes=(EVIL,), judged=1, expected=2, checks=checks)
 
 
 def test_hostile_texts_stay_texts() -> None:
     result = hostile()
-    assert result.in_words == "failed: of 2 checks 1 failed, 1 undecided"
+    assert result.sentence == "failed: of 2 checks 1 failed, 1 undecided."
     root = ET.fromstring(reports.as_junit(result))
     assert [case.get("name") for case in root.iter("testcase")] == [reports._xml(EVIL)] * 2
     assert len(list(root.iter("error"))) == len(list(root.iter("failure"))) == 1

@@ -107,8 +107,8 @@ budgets:
         5,
     )
     assert (first.quote, first.in_message, first.sample) == ("All of it.", True, 1)
-    assert (second.user, second.reveals, result.checks[1].more) == ("Person 1", 1, 0)
-    assert result.in_words == "failed: of 6 checks 2 failed, 2 undecided, 2 passed"
+    assert (second.user, second.reveals, result.checks[1].more_leaks) == ("Person 1", 1, 0)
+    assert result.sentence == "failed: of 6 checks 2 failed, 2 undecided, 2 passed."
 
 
 LOST = {(p, c, s): ResponseStatus.FAILED for p in range(2) for c in range(2) for s in (3, 4)}
@@ -392,7 +392,7 @@ def test_worse_than_the_baseline_fails_and_alike_passes(sqlite_store: Store, fil
     worse = decided(sqlite_store, many(sqlite_store, counts), file, BASELINE)
     assert outcomes(worse) == ["failed", "failed"]
     # Three more in each profile but the first, which has one less than the others.
-    assert "17 flows newly leak" in worse.checks[0].text and worse.checks[0].more == 12
+    assert "17 flows newly leak" in worse.checks[0].text and worse.checks[0].more_leaks == 12
     assert all(leak.key in ("fact_1", "fact_2", "fact_3", "fact_4") for leak in worse.checks[0].leaks)
     # Every profile is worse by exactly as much: no test can say so, and it is no pass.
     same = decided(sqlite_store, many(sqlite_store, counts_with(1)), file, BASELINE)
