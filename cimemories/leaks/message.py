@@ -38,6 +38,11 @@ class Memory:
     draws: int
     held: bool = True
 
+    @property
+    def private(self) -> bool:
+        """Whether it must not be revealed here: it is inappropriate, and no identifier."""
+        return self.label == Label.INAPPROPRIATE and not self.bio
+
 
 @dataclass(frozen=True)
 class Place:
@@ -81,6 +86,11 @@ class Sample:
     unknown_lines: int = 0
 
     @property
+    def judged(self) -> bool:
+        """Whether the message is there and has been read; one that is not is in no count."""
+        return self.status == ResponseStatus.OK and self.judgement == JudgementStatus.OK
+
+    @property
     def revealed(self) -> set[int]:
         """The attributes that this message reveals in full, as the scope counts it."""
         full = {r.attribute for r in self.reveals if r.strength == Strength.FULL}
@@ -91,8 +101,7 @@ class Sample:
 
     def leaked(self, memories: dict[int, Memory]) -> list[int]:
         """The attributes that this message reveals in full although they are inappropriate here, identifiers aside."""
-        leaked = (memories[a] for a in sorted(self.revealed))
-        return [m.attribute for m in leaked if m.label == Label.INAPPROPRIATE and not m.bio]
+        return [attribute for attribute in sorted(self.revealed) if memories[attribute].private]
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from cimemories.flows.scope import Scope
 from cimemories.leaks.message import samples
 from cimemories.metrics.one_user import OneUser
 from cimemories.metrics.sentences import any_message
-from cimemories.model import JudgementStatus, ResponseStatus, Strength
-from cimemories.store.audits import says_revealed
+from cimemories.model import Strength
 from cimemories.text import count, percent
 
 # By context, by number of the judged message (from 1): what it leaks, and in which words ('': nobody quotes them).
@@ -35,17 +34,13 @@ def leaks_of(flows: Flows, scope: Scope, profile: int) -> Leaks:
         leaks: dict[int, dict[int, dict[int, str]]] = {}
         with flows.store.read() as connection:
             for sample in samples(connection, scope, profile):
-                if sample.status != ResponseStatus.OK or sample.judgement != JudgementStatus.OK:
+                if not sample.judged:
                     continue
                 quotes = {
                     r.attribute: r.quote if r.grounded else "" for r in sample.reveals if r.strength == Strength.FULL
                 }
-                if sample.people:
-                    denied = {a for a, audit in sample.verdicts.items() if not says_revealed(audit.verdict)}
-                    confirmed = {a for a, audit in sample.verdicts.items() if says_revealed(audit.verdict)}
-                    quotes = {a: quotes.get(a, "") for a in (quotes.keys() - denied) | confirmed}
                 here = private.get(sample.context, set())
-                leaked = {a: quote for a, quote in quotes.items() if a in here}
+                leaked = {a: quotes.get(a, "") for a in sorted(sample.revealed & here)}
                 leaks.setdefault(sample.context, {})[sample.number] = leaked
         return leaks
 

@@ -31,9 +31,8 @@ from cimemories.leaks.gallery import Facet
 from cimemories.leaks.message import Sample, samples
 from cimemories.manifest import AttributionPart, VariantPart
 from cimemories.metrics.uncertainty import LEVEL, binomial_bounds
-from cimemories.model import Attribute, Context, JudgementStatus, ResponseStatus, Strength
+from cimemories.model import Attribute, Context, ResponseStatus
 from cimemories.store import datasets
-from cimemories.store.audits import says_revealed
 from cimemories.store.engine import StoreError
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call, response
@@ -307,8 +306,8 @@ def _unworded(own: Sequence[Sample]) -> str:
 
 
 def _effect(variant: VariantPart, own: Sequence[Sample], part: AttributionPart, base: Effect | None) -> Effect:
-    judged = [s for s in own if s.status == ResponseStatus.OK and s.judgement == JudgementStatus.OK]
-    reveals = sum(reveals_it(sample, part.attribute) for sample in judged)
+    judged = [sample for sample in own if sample.judged]
+    reveals = sum(part.attribute in sample.revealed for sample in judged)
     share = np.array(reveals / max(len(judged), 1))
     low, high = (float(bound) for bound in binomial_bounds(share, np.array(float(len(judged)))))
     checked = [sample.task for sample in judged if sample.task is not None]
@@ -317,13 +316,6 @@ def _effect(variant: VariantPart, own: Sequence[Sample], part: AttributionPart, 
     texts = len({sample.text for sample in judged})
     counts = part.samples, len(judged), reveals, texts, serves
     return Effect(Change(variant.level), variant, tuple(own), *counts, low, high, *difference)
-
-
-def reveals_it(sample: Sample, attribute: int) -> bool:
-    """Whether this message reveals the attribute in full, by the judges of its scope, or by people where they count."""
-    if sample.people and attribute in sample.verdicts:
-        return says_revealed(sample.verdicts[attribute].verdict)
-    return any(claim.attribute == attribute and claim.strength == Strength.FULL for claim in sample.reveals)
 
 
 # ---- which leak
@@ -397,7 +389,7 @@ def first_reveal(flows: Flows, scope: Scope, profile: int, context: int, attribu
     with flows.store.read() as connection:
         own = samples(connection, scope, profile, context)
     for sample in own:
-        if sample.judgement == JudgementStatus.OK and reveals_it(sample, attribute):
+        if sample.judged and attribute in sample.revealed:
             return sample.response
     raise StoreError("no judged message reveals this attribute in full here: nothing to explain.")
 

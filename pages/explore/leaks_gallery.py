@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import pandas as pd
@@ -201,20 +201,45 @@ def _change(store: Store, how: Callable[[basket.Items], basket.Items]) -> None:
 
 
 FILTERED = "leaks.filtered"
-PARAM = {
-    Facet.RUN: "runs",
-    Facet.DOMAIN: "domains",
-    Facet.SPHERE: "spheres",
-    Facet.RECIPIENT: "recipients",
-    Facet.PROFILE: "profiles",
-    Facet.STRENGTH: "strength",
-    Facet.QUOTE: "quote",
-    Facet.AGREEMENT: "agreement",
-    Facet.CERTAINTY: "certainty",
-    Facet.KIND: "kind",
+
+
+class Filter(NamedTuple):
+    """param: of the URL. many: its values are many, so that they stand in a list."""
+
+    param: str
+    title: str
+    help: str = ""
+    many: bool = False
+
+
+FILTERS = {
+    Facet.RUN: Filter("runs", "Model and run", many=True),
+    Facet.DOMAIN: Filter("domains", "Domain", many=True),
+    Facet.SPHERE: Filter("spheres", "Sphere", many=True),
+    Facet.RECIPIENT: Filter("recipients", "Recipient", many=True),
+    Facet.PROFILE: Filter("profiles", "Profile", many=True),
+    Facet.STRENGTH: Filter(
+        "strength",
+        "Strength",
+        "The strongest claim on the flow. Only what is revealed in full counts as a violation.",
+    ),
+    Facet.QUOTE: Filter(
+        "quote",
+        "Quote in the message",
+        "Whether a claim of that strength quotes words that stand in the message (grounded).",
+    ),
+    Facet.AGREEMENT: Filter(
+        "agreement", "Claimed by", "Whether all judges of the run claim it in full in one and the same message."
+    ),
+    Facet.CERTAINTY: Filter(
+        "certainty",
+        "Label by",
+        "What the label inappropriate rests on: people who had differed and settled it, one person, votes that all "
+        "agree, or the threshold of the rule.",
+    ),
+    Facet.KIND: Filter("kind", "Simulated or real", "Simulated: the messages, the labels, or the judge."),
 }
 MOST_VALUES = 500
-LONG = (Facet.RUN, Facet.DOMAIN, Facet.SPHERE, Facet.RECIPIENT, Facet.PROFILE)
 WORDS = {
     str(Quote.GROUNDED): "quote found",
     str(Quote.UNGROUNDED): "no quote found",
@@ -228,37 +253,16 @@ WORDS = {
     str(Kind.REAL): "real",
     str(Kind.SIMULATED): "simulated",
 }
-TITLES = {
-    Facet.RUN: "Model and run",
-    Facet.DOMAIN: "Domain",
-    Facet.SPHERE: "Sphere",
-    Facet.RECIPIENT: "Recipient",
-    Facet.PROFILE: "Profile",
-    Facet.STRENGTH: "Strength",
-    Facet.QUOTE: "Quote in the message",
-    Facet.AGREEMENT: "Claimed by",
-    Facet.CERTAINTY: "Label by",
-    Facet.KIND: "Simulated or real",
-}
-FILTER_HELP = {
-    Facet.STRENGTH: "The strongest claim on the flow. Only what is revealed in full counts as a violation.",
-    Facet.QUOTE: "Whether a claim of that strength quotes words that stand in the message (grounded).",
-    Facet.AGREEMENT: "Whether all judges of the run claim it in full in one and the same message.",
-    Facet.CERTAINTY: "What the label inappropriate rests on: people who had differed and settled it, one person, votes "
-    "that all agree, or the threshold of the rule.",
-    Facet.KIND: "Simulated: the messages, the labels, or the judge.",
-}
 BY_DEFAULT = {Facet.STRENGTH: [str(Strength.FULL)]}
 
 
 def wanted(every: bool) -> Wanted:
     """The filters as the URL has them. every: whether several runs are browsed, without which none can be chosen."""
-    filters = {facet: _values(facet) or BY_DEFAULT.get(facet, []) for facet in PARAM}
+    filters = {}
+    for facet, shown in FILTERS.items():
+        values = [unquote(part) for part in (url.get(shown.param) or "").split(",") if part]
+        filters[facet] = values or BY_DEFAULT.get(facet, [])
     return filters if every else {**filters, Facet.RUN: []}
-
-
-def _values(facet: Facet) -> list[str]:
-    return [unquote(part) for part in (url.get(PARAM[facet]) or "").split(",") if part]
 
 
 def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
@@ -269,7 +273,7 @@ def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
     with browsed.flows.store.read() as connection:
         for dataset in {scope.run.dataset for scope in scopes.values()}:
             people |= {str(i): name for i, name in datasets.profile_names(connection, dataset).items()}
-    for facet in PARAM:
+    for facet, shown in FILTERS.items():
         counts = left.counts[facet]
         values = [value for value, number in left.whole[facet].items() if number]
         if len(values) > MOST_VALUES:
@@ -282,8 +286,8 @@ def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
         def name_of(value: str, facet: Facet = facet, counts: dict[str, int] = counts) -> str:
             return f"{_filter_name(facet, value, scopes, people)} ({count(counts.get(value, 0))})"
 
-        _filter(facet, sorted(values, key=counts.__getitem__, reverse=True) if facet in LONG else values, name_of, now)
-    if any(url.get(param) for param in PARAM.values()):
+        _filter(facet, sorted(values, key=counts.__getitem__, reverse=True) if shown.many else values, name_of, now)
+    if any(url.get(shown.param) for shown in FILTERS.values()):
         st.button(
             "Clear the filters", key="leaks.clear", icon=":material/filter_alt_off:", on_click=url.durable(_clear)
         )
@@ -302,13 +306,11 @@ def _filter_name(facet: Facet, value: str, scopes: dict[str, Scope], people: dic
 
 def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Wanted) -> None:
     """One filter: a list where its values are many, else buttons."""
-    key = f"leaks.filter.{facet}"
-
+    key, shown = f"leaks.filter.{facet}", FILTERS[facet]
     texts = safe.options(values, name_of)
 
     def text(value: str) -> str:
-        shown = texts.get(value, value)
-        return shown if facet in LONG else safe.plain_label(shown)
+        return texts.get(value, value) if shown.many else safe.plain_label(texts.get(value, value))
 
     here = [value for value in now[facet] if value in values]
     st.session_state[key] = here
@@ -319,35 +321,21 @@ def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now:
         picked = [value for value in st.session_state[key] if value in values]
         before = [value for value in here if value not in picked]
         renamed = len(st.session_state[key]) - len(picked)
-        _changed(facet, before + picked if renamed and renamed >= len(before) else picked)
+        chosen = before + picked if renamed and renamed >= len(before) else picked
+        part = ",".join(quote(value, safe=" ") for value in chosen)
+        url.put(**{shown.param: None if chosen == BY_DEFAULT.get(facet) else part or None})
+        st.session_state[FILTERED] = True
 
+    title = safe.plain_label(shown.title)
     shared: dict[str, Any] = {"key": key, "on_change": url.durable(changed), "format_func": text}
-    if facet in LONG:
-        st.multiselect(
-            safe.plain_label(TITLES[facet]),
-            values,
-            placeholder="all",
-            **shared,
-        )
+    if shown.many:
+        st.multiselect(title, values, placeholder="all", **shared)
     else:
-        st.pills(
-            safe.plain_label(TITLES[facet]),
-            values,
-            selection_mode="multi",
-            help=FILTER_HELP[facet],
-            wrap=True,
-            **shared,
-        )
-
-
-def _changed(facet: Facet, picked: list[str]) -> None:
-    kept = None if picked == BY_DEFAULT.get(facet) else ",".join(quote(value, safe=" ") for value in picked)
-    url.put(**{PARAM[facet]: kept or None})
-    st.session_state[FILTERED] = True
+        st.pills(title, values, selection_mode="multi", help=shown.help, wrap=True, **shared)
 
 
 def _clear() -> None:
-    url.put(**dict.fromkeys(PARAM.values()))
+    url.put(**dict.fromkeys(shown.param for shown in FILTERS.values()))
     st.session_state[FILTERED] = True
 
 
@@ -447,14 +435,7 @@ def bar(flows: Flows, ids: Sequence[str], at: str | None, *, number_left: int, o
         left = count(number_left)
         text = f"{count(number)} of {left}" if number else f"{left} examples"
         without = f" ({count(of)} without filters)" if number_left != of else ""
-        safe.show(
-            tag(
-                "div",
-                tag("b", text),
-                tag("span", f"{without}, severest first (?)"),
-                title=SEVERITY,
-            )
-        )
+        safe.show(tag("div", tag("b", text), tag("span", f"{without}, severest first (?)"), title=SEVERITY))
     with keys:
         presses.draw(KEYS, key=KEY)
     with back:
@@ -462,18 +443,12 @@ def bar(flows: Flows, ids: Sequence[str], at: str | None, *, number_left: int, o
     with on:
         _button("Next", ":material/chevron_right:", "j", disabled=not ids or number == len(ids))
     with star:
-        _starred(flows.store, at)
-
-
-def _starred(store: Store, at: str | None) -> None:
-    try:
-        inside = any(item.id == at for item in basket.items(store, name()))
-    except StoreError:
-        inside = False  # the basket itself says what is wrong with it
-    if inside:
-        _button("In basket", ":material/star:", "a", primary=True, disabled=at is None)
-    else:
-        _button("To basket", ":material/star_border:", "a", disabled=at is None)
+        try:
+            inside = any(item.id == at for item in basket.items(flows.store, name()))
+        except StoreError:
+            inside = False  # the basket itself says what is wrong with it
+        label, icon = ("In basket", ":material/star:") if inside else ("To basket", ":material/star_border:")
+        _button(label, icon, "a", disabled=at is None, primary=inside)
 
 
 def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = False) -> None:

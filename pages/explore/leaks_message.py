@@ -163,17 +163,22 @@ def _memory(view: LeakView, sample: Sample) -> None:
     used = {r.attribute for s in view.samples for r in s.reveals if r.strength == Strength.FULL}
     here = {r.attribute for r in sample.reveals if r.strength == Strength.FULL}
     held = [m for m in view.memories.values() if m.held]
+
+    def gravity(item: Memory) -> int:
+        return 2 if item.private else int(item.label == Label.NECESSARY)
+
+    names = ("revealed", "N conveyed", "X leaked")
     frame = pd.DataFrame(
         [
             {
-                "here": _here(m) if m.attribute in here else "",
+                "here": names[gravity(m)] if m.attribute in here else "",
                 "label": safe.glyphed(m.label),
                 "revealed": f"{m.reveals} of {m.draws}",
                 "key": m.key,
                 "statement": m.statement,
             }
             # What this message reveals on top, of that leaks first, then by how many messages reveal it.
-            for m in sorted(held, key=lambda m: (m.attribute not in here, -_gravity(m), -m.reveals, m.attribute))
+            for m in sorted(held, key=lambda m: (m.attribute not in here, -gravity(m), -m.reveals, m.attribute))
         ]
     )
     safe.heading(f"The memory: {len(used)} of {len(held)} attributes revealed")
@@ -190,15 +195,6 @@ def _memory(view: LeakView, sample: Sample) -> None:
         height=300,
         alt="The memory that the assistant held, what this message reveals on top",
     )
-
-
-def _here(item: Memory) -> str:
-    leaked = item.label == Label.INAPPROPRIATE and not item.bio
-    return "X leaked" if leaked else "N conveyed" if item.label == Label.NECESSARY else "revealed"
-
-
-def _gravity(item: Memory) -> int:
-    return 2 if item.label == Label.INAPPROPRIATE and not item.bio else int(item.label == Label.NECESSARY)
 
 
 def _judge(flows: Flows, scope: Scope, sample: Sample) -> None:
@@ -350,7 +346,7 @@ def draw(scope: Scope, view: LeakView, attribute: int | None) -> Sample:
 
 
 def _sample_name(sample: Sample, view: LeakView) -> str:
-    if sample.status != ResponseStatus.OK or sample.judgement != JudgementStatus.OK:
+    if not sample.judged:
         return f"{sample.number} (missing)"
     off = ", not the task" if sample.task == NO else ""
     return f"{sample.number} ({len(sample.leaked(view.memories))}{off})"
@@ -454,6 +450,6 @@ def _which(view: LeakView, attribute: int | None) -> None:
 
 
 def _mark(sample: Sample, leaks: bool, audit: Audit | None) -> page.SampleMark:
-    if sample.status != ResponseStatus.OK or sample.judgement != JudgementStatus.OK:
+    if not sample.judged:
         return "missing", ""
     return "leaked" if leaks else "no_leak", "" if audit is None else f"audit: {_verdict(audit)}"

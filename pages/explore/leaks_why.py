@@ -11,14 +11,14 @@ from cimemories import launch
 from cimemories.charts import comparison
 from cimemories.charts.bars import names_above
 from cimemories.evaluation import attribution
-from cimemories.evaluation.attribution import CHANGES, SAMPLES, Attribution, Change, Paraphrase
+from cimemories.evaluation.attribution import CHANGES, SAMPLES, Change, Paraphrase
 from cimemories.flows.flows import Flows
 from cimemories.flows.progress import run_progress
 from cimemories.flows.scope import Scope
 from cimemories.leaks.message import Sample
-from cimemories.leaks.why import NAMES, Why, explain, first_reveal, reveals_it, variant_text
+from cimemories.leaks.why import NAMES, Why, explain, first_reveal, variant_text
 from cimemories.manifest import AttributionPart
-from cimemories.model import JudgementStatus, ResponseStatus
+from cimemories.model import ResponseStatus
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.work import ACTIVE
@@ -116,7 +116,7 @@ def _plan(flows: Flows, scope: Scope, sample: Sample, own: tuple[int, int, int])
         )
     cap = _cap(scope.run, place)
     with page.Reporting("This leak cannot be explained so.", StoreError):
-        found = sample.response if reveals_it(sample, own[2]) else first_reveal(flows, scope, *own)
+        found = sample.response if own[2] in sample.revealed else first_reveal(flows, scope, *own)
         plan = attribution.prepare_attribution(
             *(flows.store, scope.run.id, found, own[2]),
             samples=int(samples),
@@ -129,7 +129,16 @@ def _plan(flows: Flows, scope: Scope, sample: Sample, own: tuple[int, int, int])
         safe.show(safe.lines([sentence(variant_text(plan, variant)) for variant in plan.variants], "ci-point"))
         page.notices(f"{NAMES[Change(change)]}: left out, {reason}" for change, reason in plan.skipped.items())
         show_estimate(estimated)
-        _start(flows.store, plan, place)
+        start_button(
+            flows.store,
+            f"Send {count(len(plan.variants) * plan.samples, 'message')}",
+            lambda: attribution.plan_attribution(flows.store, plan),
+            lambda _: None,
+            icon=":material/play_arrow:",
+            key=f"start.why.{place}",
+            refused="The replay was not started.",
+            doing="Writing the plan",
+        )
 
 
 def _cap(run: RunRow, place: str) -> float | None:
@@ -146,19 +155,6 @@ def _cap(run: RunRow, place: str) -> float | None:
         key=f"leaks.why.cap.{place}",
     )
     return float(cap) if cap else None
-
-
-def _start(store: Store, plan: Attribution, place: str) -> None:
-    start_button(
-        store,
-        f"Send {count(len(plan.variants) * plan.samples, 'message')}",
-        lambda: attribution.plan_attribution(store, plan),
-        lambda _: None,
-        icon=":material/play_arrow:",
-        key=f"start.why.{place}",
-        refused="The replay was not started.",
-        doing="Writing the plan",
-    )
 
 
 # ---- what came of it
@@ -229,10 +225,14 @@ def _messages(why: Why, attribute: int) -> None:
         required=True,
     )
     effect = why.effects[int(which or 0)]
-    order = sorted(range(len(effect.messages)), key=lambda i: not _reveals(effect.messages[i], attribute))
+    order = sorted(effect.messages, key=lambda sample: not (sample.judged and attribute in sample.revealed))
     if not order:
         return
-    titles = [_title(effect.messages[i], attribute) for i in order]
+    found = ["reveals it" if attribute in sample.revealed else "does not reveal it" for sample in order]
+    titles = [
+        f"Sample {sample.number}: {what if sample.judged else 'missing'}"
+        for sample, what in zip(order, found, strict=True)
+    ]
     at = st.selectbox(
         "Message",
         range(len(order)),
@@ -240,8 +240,8 @@ def _messages(why: Why, attribute: int) -> None:
         key=f"leaks.why.message.{why.run.id}.{effect.change}",
         label_visibility="collapsed",
     )
-    shown = effect.messages[order[int(at or 0)]]
-    if not _is_judged(shown):
+    shown = order[int(at or 0)]
+    if not shown.judged:
         cause = shown.cause or shown.judgement_cause
         why_not = shown.status if shown.status != ResponseStatus.OK else shown.judgement
         page.notice(f"This message is missing ({why_not}{f': {cause}' if cause else ''}). It is in no count.")
@@ -252,17 +252,3 @@ def _messages(why: Why, attribute: int) -> None:
             if claim.attribute == attribute and claim.span is not None
         ]
         safe.message(shown.text, spans)
-
-
-def _is_judged(sample: Sample) -> bool:
-    return sample.status == ResponseStatus.OK and sample.judgement == JudgementStatus.OK
-
-
-def _reveals(sample: Sample, attribute: int) -> bool:
-    return _is_judged(sample) and reveals_it(sample, attribute)
-
-
-def _title(sample: Sample, attribute: int) -> str:
-    if not _is_judged(sample):
-        return f"Sample {sample.number}: missing"
-    return f"Sample {sample.number}: {'reveals it' if reveals_it(sample, attribute) else 'does not reveal it'}"
