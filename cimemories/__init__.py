@@ -18,11 +18,11 @@ from cimemories.version import __version__, revision
 
 if TYPE_CHECKING:
     from cimemories.answers.metrics import Metrics
-    from cimemories.api.comparison import Comparison
     from cimemories.api.heatmap import Heatmap
     from cimemories.api.run import Run
     from cimemories.api.workspace import Dataset, Datasets, Runs, Workspace, open
     from cimemories.check.checking import CheckResult
+    from cimemories.compare.difference import Difference
     from cimemories.llm.endpoint import EndpointError
     from cimemories.llm.worker import WorkError
     from cimemories.store.engine import StoreError
@@ -32,7 +32,7 @@ _HOMES = {
     "Run": "cimemories.api.run",
     "Metrics": "cimemories.answers.metrics",
     "Heatmap": "cimemories.api.heatmap",
-    "Comparison": "cimemories.api.comparison",
+    "Difference": "cimemories.compare.difference",
     "CheckResult": "cimemories.check.checking",
     "StoreError": "cimemories.store.engine",
     "EndpointError": "cimemories.llm.endpoint",
@@ -40,9 +40,9 @@ _HOMES = {
 }
 __all__ = [
     "CheckResult",
-    "Comparison",
     "Dataset",
     "Datasets",
+    "Difference",
     "EndpointError",
     "Heatmap",
     "Metrics",

@@ -12,9 +12,9 @@ None of them names its numbers, so that a number is added to all of them where t
     Table(frame, {"domain": Column("text", "Domain"), "violation": Column("percent", "Violation@5")})
 
 A number `x` of a frame has a 95 % interval where `x_low` and `x_high` stand beside it, a standard deviation where
-`x_sd` does; it rests on `x_items` things, and is the share `x_share` of them. As text they share a cell,
-'12.4 % ± 3.1 [10.1, 14.9] of 120', '3 of 120 (2.5 %)'; a page shows them as columns to sort by, and files have every
-column of the frame.
+`x_sd` does; it rests on `x_items` things, and is the share `x_share` of them; beside another setting it has changed by
+`x_change`. As text they share a cell, '12.4 % ± 3.1 [10.1, 14.9] of 120', '3 of 120 (2.5 %)', '12.4 % (+1.2)'; a page
+shows them as columns to sort by, and files have every column of the frame.
 
 A list of what the record holds is a `Listing`: a table made of rows, which a command prints without loading pandas.
 """
@@ -56,7 +56,7 @@ Kind = Literal[
     "text", "wide", "small", "number", "decimal", "count", "percent", "points", "difference", "date", "flag", "hash"
 ]
 TEXTS: tuple[Kind, ...] = ("text", "wide", "small", "date", "flag", "hash")
-BESIDE = {"sd": "sd", "low": "from", "high": "to"}  # what may stand beside a number, and its title
+BESIDE = {"sd": "sd", "low": "from", "high": "to", "change": "change"}  # what may stand beside a number, and its title
 TIMES = ("created", "finished", "seen", "last")  # columns of lists
 LONGEST_CELL = 80  # characters of a text in HTML
 METADATA = b"cimemories"  # the key of what a Parquet file rests on
@@ -104,7 +104,8 @@ class Table:
             shown[name] = column
             for end, title in BESIDE.items():
                 if f"{name}_{end}" in self.frame.columns:
-                    shown[f"{name}_{end}"] = Column(column.kind, f"{column.title}, {title}")
+                    kind: Kind = "difference" if end == "change" and column.kind == "percent" else column.kind
+                    shown[f"{name}_{end}"] = Column(kind, f"{column.title}, {title}")
         return shown
 
     @property
@@ -194,7 +195,13 @@ def cell(kind: Kind, name: str, row: Mapping[Any, Any]) -> str:
         if kind == "count":
             return count(number)
         if kind == "number":
-            return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
+            return (
+                f"{number:,.0f}"
+                if number == int(number)
+                else f"{number:,.2f}"
+                if abs(number) >= 0.01
+                else f"{number:.1g}"
+            )
         return decimal(number, 3) if kind == "decimal" else f"{100 * number:{sign}.1f}"
 
     sign = "+" if kind == "difference" else ""
@@ -207,6 +214,8 @@ def cell(kind: Kind, name: str, row: Mapping[Any, Any]) -> str:
         parts.append(f"of {count(items)}")
     if defined(share := row.get(f"{name}_share")):
         parts.append(f"({percent(share)})")
+    if defined(change := row.get(f"{name}_change")):
+        parts.append(f"({change:+,.0f})" if kind == "count" else f"({100 * change:+.1f})")
     return " ".join(parts)
 
 
@@ -256,7 +265,8 @@ class Answer:
 
     def parts(self) -> list[Answer]:
         """Return the answers to further questions."""
-        return [value for value in self.fields().values() if isinstance(value, Answer)]
+        values = [value if isinstance(value, tuple) else (value,) for value in self.fields().values()]
+        return [item for value in values for item in value if isinstance(item, Answer)]
 
     def files(self, kind: str) -> Iterator[tuple[str, bytes]]:
         """Yield all tables as files of this kind (an ending), by the name of their field, those of answers to further

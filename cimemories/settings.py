@@ -163,9 +163,10 @@ class Settings(BaseModel):
         }
 
     def non_defaults(self) -> Iterator[tuple[Described, Any]]:
-        """Yield the settings whose values are not the default, with their values."""
+        """Yield the settings whose values are not the default, with their values; of a record that lacks some, those
+        that it has."""
         for item in self.described().values():
-            if (value := getattr(self, item.name)) != item.default:
+            if (value := getattr(self, item.name, item.default)) != item.default:
                 yield item, value
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import cimemories
 
 PAGE = Path(__file__).with_name("api.md")
-CLASSES = ("Workspace", "Datasets", "Dataset", "Runs", "Run", "Metrics", "Heatmap", "Comparison", "CheckResult")
+CLASSES = ("Workspace", "Datasets", "Dataset", "Runs", "Run", "Metrics", "Heatmap", "Difference", "CheckResult")
 HEAD = """\
 # The Python API
 
@@ -30,7 +30,7 @@ What the pages and the command line show, for a notebook or a script: the same n
     run.metrics().violation[5]
     run.leaks()[["user", "statement", "recipient", "claimed", "draws"]]
     run.heatmap("domain", "context").figure()
-    ws.compare("sim-careful on the demo", run).in_words
+    ws.compare("sim-careful on the demo", run).sentence
 
 Frames for a study of several runs: what each run was asked with joins its flows, and labels join what judges claim.
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from cimemories.answer import html_table
-from cimemories.api.comparison import Comparison
 from cimemories.api.run import NEITHER_FRAME, Run
 from cimemories.api.session import Choices, Reading, Session
 from cimemories.api.table import Form, checked_form, of_columns
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from cimemories.answer import Listing
     from cimemories.check.checking import CheckResult
+    from cimemories.compare.difference import Difference
     from cimemories.compare.leaderboard import Leaderboard
     from cimemories.store.datasets import DatasetRow
 
@@ -73,30 +73,17 @@ class Workspace:
         """Every run as it is now, oldest first."""
         return Runs(self._session)
 
-    def compare(
-        self,
-        first: Run | str,
-        second: Run | str,
-        *,
-        labels: str | None = None,
-        rule: str | None = None,
-        judge: str | None = None,
-        grounded: bool = False,
-        identifiers: str = "exact",
-    ) -> Comparison:
-        """The second run minus the first on the flows that are judged in both, with 95 % intervals. Runs by id, unique
-        name or object; the other choices as in `Run`. Raises StoreError for runs of two datasets, and for one run
-        twice."""
-        from cimemories.api.heatmap import word_of
-        from cimemories.compare.difference import difference, together
-        from cimemories.flows.arrays import IdentifierRule
+    def compare(self, first: Run | str, second: Run | str, **reading: Unpack[Reading]) -> Difference:
+        """The second run minus the first on the flows that are judged in both, with 95 % intervals: `words`, the
+        differences `violation` and `completeness` with `.value`, `.low`, `.high` and `.p`, and `to_frame()`, of
+        "pair", "changes", "domains" or "flows". Runs by id, unique name or object; reading: as in `Run`. Raises
+        StoreError for runs of two datasets, and for one run twice."""
+        from cimemories.compare.difference import difference
 
-        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
-        one, other = (item if isinstance(item, Run) else self.runs[item] for item in (first, second))
-        before, after = (run._scope(labels, rule, judge, grounded) for run in (one, other))
-        (result,) = together([difference(self._session.flows, before, after, identifier_rule)])
-        alike = one.name == other.name
-        return Comparison(one.id if alike else one.name, other.id if alike else other.name, result)
+        (before, rule), (after, _) = (
+            (item if isinstance(item, Run) else self.runs[item])._read(**reading) for item in (first, second)
+        )
+        return difference(self._session.flows, before, after, rule)
 
     @overload
     def flows(self, *runs: Run | str, as_: Literal["pandas"] = ..., **reading: Unpack[Choices]) -> pd.DataFrame: ...
@@ -126,28 +113,23 @@ class Workspace:
         dataset: str | None = None,
         samples: int | None = None,
         rank_small: bool = False,
-        labels: str | None = None,
-        rule: str | None = None,
-        judge: str | None = None,
-        grounded: bool = False,
-        identifiers: str = "exact",
+        **reading: Unpack[Reading],
     ) -> Leaderboard:
-        """Rank runs as in the paper's Table 1: `lines` and `frame()` (one row a run), `ranked` and `outside`.
+        """Rank runs as in the paper's Table 1: `lines`, `ranked`, `outside`, and `to_frame()`, whose kind is run,
+        published or baseline.
 
         runs: of one dataset, by id, unique name or object; none: all judged runs of `dataset`, by default of the one
         with the most. samples: n of Violation@n at most. A run that covers much less than the others stands outside;
-        rank_small: rank it too, all runs on what they have in common. The other choices as in `Run`. Raises StoreError
-        without a judged run, and for runs of several datasets."""
-        from cimemories.api.heatmap import word_of
+        rank_small: rank it too, all runs on what they have in common. reading: as in `Run`. Raises StoreError without
+        a judged run, and for runs of several datasets."""
         from cimemories.compare.leaderboard import default_runs, leaderboard
-        from cimemories.flows.arrays import IdentifierRule
 
         if runs and dataset is not None:
             raise StoreError("runs are of one dataset already: name the runs, or the dataset.")
-        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
         chosen = self._runs(runs or default_runs(self._session.store, dataset))
-        scopes = [run._scope(labels, rule, judge, grounded) for run in chosen]
-        return leaderboard(self._session.flows, scopes, identifier_rule, n=samples, rank_small=rank_small)
+        read = [run._read(**reading) for run in chosen]
+        scopes, rule = [scope for scope, _ in read], read[0][1]
+        return leaderboard(self._session.flows, scopes, rule, n=samples, rank_small=rank_small)
 
     def profiles(self, dataset: str) -> pd.DataFrame:
         """The profiles of a dataset, one row a profile in their order: profile (id), user, sex, address, age,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from cimemories.answer import Column, Table
 from cimemories.charts.bars import BarPart, Bounded, IntervalSeries, error_bars, interval_rows, share_bars
 from cimemories.charts.labels import beside_marks
 from cimemories.charts.theme import (
@@ -33,8 +34,9 @@ from cimemories.charts.theme import (
     upright,
 )
 from cimemories.compare.difference import Difference
-from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, names
+from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, records
 from cimemories.compare.ranking import front
+from cimemories.compare.sensitivity import COVERED
 from cimemories.compare.sweeps import OverK, SweepFigure
 from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, WORDS, FlowCoverage
@@ -58,7 +60,7 @@ class Drawing:
     title: str
     subtitle: str
     alt: str
-    frame: pd.DataFrame
+    table: Table
 
 
 def sweep(figure: SweepFigure, columns: int = 3) -> Drawing | None:
@@ -118,7 +120,7 @@ def sweep(figure: SweepFigure, columns: int = 3) -> Drawing | None:
     )
     alt = f"{figure.title()}. Violation as crosses on a solid line, completeness as circles on a dotted one."
     more = f"; {len(figure.series) - PANELS} more series in the table" if len(figure.series) > PANELS else ""
-    return Drawing(fig, figure.title(), figure.subtitle() + more, alt, figure.frame())
+    return Drawing(fig, figure.title(), figure.subtitle() + more, alt, figure.table())
 
 
 def over_k(over: OverK, columns: int = 3) -> Drawing | None:
@@ -151,7 +153,7 @@ def over_k(over: OverK, columns: int = 3) -> Drawing | None:
             col=number % columns + 1,
         )
     alt = f"{drawing.alt} Completeness lost in retrieval as diamonds on a dashed line."
-    return replace(drawing, alt=alt, frame=over.frame())
+    return replace(drawing, alt=alt, table=over.table())
 
 
 def trade_off(figure: SweepFigure) -> Drawing | None:
@@ -197,14 +199,15 @@ def trade_off(figure: SweepFigure) -> Drawing | None:
         "hovermode": "closest",
     }
     alt = f"{figure.title()}. Each point is a run at one k, by violation to the right and completeness up."
-    return Drawing(go.Figure(traces, layout), figure.title(), figure.subtitle(), alt, figure.frame())
+    return Drawing(go.Figure(traces, layout), figure.title(), figure.subtitle(), alt, figure.table())
 
 
-def domains(difference: Difference, first: str, second: str) -> Drawing | None:
+def domains(difference: Difference) -> Drawing | None:
     """The differences by domain in percentage points, second minus first, with intervals. None where no domain has
     any."""
+    first, second = difference.names
     # Domains with neither number have no row; those with one of them keep it.
-    frame = difference.domains.dropna(subset=["violation", "completeness"], how="all").sort_values("violation")
+    frame = difference.domains.frame.dropna(subset=["violation", "completeness"], how="all").sort_values("violation")
     if frame.empty:
         return None
     rows = [domain.replace("_", " ") for domain in frame["domain"]]
@@ -221,19 +224,20 @@ def domains(difference: Difference, first: str, second: str) -> Drawing | None:
             f"{sentences.p_text(p)} (Holm)"
             for row, item, n, p in zip(rows, intervals, frame[unit], frame[f"{measure}_p"], strict=True)
         ]
-        name = f"Violation@{difference.paired.n}" if measure == "violation" else "Completeness"
+        name = f"Violation@{difference.n}" if measure == "violation" else "Completeness"
         series.append(IntervalSeries(name, intervals, colour, symbol, hover))
     xaxis = {"title": {"text": "percentage points; right of 0: more than the reference"}}
     fig = interval_rows(rows, series, xaxis=xaxis, scale=100)
     fig.add_shape(upright(0, GREY))
     title = sentences.domains(frame, first, second)
-    people = count(difference.paired.profiles, "common profile")
+    people = count(difference.profiles, "common profile")
     subtitle = (
         f"{second} minus {first}: {count(int(frame['attributes'].sum()), 'attribute')}, "
         f"{count(int(frame['necessary_flows'].sum()), 'necessary flow')}, {people}; bars are 95 % intervals "
         "of each domain alone, the title is from tests over all"
     )
-    return Drawing(fig, title, subtitle, f"{title}. One row a domain, violation and completeness apart.", frame)
+    alt = f"{title}. One row a domain, violation and completeness apart."
+    return Drawing(fig, title, subtitle, alt, replace(difference.domains, frame=frame))
 
 
 def effects(why: Why) -> Drawing | None:
@@ -257,7 +261,7 @@ def effects(why: Why) -> Drawing | None:
     fig = interval_rows(rows, series, xaxis=xaxis, title=why.short, subtitle=subtitle, scale=100, legend=False)
     fig.add_shape(upright(0, GREY))
     alt = f"{why.short}. One row a change of the request: the effect on the probability of the reveal."
-    return Drawing(fig, why.short, subtitle, alt, why.to_frame())
+    return Drawing(fig, why.short, subtitle, alt, next(iter(why.tables().values())))
 
 
 # ---- the plane of runs
@@ -265,6 +269,16 @@ def effects(why: Why) -> Drawing | None:
 
 Trace = dict[str, object]
 PlaneMark = tuple[float, float, str]  # violation, completeness, name
+PLANE = {
+    "model": Column("text", "Model"),
+    "violation": Column("percent", "Violation"),
+    "completeness": Column("percent", "Completeness"),
+    "balanced": Column("percent", "Balanced"),
+    "on_front": Column("text", "On the front"),
+    "not_ranked": Column("text", "Not ranked because"),
+    "coverage": Column("percent", "Coverage"),
+    "run": Column("text", "Run"),
+}
 PLANE_WIDTH, PLANE_HEIGHT = 860.0, 480.0  # pixels that labels are laid out for
 PHONE_PLANE_WIDTH = 235.0  # the same on a phone
 LABEL_CHARACTER, LABEL_HEIGHT = 6.6, 17.0  # pixels
@@ -284,7 +298,7 @@ def plane(
     lines = [item for item in board.lines if not math.isnan(item.balanced.value) and item.n == (board.n or item.n)]
     if not lines:
         return None
-    by_run = names_by_run or names(board.lines)
+    by_run = names_by_run or board.names
     run_names = [by_run[line.run.id] for line in lines]
     points = [(line.violation.value, line.completeness.value) for line in lines]
     # Over all ranked points at once: whether one is on the front depends on every other.
@@ -321,9 +335,9 @@ def plane(
         f"{name} at {percent(violation)} and {percent(completeness)}"
         for name, (violation, completeness) in zip(run_names, points, strict=True)
     )
-    frame = pd.DataFrame([line.as_record() for line in lines]).assign(on_front=on_front)
+    frame = pd.DataFrame(records(lines)[0]).assign(on_front=on_front)
     alt = f"Runs by violation and completeness: {positions}."
-    return Drawing(fig, title, _plane_subtitle(board, lines, by_run), alt, frame)
+    return Drawing(fig, title, _plane_subtitle(board, lines, by_run), alt, Table(frame, PLANE))
 
 
 def _front(points: Sequence[tuple[float, float]]) -> Trace:
@@ -465,6 +479,6 @@ def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawin
         "Flows with a clear label in retained contexts enter violation and completeness, the others neither; "
         f"{count(int(frame['pairs'].sum()), 'flow')}"
     )
-    columns = ["group", "pairs", "speaks", "share", *PARTS, "decided"]
+    columns = {"group": Column("text", "Group" if by_group else "Run"), **COVERED}
     fig = share_bars(shown, COVERAGE_PARTS, name="name", unit="flows")
-    return Drawing(fig, title, subtitle, f"{title}. One stacked bar each.", frame[columns])
+    return Drawing(fig, title, subtitle, f"{title}. One stacked bar each.", Table(frame[[*columns]], columns))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cimemories.answer import Column, Table
 from cimemories.charts.bars import Bounded, error_bars
 from cimemories.charts.comparison import LONGEST_NAME, MARGIN, Drawing
 from cimemories.charts.theme import (
@@ -28,12 +29,26 @@ from cimemories.charts.theme import (
     upright,
 )
 from cimemories.compare.ranking import Measure, ranks, swaps
-from cimemories.compare.sensitivity import ByProfiles, Range, Study, Trial, changed_settings, ranges_frame
+from cimemories.compare.sensitivity import (
+    ByProfiles,
+    Range,
+    Study,
+    Trial,
+    changed_settings,
+    ranges_table,
+    subsets_table,
+)
 from cimemories.flows.arrays import Bools, Floats
 from cimemories.metrics import sentences
 from cimemories.text import count, decimal, html_escaped, percent, shortened
 
 CHARACTER, ROW = 6.6, 34  # pixels
+ORDER = {
+    "threshold": Column("percent", "Threshold"),
+    "run": Column("text", "Run"),
+    "rank": Column("number", "Place"),
+    "value": Column("percent", "Number"),
+}
 Layout = dict[str, Any]
 
 
@@ -115,7 +130,7 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
             "rank": places.reshape(-1),
         }
     )
-    return Drawing(fig, title, subtitle, alt, frame)
+    return Drawing(fig, title, subtitle, alt, Table(frame, ORDER))
 
 
 def _one_run(study: Study, trial: Trial, name: str, measure: Measure, changed: str) -> Drawing:
@@ -142,7 +157,7 @@ def _one_run(study: Study, trial: Trial, name: str, measure: Measure, changed: s
     title = sentences.one_run_over_thresholds(name, measure, values, trial.thresholds)
     subtitle = f"At {len(xs)} thresholds{changed}; one run alone has no order"
     frame = pd.DataFrame({"threshold": list(trial.thresholds), "run": name, "value": values, "rank": 1.0})
-    return Drawing(fig, title, subtitle, f"{title}. One line over the threshold.", frame)
+    return Drawing(fig, title, subtitle, f"{title}. One line over the threshold.", Table(frame, ORDER))
 
 
 def _threshold_axis() -> Layout:
@@ -232,8 +247,8 @@ def choices(
         f"{sum(item.settings for item in ranges)} settings"
     )
     subtitle += f"; {sentences.IDLE_PRIORS}" if unanimous else ""
-    frame = ranges_frame(ranges, names)
-    return Drawing(fig, title, subtitle, f"{title}. One bar a choice, the widest first.", frame)
+    alt = f"{title}. One bar a choice, the widest first."
+    return Drawing(fig, title, subtitle, alt, ranges_table(ranges, names))
 
 
 def _hover(item: Range, names: Sequence[str]) -> str:
@@ -312,21 +327,5 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
     )
     if subsets.left_out:
         subtitle += f"; {count(len(subsets.left_out), 'run')} with too few common profiles left out"
-    frame = pd.DataFrame(
-        [
-            {
-                "profiles": item.k,
-                "run": names[run],
-                "mean": item.mean[row],
-                "low": item.low[row],
-                "high": item.high[row],
-                "subsets": item.count,
-                "same_order": item.same_order,
-                "same_best": item.same_best,
-            }
-            for item in subsets.by_k
-            for row, run in enumerate(subsets.runs)
-        ]
-    )
     alt = f"{title}. One line a run, with bars that narrow as profiles are added."
-    return Drawing(fig, title, subtitle, alt, frame)
+    return Drawing(fig, title, subtitle, alt, subsets_table(subsets, names))

@@ -8,149 +8,229 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from cimemories.compare.common_flows import compared_runs, paired_runs
-from cimemories.compare.leaderboard import Leaderboard, Line, names, none_for_nan, same_dataset
+from cimemories.answer import Answer, Column, Table
+from cimemories.compare.common_flows import PairedRuns, compared_runs, paired_runs
+from cimemories.compare.leaderboard import Leaderboard, Line, names, same_dataset
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.labels.votes import describe_pairs
 from cimemories.metrics import sentences
-from cimemories.metrics.intervals import Paired, Tallied
+from cimemories.metrics.intervals import Paired
 from cimemories.metrics.judge_uncertainty import audited_difference
 from cimemories.metrics.power import Noise
-from cimemories.metrics.sentences import Ranked, Ranking, Tested, alone, family
+from cimemories.metrics.sentences import Ranked, Ranking, Tested, alone, changed_flows, family
 from cimemories.metrics.separation import standing
 from cimemories.metrics.uncertainty import UNDEFINED, Interval
 from cimemories.metrics.warnings import comparison_warnings
 from cimemories.store.engine import StoreError
-from cimemories.text import count, sentence
+from cimemories.text import count, sentence, simulated_text
 
 NEWLY, STOPPED = "newly leaks", "stopped leaking"
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Second run minus first on their common flows. Negative violation: the second leaks less.
+def _titled(measure: str, does: str) -> dict[str, Column]:
+    title = measure.capitalize()
+    return {
+        f"{measure}_first": Column("percent", f"{title}, reference", "Of the reference run, on the common flows"),
+        f"{measure}_second": Column("percent", title, "Of the run, on the common flows"),
+        measure: Column("difference", "Difference, points", f"{title} minus that of the reference; 95 % interval"),
+        does: Column("text", f"{does.capitalize()} more or less", "By a test over all runs that are compared (Holm)"),
+    }
 
-    domains: one row a domain with `violation` and `completeness` differences, their bounds (`_low`, `_high`) and what
-    they rest on (`attributes`, `necessary_flows`); nan where a domain has none. flows: one row a common inappropriate
-    flow that newly leaks or stopped leaking (`change`), with what it is about and the reveals and draws of either side;
-    the most revealed first, of runs too large for memory at most common_flows.MOST_CHANGED of each kind. noise: how far
-    apart two runs of models that are alike would lie on these flows. warnings: in what the runs differ apart from their
-    models. adjusted: as in `tests`; None where this is the only comparison (`together`). corrected: (n, the difference
-    of Violation@n corrected for the judges' errors), where people audited attributes of both runs.
+
+PAIR = {
+    "name": Column("text", "Run"),
+    **_titled("violation", "leaks"),
+    **_titled("completeness", "conveys"),
+    "n": Column("count", "n", "Samples that violation is read at: as many as both runs have"),
+    "profiles": Column("count", "Common profiles"),
+}
+CHANGES = {
+    "name": Column("text", "Run"),
+    "inappropriate_flows": Column("count", "Common inappropriate flows"),
+    "newly": Column("count", "newly leak"),
+    "newly_by_chance": Column("number", "by chance", "So many would, if both runs leaked with equal probabilities"),
+    "stopped": Column("count", "stopped leaking"),
+    "stopped_by_chance": Column("number", "by chance", "So many would, if both runs leaked with equal probabilities"),
+    "both": Column("count", "leak in both"),
+    "neither": Column("count", "in neither"),
+    "necessary_flows": Column("count", "Common necessary flows"),
+}
+DOMAINS = {
+    "domain": Column("text", "Domain"),
+    "violation": Column("difference", "Violation, points"),
+    "violation_p": Column("number", "p (Holm)"),
+    "attributes": Column("count", "Attributes"),
+    "completeness": Column("difference", "Completeness, points"),
+    "completeness_p": Column("number", "p of completeness (Holm)"),
+    "necessary_flows": Column("count", "Necessary flows"),
+}
+FLOWS = {
+    "change": Column("text", "Change"),
+    "first_reveals": Column("count", "Reveals, reference"),
+    "first_draws": Column("count", "of"),
+    "second_reveals": Column("count", "Reveals"),
+    "second_draws": Column("count", "of"),
+    "domain": Column("text", "Domain"),
+    "key": Column("text", "Attribute"),
+    "statement": Column("wide", "Memory statement"),
+    "recipient": Column("text", "Recipient"),
+    "user": Column("text", "Profile"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference(Answer):
+    """The second run minus the first, on the flows that are judged in both. Negative violation: the second leaks less.
+
+    names: what the runs are called. n: samples that violation is read at, as many as both have. profiles: that both
+    have. words: the differences of violation and completeness, and where people audited attributes of both runs that of
+    violation corrected for the judges' errors, which is `corrected` by n. noise: how far apart two runs of models that
+    are alike would lie on these flows. warnings: in what the runs differ apart from their models.
+
+    pair: one row, with the numbers of both on what they have in common, the differences, and their p, adjusted for all
+    comparisons that are read together (Holm). changes: one row, how many flows newly leak and stopped leaking. domains:
+    one row a domain; nan where it has no number. flows: one row an inappropriate flow that newly leaks or stopped
+    leaking, the most revealed first; of runs too large for memory at most common_flows.MOST_CHANGED of each kind.
     """
 
     first: Scope
     second: Scope
-    paired: Paired
-    tallied: Tallied
-    necessary: int
-    domains: pd.DataFrame
-    flows: pd.DataFrame
+    names: tuple[str, str]
+    n: int
+    profiles: int
+    violation: Interval
+    completeness: Interval
+    corrected: dict[int, Interval]
+    words: tuple[str, ...]
+    pair: Table
+    changes: Table
     noise: Noise
     warnings: tuple[str, ...]
-    adjusted: tuple[Tested, Tested] | None = None
-    corrected: tuple[int, Interval] | None = None
-
-    @property
-    def simulated(self) -> tuple[str, ...]:
-        return parts_of([self.first.simulated, self.second.simulated])
-
-    @property
-    def tests(self) -> tuple[Tested, Tested]:
-        """Violation and completeness with their p, adjusted for all comparisons that are read together."""
-        return self.adjusted or (alone(self.paired.violation), alone(self.paired.completeness))
-
-    def sentences(self, first: str, second: str) -> tuple[str, str]:
-        """The differences in words, with what the two runs are called: of violation, of completeness."""
-        violation, completeness = self.tests
-        return (
-            sentences.difference(violation, second, first, "leaks", f"violation@{self.paired.n}"),
-            sentences.difference(completeness, second, first, "conveys", "completeness", " of what is necessary"),
-        )
-
-    def corrected_sentence(self, first: str, second: str) -> str:
-        """The corrected difference in words; empty without one."""
-        if self.corrected is None:
-            return ""
-        n, apart = self.corrected
-        text = sentences.difference(alone(apart), second, first, "leaks", f"violation@{n}")
-        return f"Corrected for the judges' errors, at {count(n, 'sample')}: {text}"
-
-    def as_json(self) -> dict[str, object]:
-        """One object for scripts; undefined numbers are null. Flows by their ids in the record."""
-        domains = [{k: none_for_nan(v) for k, v in row.items()} for row in self.domains.to_dict("records")]
-        names = self.first.run.id, self.second.run.id
-        return {
-            "first": names[0],
-            "second": names[1],
-            "n": self.paired.n,
-            "common_profiles": self.paired.profiles,
-            "common_inappropriate_flows": self.tallied.flows,
-            "common_necessary_flows": self.necessary,
-            "violation": self._side(0),
-            "completeness": self._side(1),
-            "violation_corrected": {"n": self.corrected[0]} | self.corrected[1].as_json() if self.corrected else None,
-            "leaking": {
-                "neither": self.tallied.neither,
-                "stopped": self.tallied.stopped,
-                "newly": self.tallied.newly,
-                "both": self.tallied.both,
-                "newly_by_chance": none_for_nan(self.tallied.newly_by_chance),
-                "stopped_by_chance": none_for_nan(self.tallied.stopped_by_chance),
-            },
-            "noise_floor": self.noise.as_json(),
-            "words": list(self.sentences(*names)),
-            "by_domain": domains,
-            "changed_flows": self.flows.drop(columns=["statement", "task", "recipient", "user"]).to_dict("records"),
-            "simulated": bool(self.simulated),
-            "simulated_parts": list(self.simulated),
-            "warnings": list(self.warnings),
-        }
-
-    def _side(self, position: int) -> dict[str, object]:
-        tested = self.tests[position]
-        return {
-            "first": none_for_nan(self.paired.first[position]),
-            "second": none_for_nan(self.paired.second[position]),
-            "difference": tested.apart.as_json(),
-            "includes_0": None if math.isnan(tested.apart.value) else tested.apart.has_zero,
-            "p": none_for_nan(tested.apart.p),
-            "p_holm": none_for_nan(tested.p),
-            "comparisons": tested.family,
-        }
+    domains: Table
+    flows: Table
 
 
-def difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Difference:
-    """The second run minus the first. Violation is read at the smaller number of samples of the two. Cached until
-    something behind it changes. Raises StoreError for runs of two datasets, and for one run read twice in one way."""
+def against(
+    flows: Flows,
+    first: Scope,
+    others: Sequence[Scope],
+    rule: IdentifierRule = IdentifierRule.EXACT,
+    run_names: Mapping[str, str] | None = None,
+) -> list[Difference]:
+    """Compare each of these runs with the first, p adjusted over all of them (Holm): violation and completeness each
+    for itself."""
+    pairs = [_found(flows, first, other, rule)[0].paired for other in others]
+    return [
+        difference(flows, first, other, rule, beside=pairs[:i] + pairs[i + 1 :], run_names=run_names)
+        for i, other in enumerate(others)
+    ]
+
+
+def difference(
+    flows: Flows,
+    first: Scope,
+    second: Scope,
+    rule: IdentifierRule = IdentifierRule.EXACT,
+    *,
+    beside: Sequence[Paired] = (),
+    run_names: Mapping[str, str] | None = None,
+) -> Difference:
+    """Return the second run minus the first. beside: the other comparisons that are read together with this one, for
+    which p is adjusted. run_names: by id; default: `names`. Raises StoreError for runs of two datasets, and for one run
+    read twice in one way."""
     same_dataset([first, second])
     # By version, not by run: one run by two judges is two ways of reading it.
     if first.version == second.version:
         raise StoreError(f"{first.run.id} cannot be compared with itself. Choose another run.")
-    key = ("difference", first.version, second.version, rule)
-    result = flows.cached(key, lambda: _difference(flows, first, second, rule))
-    # A name or status moves without any number moving.
-    warnings = comparison_warnings(flows.store, [first, second])
-    corrected = audited_difference(flows, first, second, rule)
-    return replace(result, first=first, second=second, warnings=warnings, corrected=corrected)
-
-
-def together(differences: Sequence[Difference]) -> list[Difference]:
-    """Differences that are read together, such as every run against the first: p adjusted over all of them (Holm),
-    violation and completeness each for itself."""
-    violation = family([item.paired.violation for item in differences])
-    completeness = family([item.paired.completeness for item in differences])
-    return [
-        replace(item, adjusted=both)
-        for item, both in zip(differences, zip(violation, completeness, strict=True), strict=True)
+    result, changed = _found(flows, first, second, rule)
+    run_names = run_names or names([first.run, second.run])
+    one, two = run_names[first.run.id], run_names[second.run.id]
+    paired, tallied = result.paired, result.tallied
+    row, violation, completeness = _row(two, second, paired, [paired, *beside])
+    words = [
+        sentences.difference(violation, two, one, "leaks", f"violation@{paired.n}"),
+        sentences.difference(completeness, two, one, "conveys", "completeness", " of what is necessary"),
     ]
+    corrected = audited_difference(flows, first, second, rule)
+    if corrected is not None:
+        n, apart = corrected
+        text = sentences.difference(alone(apart), two, one, "leaks", f"violation@{n}")
+        words.append(f"Corrected for the judges' errors, at {count(n, 'sample')}: {text}")
+    counts = {"inappropriate_flows": tallied.flows, "necessary_flows": result.necessary} | vars(tallied)
+    floor = sentences.noise_floor(result.noise, paired.n)
+    texts = [*words, sentences.domains(result.domains, one, two)]
+    few = paired.violation.users and paired.violation.speaks_for == "attributes"
+    limit = f"with so few common profiles ({paired.violation.users}) the interval describes attributes, not users"
+    caption = f"{two} minus {one} on common flows, each flow read at as many samples as both have"
+    return Difference(
+        sentence=" ".join(map(sentence, texts)),
+        notes=(*([f"{floor} ({one}, {two})"] if floor else []), *([limit] if few else [])),
+        simulated=parts_of([first.simulated, second.simulated]),
+        first=first,
+        second=second,
+        names=(one, two),
+        n=paired.n,
+        profiles=paired.profiles,
+        violation=paired.violation,
+        completeness=paired.completeness,
+        corrected=dict([corrected] if corrected else []),
+        words=tuple(words),
+        pair=Table(pd.DataFrame([row]), PAIR, caption),
+        changes=Table(pd.DataFrame([{"run": second.run.id, "name": two} | counts]), CHANGES, changed_flows(tallied)),
+        noise=result.noise,
+        # A name or status moves without any number moving, so this is not cached.
+        warnings=comparison_warnings(flows.store, [first, second]),
+        domains=Table(result.domains, DOMAINS, folded=True),
+        flows=Table(changed, FLOWS, folded=True),
+    )
+
+
+def _row(
+    name: str, scope: Scope, paired: Paired, family_of: Sequence[Paired]
+) -> tuple[dict[str, object], Tested, Tested]:
+    """Return a row of PAIR, and the tests of both differences among all comparisons of their family, itself first."""
+    row: dict[str, object] = {"run": scope.run.id, "name": name, "n": paired.n, "profiles": paired.profiles}
+    tests = []
+    for at, (measure, does) in enumerate((("violation", "leaks"), ("completeness", "conveys"))):
+        tested = family([getattr(item, measure) for item in family_of])[0]
+        apart = tested.apart
+        tests.append(tested)
+        row |= {
+            f"{measure}_first": paired.first[at],
+            f"{measure}_second": paired.second[at],
+            **apart.columns(measure),
+            f"{measure}_p": apart.p,
+            f"{measure}_p_holm": tested.p,
+            f"{measure}_comparisons": tested.family,
+            does: sentences.difference_short(tested, does),
+        }
+    return row, tests[0], tests[1]
+
+
+def overview(
+    flows: Flows, first: Scope, others: Sequence[Scope], rule: IdentifierRule, run_names: Mapping[str, str]
+) -> Table:
+    """Return each of these runs against the first, one row a run, p adjusted over all of them (Holm)."""
+    pairs = [paired_on_common(flows, first, other, rule) for other in others]
+    rows = [
+        _row(run_names[other.run.id], other, paired, [paired, *pairs[:i], *pairs[i + 1 :]])[0]
+        | {"kind": simulated_text(other.simulated)}
+        for i, (other, paired) in enumerate(zip(others, pairs, strict=True))
+    ]
+    columns = {"name": PAIR["name"], "kind": Column("small", "Kind")} | PAIR
+    return Table(pd.DataFrame(rows), columns, "All runs compared with the reference run")
+
+
+def joined(tables: Sequence[Table], caption: str) -> Table:
+    """Return the rows of several tables of the same columns as one table."""
+    return Table(pd.concat([table.frame for table in tables], ignore_index=True), tables[0].columns, caption)
 
 
 def paired_on_common(
@@ -193,7 +273,7 @@ def _with_score(lines: Sequence[Line]) -> list[Line]:
 def takeaway(flows: Flows, board: Leaderboard, run_names: Mapping[str, str] | None = None) -> str:
     """What a table of runs says, in one sentence. What rests on a part of its responses, or on another judge or memory,
     is not held up as best or worst. run_names: what each is called, by its id; None: as in the table."""
-    run_names = run_names or names(board.lines)
+    run_names = run_names or board.names
     defined, ranked = _with_score(board.lines), _with_score(board.ranked)
     if not ranked and len(defined) > 1:
         return sentences.unranked(len(defined))
@@ -209,20 +289,14 @@ def takeaway(flows: Flows, board: Leaderboard, run_names: Mapping[str, str] | No
     return f"{sentences.some_ranked(1, len(board.lines))}{text}"
 
 
-def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> Difference:
-    n = min(first.run.samples, second.run.samples)
-    found = compared_runs(flows, first, second, rule, n)
-    return Difference(
-        first=first,
-        second=second,
-        paired=found.paired,
-        tallied=found.tallied,
-        necessary=found.necessary,
-        domains=found.domains,
-        flows=_named(flows, first, found.changed),
-        noise=found.noise,
-        warnings=(),
-    )
+def _found(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> tuple[PairedRuns, pd.DataFrame]:
+    """Return what is computed of two runs, and the changed flows in words. Cached until something behind it changes."""
+
+    def compute() -> tuple[PairedRuns, pd.DataFrame]:
+        result = compared_runs(flows, first, second, rule, min(first.run.samples, second.run.samples))
+        return result, _named(flows, first, result.changed)
+
+    return flows.cached(("difference", first.version, second.version, rule), compute)
 
 
 def _named(flows: Flows, scope: Scope, changed: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories.answer import Answer, Column, Table, in_math
 from cimemories.compare.common_flows import common_parts, left_of_each
 from cimemories.compare.ranking import (
     ANY_SIZE,
@@ -33,7 +34,7 @@ from cimemories.compare.ranking import (
     why_not_ranked,
 )
 from cimemories.evaluation.costs import Cost, run_cost
-from cimemories.evaluation.spec import differences_in_words
+from cimemories.evaluation.spec import RunSpec, differences, differences_in_words
 from cimemories.flows.arrays import IdentifierRule, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
@@ -51,7 +52,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import run_judge
-from cimemories.text import UNDEFINED, count, lies_between, listed, markdown_escaped, percent, sentence, simulated_text
+from cimemories.text import count, lies_between, listed, markdown_escaped, percent, sentence, simulated_text
 
 # ---- run table: what a run is, how far it is, and its numbers by its first judge
 
@@ -148,16 +149,10 @@ def unusual(lines: Sequence[RunLine]) -> dict[str, tuple[str, ...]]:
     samples = Counter(own.run.samples for own in lines).most_common(1)[0][0]
     apart = {}
     for own in lines:
-        thinking = own.run.manifest.thinking
-        traits = {
-            f"prompt {own.run.prompt_level}": own.run.prompt_level != "base",
-            f"memory {own.memory}": own.memory != "full",
-            own.mitigation: own.mitigation != "none",
-            f"thinking {thinking}": thinking != "default",
-            count(own.run.samples, "sample"): own.run.samples != samples,
-            f"judge {_first(own)}": own.judges and _first(own) != judge,
-        }
-        apart[own.run.id] = tuple(text for text, differs in traits.items() if differs)
+        traits = [*RunSpec.of_row(own.run).traits]
+        traits += [count(own.run.samples, "sample")] if own.run.samples != samples else []
+        traits += [f"judge {_first(own)}"] if own.judges and _first(own) != judge else []
+        apart[own.run.id] = tuple(traits)
     return apart
 
 
@@ -253,59 +248,101 @@ class Line:
             return None
         return self.published.figure(measure, self.n if measure == PublishedMeasure.VIOLATION else None)
 
-    def as_record(self, parts: Callable[[tuple[str, ...]], object] = ", ".join) -> dict[str, object]:
-        """One row for tables and files; shares 0 to 1, nan where undefined. parts: how those that are simulated are
-        given, one text in a table and a list in JSON."""
-        published = {f"published_{m}": self.stated(m) for m in PublishedMeasure}
+    def as_json(self) -> str:
+        """Return the id of the run: in an answer a line is named by it, and its row has the numbers."""
+        return self.run.id
+
+    def as_record(self) -> dict[str, object]:
+        """Return one row for tables and files; shares 0 to 1, nan where undefined."""
         least, most = self.bounds(self.run.samples)
+        rate, labelling = self.counted.leak_rate, self.scope.labelling
+        outside = f"not ranked: {self.warning or self.outside}" if self.outside else ""
         return {
             "run": self.run.id,
             "name": self.run.name,
             "model": self.run.model,
             "simulated": bool(self.simulated),
-            "simulated_parts": parts(self.simulated),
+            "simulated_parts": ", ".join(self.simulated),
             "rank": self.rank or math.nan,
             "not_ranked": self.outside,
             "n": self.n,
             "supported_n": self.numbers.supported_n or math.nan,
-            "violation": self.violation.value,
+            **self.violation.columns("violation"),
             "violation_sd": self.violation_spread,
-            "violation_low": self.violation.low,
-            "violation_high": self.violation.high,
             "violation_least": least,
             "violation_most": most,
-            "completeness": self.completeness.value,
+            **self.completeness.columns("completeness"),
             "completeness_sd": self.completeness_spread,
-            "completeness_low": self.completeness.low,
-            "completeness_high": self.completeness.high,
-            "balanced": self.balanced.value,
-            "balanced_low": self.balanced.low,
-            "balanced_high": self.balanced.high,
-            "leak_rate": self.counted.leak_rate.micro,
+            **self.balanced.columns("balanced"),
+            "leak_rate": rate.micro,
+            "leak_rate_macro": rate.macro,
+            "reveals": rate.reveals,
+            "exposures": rate.draws,
             "coverage": self.numbers.coverage,
+            "judged": self.numbers.judged,
+            "expected": self.run.expected,
             "samples": self.run.samples,
             "profiles": len(self.counted.profiles),
+            "retained": self.retained,
             "attributes": self.counted.attributes,
             "judge": self.scope.judge_text,
-            "labels": self.scope.labelling.id if self.scope.labelling else "",
-            "memory": memory_text(self.run),
-            "prompt": self.run.prompt_level,
-            "mitigation": self.run.manifest.mitigation.kind,
-            "thinking": self.run.manifest.thinking,
-            **{name: figure.value if figure else math.nan for name, figure in published.items()},
-            **{f"{name}_where": figure.where if figure else "" for name, figure in published.items()},
+            "labels": labelling.id if labelling else "",
+            "labelled_by": f"{labelling.model} ({labelling.id})" if labelling else "none",
             "warning": self.warning,
+            "remarks": "; ".join(filter(None, [simulated_text(self.simulated), outside])),
         }
 
 
-@dataclass(frozen=True)
-class Leaderboard:
-    """Lines, the best balanced score first and undefined ones last, those outside the ranking below; the constant
-    strategies (of the run with the most flows); and in what the runs differ apart from their models. n: at how many
-    samples violation is read, of every run with full coverage that is not small the same; None where no run has that,
-    and each is read at what it supports. cut: whether ranked runs are read on their common flows, since not all judged
-    the same. wanted_n: the n that was asked for, which may be more. least: the size that ranked runs have."""
+NUMBERS = {
+    "title": Column("text", "Model"),
+    "violation": Column(
+        "percent", "Violation@n", "Share of attributes ever revealed where they are inappropriate; less is better"
+    ),
+    "completeness": Column("percent", "Completeness", "Share of necessary attributes conveyed; more is better"),
+    "balanced": Column("percent", "Balanced score", "Harmonic mean of 1 - violation and completeness"),
+    "leak_rate": Column(
+        "percent",
+        "Leak rate",
+        "Of one exposure: sum of reveals over sum of judged samples of inappropriate flows",
+    ),
+    "coverage": Column("percent", "Coverage", "Judged responses over planned ones"),
+}
+RESTS_ON = {
+    "n": Column("count", "n", "Samples that violation is read at"),
+    "samples": Column("count", "Samples"),
+    "judge": Column("text", "Judge"),
+    "labelled_by": Column("text", "Labels"),
+}
+REMARKS = {"remarks": Column("text", "Remarks")}
+FURTHER = {
+    "rank": Column("number", "Rank"),
+    "profiles": Column("count", "Profiles"),
+    "attributes": Column("count", "Attributes", "Behind violation"),
+    "retained": Column("count", "Contexts", "Retained (profile, context) pairs, behind completeness"),
+    "reveals": Column("count", "Reveals"),
+    "exposures": Column("count", "Exposures", "The leak rate is reveals over these"),
+    "leak_rate_macro": Column("percent", "Leak rate, mean over contexts"),
+    "judged": Column("count", "Judged responses"),
+    "expected": Column("count", "Planned responses"),
+    "run": Column("text", "Run"),
+}
 
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard(Answer):
+    """Runs ranked in the form of the paper's Table 1.
+
+    rows: by kind those of the runs (run), the best balanced score first and undefined ones last, those outside the
+    ranking below; what the paper states of a run's model below it (published); and the constant strategies of the run
+    with the most flows (baseline). lines: the runs in the same order, with all that is computed of each.
+
+    n: at how many samples violation is read, of every run with full coverage that is not small the same; None where no
+    run has that, and each is read at what it supports. cut: whether ranked runs are read on their common flows, since
+    not all judged the same. wanted_n: the n that was asked for, which may be more. least: the size that ranked runs
+    have. warnings: in what the runs differ apart from their models. published_from: the paper.
+    """
+
+    rows: Table
     lines: tuple[Line, ...]
     constants: tuple[Baseline, ...]
     warnings: tuple[str, ...]
@@ -314,6 +351,7 @@ class Leaderboard:
     cut: bool = False
     wanted_n: int | None = None
     least: LeastSize = ANY_SIZE
+    published_from: str = ""
 
     @property
     def ranked(self) -> tuple[Line, ...]:
@@ -336,35 +374,51 @@ class Leaderboard:
         return tuple(scope for scope in scopes if scope.run.id in kept), min(ns, default=None)
 
     @property
+    def names(self) -> dict[str, str]:
+        """Return what each run is called, by its id (`names`)."""
+        return names([line.run for line in self.lines])
+
+    @property
     def violation_name(self) -> str:
         """'Violation@5', or 'Violation@n' where n differs."""
         return f"Violation@{self.n or 'n'}"
 
-    @property
-    def simulated(self) -> tuple[str, ...]:
-        return parts_of(line.simulated for line in self.lines)
+    def every_column(self) -> Table:
+        """Return the rows of the runs alone, with all columns."""
+        frame = self.rows.frame
+        return replace(self.rows, frame=frame[frame["kind"] == "run"], columns={**self.rows.columns, **FURTHER})
 
-    def frame(self) -> pd.DataFrame:
-        """One row a run, as Line.as_record has it; the constant strategies are not among them."""
-        return pd.DataFrame([line.as_record() for line in self.lines])
+    def markdown(self) -> str:
+        """Return the whole table with its notes, as Markdown."""
+        return "\n".join([self.rows.markdown(), "", *(f"- {markdown_escaped(note)}" for note in self.notes), ""])
 
-    def as_json(self) -> dict[str, object]:
-        """One object for scripts; what is undefined becomes null."""
-        return {
-            "identifier_rule": str(self.rule),
-            "n": self.n,
-            "ranked": [line.run.id for line in self.ranked],
-            "ranked_least": {"contexts": self.least.contexts, "samples": self.least.samples},
-            "ranked_on_common_flows": self.cut,
-            "runs": [{k: none_for_nan(v) for k, v in line.as_record(list).items()} for line in self.lines],
-            "baselines": [
-                {"name": item.name}
-                | {m: none_for_nan(getattr(item, m)) for m in ("violation", "completeness", "balanced")}
-                for item in self.constants
-            ],
-            "warnings": list(self.warnings),
-            "published_from": load_published().paper.link,
-        }
+    def latex(self) -> str:
+        """Return the whole table with its notes, as a captioned LaTeX table for the packages booktabs and graphicx. The
+        BibTeX entry that the caption cites stands below, as comments."""
+        paper, names = load_published().paper, dict.fromkeys(line.scope.dataset_name for line in self.lines)
+        caption, *notes = _latex_escaped(
+            [
+                f"{self.violation_name}, completeness and balanced score of {count(len(self.lines), 'run')} on the "
+                f"dataset {listed(list(names))}. {self.notes[0]}"
+                f"{' Simulated runs say nothing about any real model.' if self.simulated else ''}",
+                *self.notes,
+            ]
+        )
+        lines = [
+            r"% The preamble needs \usepackage{booktabs} and \usepackage{graphicx}.",
+            r"\begin{table*}[t]",
+            r"\centering",
+            rf"\caption{{{caption} The benchmark is CIMemories~\cite{{{paper.cite}}}.}}",
+            r"\label{tab:leaderboard}",
+            # So many columns are wider than a page.
+            r"\resizebox{\textwidth}{!}{%",
+            self.rows.latex().rstrip("\n") + "%",
+            "}",
+            r"\end{table*}",
+            *(f"% {text}" for text in notes),
+            *(f"% {text}" for text in paper.bibtex.splitlines()),
+        ]
+        return "\n".join(lines) + "\n"
 
 
 def judged_runs(store: Store, dataset_id: int | None = None) -> list[RunRow]:
@@ -461,16 +515,51 @@ def leaderboard(
         why = why_not_ranked(numbers, every[group[0]] if group else None, is_ranked, least)
         lines.append(replace(own, outside=why, small=small[i]))
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
-    return Leaderboard(
-        lines=(*_places([own for own in lines if not own.outside]), *_best_first([o for o in lines if o.outside])),
-        constants=run_baselines(flows, widest.scope, rule) if widest else (),
+    ordered = (*_places([own for own in lines if not own.outside]), *_best_first([o for o in lines if o.outside]))
+    constants = run_baselines(flows, widest.scope, rule) if widest else ()
+    board = Leaderboard(
+        simulated=parts_of(scope.simulated for scope in scopes),
+        rows=_rows(ordered, constants, common_n),
+        lines=ordered,
+        constants=constants,
         warnings=(*coverage_warnings(lines), *comparison_warnings(flows.store, scopes)) if len(scopes) > 1 else (),
         rule=rule,
         n=common_n,
         cut=bool(cut),
         wanted_n=n,
         least=least,
+        published_from=load_published().paper.link,
     )
+    return replace(board, notes=tuple(_notes(board)))
+
+
+def records(lines: Sequence[Line]) -> tuple[list[dict[str, object]], dict[str, Column]]:
+    """Return the rows of the runs, and the columns of the settings in which they differ."""
+    # The number of samples has a column of its own.
+    settings = [(item, texts) for item, texts in differences(line.run for line in lines) if item.name != "samples"]
+    rows = [
+        line.as_record() | {item.name: texts[number] for item, texts in settings} for number, line in enumerate(lines)
+    ]
+    return rows, {item.name: Column("text", item.setting.title) for item, _ in settings}
+
+
+def _rows(lines: Sequence[Line], constants: Sequence[Baseline], n: int | None) -> Table:
+    rows: list[dict[str, object]] = []
+    run_names, (of_runs, settings) = names([line.run for line in lines]), records(lines)
+    for line, record in zip(lines, of_runs, strict=True):
+        name, model = run_names[line.run.id], line.run.model
+        rows.append({"kind": "run", **record, "title": name if model in name else f"{name} ({model})"})
+        stated = {str(measure): figure for measure in PublishedMeasure if (figure := line.stated(measure)) is not None}
+        if line.published is not None and stated:
+            about = "; ".join(f"{f.about}: {f.where}{f'. {f.also}' if f.also else ''}" for f in stated.values())
+            values = {measure: figure.value for measure, figure in stated.items()}
+            rows.append({"kind": "published", "title": f"{line.published.name}, published", "remarks": about, **values})
+    for item in constants:
+        numbers = {"violation": item.violation, "completeness": item.completeness, "balanced": item.balanced}
+        rows.append({"kind": "baseline", "title": item.name, "remarks": "constant strategy", **numbers})
+    violation = {"violation": NUMBERS["violation"]._replace(title=f"Violation@{n or 'n'}")}
+    columns = NUMBERS | violation | RESTS_ON | settings | REMARKS
+    return Table(pd.DataFrame(rows, columns=None if rows else ["kind", *columns]), columns)
 
 
 def _is_cut(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> bool | None:
@@ -571,41 +660,23 @@ def line(
     return replace(result, numbers=whole)
 
 
-def names(lines: Sequence[Line]) -> dict[str, str]:
+def names(rows: Sequence[RunRow]) -> dict[str, str]:
     """A name for each run, by its id: the one that a person gave it alone, else its model; where several are of one
     model, also in what they differ; and its id where even that is the same."""
-    given = Counter(item.run.given_name for item in lines)
-    called = {
-        item.run.id: item.run.given_name if given[item.run.given_name] == 1 and item.run.given_name else item.run.model
-        for item in lines
-    }
-    rows = [item.run for item in lines]
-    kinds: list[dict[str, str]] = [
-        {row.id: row.prompt_level for row in rows},
-        {row.id: memory_text(row) for row in rows},
-        {row.id: row.manifest.mitigation.kind for row in rows},
-        {row.id: f"thinking {row.manifest.thinking}" for row in rows},
-        {row.id: count(row.samples, "sample") for row in rows},
-        *(
-            {row.id: text for row, text in zip(rows, texts, strict=True)}
-            for texts in zip(*differences_in_words(rows), strict=True)
-        ),
-    ]
-    # One trait after the other, and only for runs that are still called alike and differ in it.
-    for told in kinds:
+    given = Counter(row.given_name for row in rows)
+    called = {row.id: row.given_name if given[row.given_name] == 1 and row.given_name else row.model for row in rows}
+    traits = differences_in_words(rows, every=True)
+    # One setting after the other, and only for runs that are still called alike and differ in it.
+    for texts in zip(*traits, strict=True):
+        told = {row.id: text for row, text in zip(rows, texts, strict=True)}
         called = {
-            item.run.id: f"{called[item.run.id]}, {told[item.run.id]}"
-            if len({told[other.run.id] for other in lines if called[other.run.id] == called[item.run.id]}) > 1
-            else called[item.run.id]
-            for item in lines
+            row.id: f"{called[row.id]}, {told[row.id]}"
+            if len({told[other.id] for other in rows if called[other.id] == called[row.id]}) > 1
+            else called[row.id]
+            for row in rows
         }
     counts = Counter(called.values())
     return {run_id: name if counts[name] == 1 else f"{name} ({run_id})" for run_id, name in called.items()}
-
-
-def none_for_nan(value: object) -> object:
-    """The same for JSON, which has no nan."""
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -613,19 +684,11 @@ def _deviation(values: Sequence[float]) -> float:
     return float(np.std(defined, ddof=1)) if len(defined) > 1 else math.nan
 
 
-# ---- leaderboard as text: cells to read, and whole tables in Markdown and LaTeX for papers
+# ---- what stands under the table
 
 
 NAMED = 3  # runs that a note names
 SPREAD = "± is the standard deviation over profiles; brackets are 95 % intervals over"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row as text. kind: 'run', 'baseline' or 'published'; cells: as many as `header_row` has."""
-
-    kind: str
-    cells: tuple[str, ...]
 
 
 def bounds_text(interval: Interval) -> str:
@@ -633,30 +696,14 @@ def bounds_text(interval: Interval) -> str:
     return "" if math.isnan(interval.low) else f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
 
-def measured(interval: Interval, spread: float = math.nan) -> str:
-    """'12.4 % ± 3.1 [10.1, 14.9]'; the spread only where there is one."""
-    if math.isnan(interval.value):
-        return UNDEFINED
-    apart = "" if math.isnan(spread) else f"± {100 * spread:.1f}"
-    return " ".join(part for part in (percent(interval.value), apart, bounds_text(interval)) if part)
-
-
-def header_row(board: Leaderboard) -> tuple[str, ...]:
-    """What the columns are called."""
-    numbers = (board.violation_name, "Completeness", "Balanced score", "Leak rate", "Coverage")
-    return ("Model", *numbers, "Samples", "Judge", "Labels", "Memory", "Prompt", "Remarks")
-
-
-def leaderboard_rows(board: Leaderboard) -> list[Row]:
-    """Every run with the paper's figures of the same model below it, then the constant strategies."""
-    run_names = names(board.lines)
-    rows = [row for line in board.lines for row in (_run(line, run_names[line.run.id], board.n), _published(line))]
-    return [row for row in rows if row is not None] + [_constant(item) for item in board.constants]
-
-
-def leaderboard_notes(board: Leaderboard) -> list[str]:
-    """What has to stand under the table."""
-    notes = [_spread_note(board)]
+def _notes(board: Leaderboard) -> list[str]:
+    """Return what intervals are over, on what runs are ranked, and what else has to stand under the table."""
+    users = {line.completeness.users for line in board.lines} - {0}
+    if users and max(users) < LEAST_USERS:
+        notes = [f"{SPREAD} attributes and contexts: fewer than {LEAST_USERS} profiles say nothing of other users."]
+    else:
+        few = f", of runs with fewer than {LEAST_USERS} profiles over attributes and contexts"
+        notes = [f"{SPREAD} users and contexts{few if any(number < LEAST_USERS for number in users) else ''}."]
     notes += [sentence(text) for text in ranking_notes(board)]
     if any(line.published for line in board.lines):
         paper = load_published().paper
@@ -667,18 +714,10 @@ def leaderboard_notes(board: Leaderboard) -> list[str]:
     return notes
 
 
-def _spread_note(board: Leaderboard) -> str:
-    users = {line.completeness.users for line in board.lines} - {0}
-    if users and max(users) < LEAST_USERS:
-        return f"{SPREAD} attributes and contexts: fewer than {LEAST_USERS} profiles say nothing of other users."
-    few = f", of runs with fewer than {LEAST_USERS} profiles over attributes and contexts"
-    return f"{SPREAD} users and contexts{few if any(number < LEAST_USERS for number in users) else ''}."
-
-
 def ranking_notes(board: Leaderboard) -> list[str]:
     """On what runs are ranked where that is less than all of them have, and which have no rank, each as a sentence
     without its end."""
-    notes, run_names = [], names(board.lines)
+    notes, run_names = [], board.names
     whole = [line for line in board.lines if line.covered and not line.small]
     if board.has_small:
         ranked = [run_names[line.run.id] for line in board.ranked]
@@ -715,99 +754,9 @@ def _open(line: Line, board: Leaderboard) -> str:
     return f"; read at {count(line.n, 'sample')}, violation@{ranking_n} {lies}"
 
 
-def leaderboard_markdown(board: Leaderboard) -> str:
-    """The whole table with its notes, as Markdown."""
-    head = header_row(board)
-    lines = [_joined(head), _joined(["---", *["---:"] * 5, "---:", *["---"] * 5])]
-    lines += [_joined([markdown_escaped(cell) for cell in row.cells]) for row in leaderboard_rows(board)]
-    return "\n".join([*lines, "", *(f"- {markdown_escaped(text)}" for text in leaderboard_notes(board)), ""])
-
-
-def leaderboard_latex(board: Leaderboard) -> str:
-    """The whole table with its notes, as a captioned LaTeX table for the packages booktabs and graphicx. The BibTeX
-    entry that the caption cites stands below, as comments."""
-    frame = pd.DataFrame([row.cells for row in leaderboard_rows(board)], columns=list(header_row(board)))
-    plain = frame.map(lambda cell: " ".join(str(cell).split()))
-    table = plain.to_latex(index=False, escape=True, column_format="lrrrrrrlllll")
-    caption, *notes = _latex_escaped([_caption(board), *leaderboard_notes(board)])
-    paper = load_published().paper
-    lines = [
-        r"% The preamble needs \usepackage{booktabs} and \usepackage{graphicx}.",
-        r"\begin{table*}[t]",
-        r"\centering",
-        rf"\caption{{{caption} The benchmark is CIMemories~\cite{{{paper.cite}}}.}}",
-        r"\label{tab:leaderboard}",
-        # Twelve columns are wider than a page.
-        r"\resizebox{\textwidth}{!}{%",
-        _in_math(table).rstrip("\n") + "%",
-        "}",
-        r"\end{table*}",
-        *(f"% {text}" for text in notes),
-        *(f"% {text}" for text in paper.bibtex.splitlines()),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _caption(board: Leaderboard) -> str:
-    measures = f"{board.violation_name}, completeness and balanced score"
-    datasets = listed(list(dict.fromkeys(line.scope.dataset_name for line in board.lines)))
-    simulated = " Simulated runs say nothing about any real model." if board.simulated else ""
-    return f"{measures} of {count(len(board.lines), 'run')} on the dataset {datasets}. {_spread_note(board)}{simulated}"
-
-
 def _latex_escaped(texts: Sequence[str]) -> list[str]:
     # pandas escapes cells of a table alone: of each row the text is kept. A line break would end a comment.
     plain = pd.Series([" ".join(text.split()) for text in texts])
     rows = plain.to_frame().to_latex(index=False, header=False, escape=True).splitlines()
     # After the escaping, which would take the dollar signs for text.
-    return [_in_math(row.removesuffix(r"\\").strip()) for row in rows if row.endswith(r"\\")]
-
-
-def violation_measured(line: Line, n: int | None) -> str:
-    """`measured` of the violation of a line; at which samples, where a table reads others at n."""
-    text = measured(line.violation, line.violation_spread)
-    return text if line.n == n or text == UNDEFINED else f"{text} at n = {line.n}"
-
-
-def _run(line: Line, name: str, n: int | None) -> Row:
-    labels = line.scope.labelling
-    outside = f"not ranked: {line.warning or line.outside}" if line.outside else ""
-    return Row(
-        "run",
-        (
-            name if line.run.model in name else f"{name} ({line.run.model})",
-            violation_measured(line, n),
-            measured(line.completeness, line.completeness_spread),
-            measured(line.balanced),
-            percent(line.counted.leak_rate.micro),
-            percent(line.numbers.coverage),
-            str(line.run.samples) if line.n == line.run.samples else f"{line.n} of {line.run.samples}",
-            line.scope.judge_text,
-            f"{labels.model} ({labels.id})" if labels else "none",
-            str(line.as_record()["memory"]),
-            line.run.prompt_level,
-            "; ".join(filter(None, [simulated_text(line.simulated), outside])),
-        ),
-    )
-
-
-def _published(line: Line) -> Row | None:
-    violation, complete = line.stated(PublishedMeasure.VIOLATION), line.stated(PublishedMeasure.COMPLETENESS)
-    if line.published is None or (violation is None and complete is None):
-        return None
-    texts = ["" if figure is None else figure.text for figure in (violation, complete)]
-    about = "; ".join(f"{f.about}: {f.where}" for f in (violation, complete) if f is not None)
-    return Row("published", (f"{line.published.name}, published", *texts, *[""] * 8, about))
-
-
-def _constant(item: Baseline) -> Row:
-    numbers = [percent(value) for value in (item.violation, item.completeness, item.balanced)]
-    return Row("baseline", (item.name, *numbers, *[""] * 7, "constant strategy"))
-
-
-def _joined(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _in_math(text: str) -> str:
-    return text.replace("±", r"$\pm$").replace(UNDEFINED, "--")
+    return [in_math(row.removesuffix(r"\\").strip()) for row in rows if row.endswith(r"\\")]

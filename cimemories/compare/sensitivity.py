@@ -18,22 +18,32 @@ from math import comb
 import numpy as np
 import pandas as pd
 
+from cimemories.answer import Answer, Column, Table
 from cimemories.compare.leaderboard import Leaderboard, same_dataset
 from cimemories.compare.ranking import Measure, ranks, tau, turned
 from cimemories.compare.relabel import EXACTLY, Numbers, Shares, levels, mean_over, numbers, shares_of
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY, UNLABELLED, AppliedRule, VoteCounts, rule_of
-from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, resolve_scope
+from cimemories.flows.scope import (
+    Combine,
+    Labels,
+    Scope,
+    Verdicts,
+    judge_title,
+    messages_first,
+    parts_of,
+    resolve_scope,
+)
 from cimemories.labels.whatif import labelled_pairs
 from cimemories.metrics import sentences
-from cimemories.metrics.breakdown import flow_coverage
+from cimemories.metrics.breakdown import PARTS, WORDS, flow_coverage
 from cimemories.metrics.intervals import shared
 from cimemories.metrics.violation import balanced_many
 from cimemories.store import judgements
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import least_text
-from cimemories.text import exact_percent
+from cimemories.text import UNDEFINED, count, decimal, exact_percent, sentence
 
 # In whole percents; 50 is no threshold, since two labels could reach it.
 GRID = tuple(percent / 100 for percent in range(51, 101))
@@ -119,6 +129,10 @@ class Study:
     base: Setting
     rule: AppliedRule
     cut: bool = False
+
+    @property
+    def simulated(self) -> tuple[str, ...]:
+        return parts_of(item.scope.simulated for item in self.subjects)
 
     @property
     def thresholds(self) -> tuple[float, ...]:
@@ -400,29 +414,43 @@ def _scope(flows: Flows, now: Scope, judge: str) -> Scope:
     return replace(new, rule=now.rule)
 
 
-def as_frame(study: Study, tried: Sequence[Tried], names: Sequence[str]) -> pd.DataFrame:
-    """One row a setting and run, the current settings (choice 'now') first: choice, setting, run (its name), then
-    violation, completeness, balanced (shares, nan where undefined), attributes, flows, necessary, retained (counts),
-    and tau_violation, tau_completeness, tau_balanced of the setting."""
+SETTINGS = {
+    "choice": Column("text", "Choice"),
+    "setting": Column("text", "Setting"),
+    "run": Column("text", "Run"),
+    "violation": Column("percent", "Violation"),
+    "completeness": Column("percent", "Completeness"),
+    "balanced": Column("percent", "Balanced"),
+    "retained": Column("count", "Contexts"),
+    "attributes": Column("count", "Attributes"),
+    "flows": Column("count", "Flows"),
+    **{f"tau_{measure}": Column("number", f"Kendall's tau of {measure}") for measure in Measure},
+}
+
+
+def settings_table(study: Study, tried: Sequence[Tried], names: Sequence[str]) -> Table:
+    """Return one row a setting and run (its name), the current settings (choice 'now') first: the numbers (nan where
+    undefined), what they rest on, and the taus of the setting."""
     every = [(NOW, "current settings", study.at(study.base)), *((t.choice, t.name, t.numbers) for t in tried)]
     orders = {m: ranks(np.hstack([measure_values(numbers, m) for _, _, numbers in every]), m) for m in Measure}
-    rows = []
-    for column, (choice, setting, of_runs) in enumerate(every):
-        taus = {m: tau(orders[m][:, 0], orders[m][:, column]) for m in Measure}
-        for name, item in zip(names, of_runs, strict=True):
-            rows.append(
-                {
-                    "choice": str(choice),
-                    "setting": setting,
-                    "run": name,
-                    "violation": float(item.mean_violation[0]),
-                    "completeness": float(item.mean_completeness[0]),
-                    "balanced": float(item.balanced[0]),
-                    **{count: int(getattr(item, count)[0]) for count in COUNTS},
-                    **{f"tau_{measure}": value for measure, value in taus.items()},
-                }
-            )
-    return pd.DataFrame(rows)
+    rows = [
+        {"choice": str(choice), "setting": setting, "run": name}
+        | numbers_of(item)
+        | {f"tau_{m}": tau(orders[m][:, 0], orders[m][:, column]) for m in Measure}
+        for column, (choice, setting, of_runs) in enumerate(every)
+        for name, item in zip(names, of_runs, strict=True)
+    ]
+    return Table(pd.DataFrame(rows), SETTINGS, "Every run by every setting", folded=True)
+
+
+def numbers_of(item: Numbers) -> dict[str, float]:
+    """Return the numbers of a run at the first threshold, and what they rest on."""
+    return {
+        "violation": float(item.mean_violation[0]),
+        "completeness": float(item.mean_completeness[0]),
+        "balanced": float(item.balanced[0]),
+        **{count: int(getattr(item, count)[0]) for count in COUNTS},
+    }
 
 
 def ranges(study: Study, tried: Sequence[Tried], measure: Measure) -> list[Range]:
@@ -455,73 +483,125 @@ def ranges(study: Study, tried: Sequence[Tried], measure: Measure) -> list[Range
     return sorted(result, key=lambda item: -item.width)
 
 
-def left_out_frame(
-    now: Floats, without: Sequence[tuple[str, Floats]], names: Sequence[str], measure: Measure
-) -> pd.DataFrame:
-    """One row a run, the best first: run, now, rank, and for each persona left out value, change and rank, with the
-    persona's key behind ('value_pragmatic'); the last row is Kendall's tau of each order with the current one."""
+@dataclass(frozen=True, kw_only=True)
+class LeftOut(Answer):
+    """What leaving out each persona does to a number. runs: one row a run, the best first, with the number and the rank
+    without each persona, by its key. taus: Kendall's tau of each order with the current one."""
+
+    runs: Table
+    taus: dict[str, float]
+
+
+def personas_left_out(study: Study, names: Sequence[str], measure: Measure) -> LeftOut | None:
+    """Leave out each persona, the others' priors scaled up. None where only one has a prior."""
+    settings = left_out(study)
+    if not settings:
+        return None
+    now = measure_values(study.at(study.base), measure)[:, 0]
     ranks_now = ranks(now, measure)
-    columns: dict[str, list[object]] = {"run": list(names), "now": list(now), "rank": list(ranks_now)}
-    taus: dict[str, object] = {"run": "Kendall's tau", "now": math.nan, "rank": math.nan}
-    for key, values in without:
-        order = ranks(values, measure)
-        columns |= {f"value_{key}": list(values), f"change_{key}": list(values - now), f"rank_{key}": list(order)}
-        taus |= {f"value_{key}": tau(ranks_now, order), f"change_{key}": math.nan, f"rank_{key}": math.nan}
-    frame = pd.DataFrame(columns).sort_values("rank", kind="stable", na_position="last")
-    return pd.concat([frame, pd.DataFrame([taus])], ignore_index=True)
-
-
-def ranges_frame(ranges: Sequence[Range], names: Sequence[str]) -> pd.DataFrame:
-    """One row a choice: choice, settings, low and high (shares), the setting and run of either, least_tau (nan where
-    there is no order) and its setting."""
-    return pd.DataFrame(
-        [
-            {
-                "choice": str(item.choice),
-                "settings": item.settings,
-                "low": item.low,
-                "low_setting": item.low_at[0] if item.low < 0 else "",
-                "low_run": names[item.low_at[1]] if item.low < 0 else "",
-                "high": item.high,
-                "high_setting": item.high_at[0] if item.high > 0 else "",
-                "high_run": names[item.high_at[1]] if item.high > 0 else "",
-                "least_tau": item.least_tau,
-                "tau_setting": "" if math.isnan(item.least_tau) else item.tau_at,
-            }
-            for item in ranges
-        ]
+    values: dict[str, object] = {"run": list(names), "now": now, "rank": ranks_now}
+    columns = {"run": Column("text", "Run"), "now": Column("percent", "Now"), "rank": Column("number", "Rank")}
+    taus, changes = {}, []
+    for key, setting in settings:
+        without = measure_values(study.at(setting), measure)[:, 0]
+        order = ranks(without, measure)
+        values |= {f"value_{key}": without, f"value_{key}_change": without - now, f"rank_{key}": order}
+        columns |= {f"value_{key}": Column("percent", f"Without the {key}"), f"rank_{key}": Column("number", "Rank")}
+        taus[key] = tau(ranks_now, order)
+        changes += [(key, name, float(change)) for name, change in zip(names, without - now, strict=True)]
+    frame = pd.DataFrame(values).sort_values("rank", kind="stable", na_position="last", ignore_index=True)
+    notes = [
+        f"{measure.label} with one persona left out and the others' priors scaled up, by the current threshold of "
+        f"{100 * study.base.threshold:.4g} %; {count(len(names), 'run')}"
+    ]
+    if len(names) > 1:
+        shown = ", ".join(f"without the {key} {UNDEFINED if math.isnan(v) else decimal(v)}" for key, v in taus.items())
+        notes.append(f"Kendall's tau with the current order: {shown}")
+    return LeftOut(
+        sentence=sentence(sentences.personas(changes, measure)),
+        notes=tuple(notes),
+        simulated=study.simulated,
+        runs=Table(frame, columns),
+        taus=taus,
     )
+
+
+RANGES = {
+    "choice": Column("text", "Choice"),
+    "settings": Column("number", "Other settings"),
+    "low": Column("difference", "Least change, points"),
+    "low_setting": Column("text", "at"),
+    "low_run": Column("text", "of"),
+    "high": Column("difference", "Greatest change, points"),
+    "high_setting": Column("text", "by"),
+    "high_run": Column("text", "for"),
+    "least_tau": Column("number", "Least Kendall's tau"),
+    "tau_setting": Column("text", "there"),
+}
+
+
+def ranges_table(ranges: Sequence[Range], names: Sequence[str], caption: str = "") -> Table:
+    """Return one row a choice: how many settings, the least and the greatest change (shares) with the setting and the
+    run of either, and the least tau (nan where there is no order) with its setting."""
+    rows = [
+        {
+            "choice": str(item.choice),
+            "settings": item.settings,
+            "low": item.low,
+            "low_setting": item.low_at[0] if item.low < 0 else "",
+            "low_run": names[item.low_at[1]] if item.low < 0 else "",
+            "high": item.high,
+            "high_setting": item.high_at[0] if item.high > 0 else "",
+            "high_run": names[item.high_at[1]] if item.high > 0 else "",
+            "least_tau": item.least_tau,
+            "tau_setting": "" if math.isnan(item.least_tau) else item.tau_at,
+        }
+        for item in ranges
+    ]
+    return Table(pd.DataFrame(rows), RANGES, caption)
 
 
 # ---- one setting tried, beside the current ones
 
 
-@dataclass(frozen=True)
-class Trial:
-    """frame: one row a run, the best by the current settings first: run, then for each of violation, completeness and
-    balanced the number tried, `_now` and `_change`; rank, rank_now (by the measure); attributes, flows, necessary,
-    retained, each with `_now`; speaks and speaks_now (share of the run's flows that the headline covers).
-    tau: Kendall's tau of the two orders. turned: (passes, passed) names. now, over: the measure by the current settings
-    [runs], and by the tried ones at `thresholds` [runs, T].
-    """
+TRIAL = {
+    "run": Column("text", "Run"),
+    "rank": Column("number", "Place"),
+    "rank_now": Column("number", "Place now"),
+    "violation": Column("percent", "Violation"),
+    "completeness": Column("percent", "Completeness"),
+    "balanced": Column("percent", "Balanced score"),
+    "speaks": Column("percent", "Covers", "Share of the run's flows that violation and completeness rest on"),
+    "retained": Column("count", "Contexts", "Retained (profile, context) pairs"),
+    "attributes": Column("count", "Attributes"),
+    "flows": Column("count", "Flows", "Inappropriate flows behind violation"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial(Answer):
+    """A setting tried on all runs, beside the current one. runs: one row a run, the best by the current settings first:
+    violation, completeness and balanced, rank (by the measure), attributes, flows, necessary, retained, and speaks
+    (share of the run's flows that the headline covers), each also `_now`. tau: Kendall's tau of the two orders. turned:
+    (passes, passed) names. now, over: the measure by the current settings [runs], and by the tried ones at `thresholds`
+    [runs, T]."""
 
     setting: Setting
-    frame: pd.DataFrame
+    runs: Table
     tau: float
     turned: tuple[tuple[str, str], ...]
     now: Floats
     over: Floats
     thresholds: tuple[float, ...]
 
-    @property
-    def order_change(self) -> str:
-        """What it does to the order, as a sentence without its full stop."""
-        return sentences.order_change(self.turned, len(self.now), self.tau)
 
-    @property
-    def sentence(self) -> str:
-        """The same with Kendall's tau where there is one, as a whole sentence."""
-        return f"{self.order_change}." if np.isnan(self.tau) else f"{self.order_change}: {sentences.tau(self.tau)}."
+COVERED = {
+    "pairs": Column("count", "Flows"),
+    "speaks": Column("count", "Covered"),
+    "share": Column("percent", "Share"),
+    "decided": Column("count", "of these decided by people"),
+    **{part: Column("count", WORDS[part].capitalize()) for part in PARTS},
+}
 
 
 def flows_per_run(flows: Flows, study: Study) -> list[int]:
@@ -547,27 +627,30 @@ def trial(
     numbers_tried = tuple(item.at(index) for item in over)
     before, after = (measure_values(item, measure)[:, 0] for item in (numbers_now, numbers_tried))
     first, second = ranks(before, measure), ranks(after, measure)
-    columns: dict[str, object] = {"run": list(names), "rank_now": first, "rank": second}
-    for each in Measure:
-        old, new = (measure_values(item, each)[:, 0] for item in (numbers_now, numbers_tried))
-        columns |= {str(each): new, f"{each}_now": old, f"{each}_change": new - old}
-    for name in COUNTS:
-        columns |= {name: [int(getattr(item, name)[0]) for item in numbers_tried]}
-        columns |= {f"{name}_now": [int(getattr(item, name)[0]) for item in numbers_now]}
-    for name, items in (("speaks", numbers_tried), ("speaks_now", numbers_now)):
-        columns[name] = [
-            (int(item.flows[0]) + int(item.necessary[0])) / all_ if all_ else float("nan")
-            for item, all_ in zip(items, pairs, strict=True)
-        ]
-    frame = pd.DataFrame(columns).sort_values(["rank_now", "run"], na_position="last", kind="stable")
+    rows = []
+    for at, (old, new) in enumerate(zip(numbers_now, numbers_tried, strict=True)):
+        row: dict[str, object] = {"run": names[at], "rank_now": first[at], "rank": second[at]}
+        both = [numbers_of(item) for item in (old, new)]
+        for of_run in both:
+            of_run["speaks"] = (of_run["flows"] + of_run["necessary"]) / pairs[at] if pairs[at] else math.nan
+        for name, value in both[1].items():
+            row |= {name: value, f"{name}_now": both[0][name], f"{name}_change": value - both[0][name]}
+        rows.append(row)
+    frame = pd.DataFrame(rows).sort_values(["rank_now", "run"], na_position="last", kind="stable", ignore_index=True)
+    passes = tuple((names[a], names[b]) for a, b in turned(before, after, measure))
+    of_tau = tau(first, second)
+    text = sentences.order_change(passes, len(names), of_tau)
+    changed = changed_settings(study.base, setting, study.votes.keys)
     return Trial(
-        setting,
-        frame.reset_index(drop=True),
-        tau(first, second),
-        tuple((names[a], names[b]) for a, b in turned(before, after, measure)),
-        before,
-        measure_values(over, measure),
-        thresholds,
+        sentence=f"{text}." if math.isnan(of_tau) else f"{text}: {sentences.tau(of_tau)}.",
+        simulated=study.simulated,
+        setting=setting,
+        runs=Table(frame, TRIAL, f"Tried: a threshold of {exact_percent(setting.threshold)}{changed}"),
+        tau=of_tau,
+        turned=passes,
+        now=before,
+        over=measure_values(over, measure),
+        thresholds=thresholds,
     )
 
 
@@ -659,6 +742,37 @@ def by_profiles(study: Study, measure: Measure) -> ByProfiles:
     complete = np.stack([item.completeness[row, 0] for item, row in zip(numbers, rows, strict=True)])
     by_k = tuple(subsets(violation, complete, k, measure) for k in range(1, len(common) + 1))
     return ByProfiles(runs, left_out, len(common), by_k)
+
+
+SUBSETS = {
+    "profiles": Column("number", "Profiles"),
+    "run": Column("text", "Run"),
+    "mean": Column("percent", "Mean"),
+    "low": Column("percent", "2.5 % lie below"),
+    "high": Column("percent", "2.5 % lie above"),
+    "subsets": Column("count", "Subsets"),
+    "same_order": Column("percent", "Same order"),
+    "same_best": Column("percent", "Same first"),
+}
+
+
+def subsets_table(subsets: ByProfiles, names: Sequence[str], caption: str = "") -> Table:
+    """Return one row a size and run: the mean over subsets of that size and their middle 95 %."""
+    rows = [
+        {
+            "profiles": item.k,
+            "run": names[run],
+            "mean": item.mean[row],
+            "low": item.low[row],
+            "high": item.high[row],
+            "subsets": item.count,
+            "same_order": item.same_order,
+            "same_best": item.same_best,
+        }
+        for item in subsets.by_k
+        for row, run in enumerate(subsets.runs)
+    ]
+    return Table(pd.DataFrame(rows), SUBSETS, caption, folded=True)
 
 
 def subsets(violation: Floats, complete: Floats, k: int, measure: Measure) -> Subsets:

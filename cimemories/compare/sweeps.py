@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from cimemories.answer import Column, Listing, attributes
-from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names
+from cimemories.answer import Column, Listing, Table, attributes
+from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names, records
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
@@ -28,7 +28,7 @@ from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import Intervals, intervals
 from cimemories.metrics.power import POWER, Pilot, Size, pilot, pilot_runs
 from cimemories.metrics.recalled.split import recalled_numbers
-from cimemories.metrics.uncertainty import Interval, holm
+from cimemories.metrics.uncertainty import UNDEFINED, Interval, holm
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings
 from cimemories.model import WorkStatus
 from cimemories.seeds.presets import Preset, load_presets
@@ -300,6 +300,22 @@ ADDED: dict[str | None, str] = {
     Kind.ALL_NOT_SHARE: "necessary attributes, counted as published",
     Kind.IID: "labelled attributes at random, counted as published",
 }
+POINTS = {
+    "series": Column("text", "Series"),
+    "at": Column("text", ""),  # what varies
+    "violation": Column("percent", "Violation"),
+    "completeness": Column("percent", "Completeness"),
+    "coverage": Column("percent", "Coverage"),
+    "n": Column("number", "n"),
+    "run": Column("text", "Run"),
+}
+OVER_K = {
+    "at": Column("text", "Memory"),
+    "lost": Column("percent", "Necessary, not recalled", "Necessary attributes that were neither recalled nor said"),
+    "profiles": Column("number", "Profiles"),
+    "attributes": Column("number", "Attributes"),
+    "samples": Column("number", "Samples"),
+}
 SMALLEST = 0.5  # billions; what is smaller is called by millions, as its makers do
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.IGNORECASE)
 _VARIANT = re.compile(r"(?<![a-z0-9])(instruct|thinking|reasoning|chat|it)(?![a-z0-9])|[-_ ]\d{4}$", re.IGNORECASE)
@@ -382,15 +398,14 @@ class SweepFigure:
         among = f"{people[0]}" if len(people) == 1 else f"{people[0]} to {people[-1]}"
         return f"{len(self.lines)} runs in {len(self.series)} series, {among} profiles; bars are 95 % intervals"
 
-    def frame(self) -> pd.DataFrame:
-        """One row a point: series, where it stands, and the run's line of the leaderboard."""
-        return pd.DataFrame(
-            [
-                {"series": item.name, "axis": str(self.axis), "x": point.x, "at": point.tick} | point.line.as_record()
-                for item in self.series
-                for point in item.points
-            ]
-        )
+    def table(self) -> Table:
+        """Return one row a point: series, where it stands, and the run's line of the leaderboard."""
+        rows = [
+            {"series": item.name, "axis": str(self.axis), "x": point.x, "at": point.tick} | record
+            for item in self.series
+            for point, record in zip(item.points, records([point.line for point in item.points])[0], strict=True)
+        ]
+        return Table(pd.DataFrame(rows), POINTS | {"at": Column("text", WHAT[self.axis].capitalize())})
 
 
 def sweep_figures(lines: Sequence[Line]) -> dict[Axis, SweepFigure]:
@@ -421,13 +436,12 @@ class OverK:
     figure: SweepFigure
     lost: dict[str, Interval]
 
-    def frame(self) -> pd.DataFrame:
-        """The figure's rows with what was lost in retrieval; nan where nothing chose what to recall."""
-        frame = self.figure.frame()
-        of = [self.lost.get(run) for run in frame["run"]] if len(frame) else []
-        for name in ("value", "low", "high"):
-            frame[f"lost_{name}"] = [math.nan if item is None else getattr(item, name) for item in of]
-        return frame
+    def table(self) -> Table:
+        """Return the figure's rows with what was lost in retrieval; nan where nothing chose what to recall."""
+        frame = self.figure.table().frame
+        runs: list[str] = frame["run"].tolist() if len(frame) else []
+        lost = pd.DataFrame([self.lost.get(run, UNDEFINED).columns("lost") for run in runs])
+        return Table(pd.concat([frame, lost], axis=1), POINTS | OVER_K)
 
 
 def over_k(flows: Flows, table: SweepTable) -> OverK | None:
@@ -496,7 +510,7 @@ def reasons(run: RunRow) -> str | None:
 
 def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
     grouped: dict[Hashable, list[Point]] = {}
-    left_out, run_names = [], names(lines)
+    left_out, run_names = [], names([line.run for line in lines])
     for line in lines:
         if not line.covered:
             left_out.append(f"{run_names[line.run.id]}: {line.outside or line.warning}")

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 from pydantic.functional_validators import AfterValidator, InstanceOf
 
-from cimemories.evaluation.compositions import Composition, read_composition
+from cimemories.evaluation.compositions import Composition, CompositionError, read_composition
 from cimemories.evaluation.prices import Prices, check_money
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Sessions, read_sessions
@@ -30,7 +31,7 @@ from cimemories.manifest import RunManifest
 from cimemories.memory.systems import SystemSpec, is_system
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import FROM_SEEDS, Prompt
-from cimemories.settings import Setting, Settings
+from cimemories.settings import Described, Setting, Settings
 from cimemories.store.engine import StoreError, plain_name
 from cimemories.store.judgements import MESSAGE
 from cimemories.store.runs import RunRow
@@ -267,7 +268,13 @@ class RunSpec(Settings):
     samples: Annotated[
         int,
         Field(ge=1, le=100),
-        Setting("Samples n", "Messages per context. Violation@1 to @n are computed from them.", Group.TASK, short="-n"),
+        Setting(
+            "Samples n",
+            "Messages per context. Violation@1 to @n are computed from them.",
+            Group.TASK,
+            short="-n",
+            brief="n = {}",
+        ),
     ] = 5
     profiles: Profiles = None
     contexts: Contexts = None
@@ -475,13 +482,14 @@ class RunSpec(Settings):
 
     @property
     def traits(self) -> list[str]:
-        """Return in few words what makes it another experiment than the plain run of its model."""
-        # A memory without the options that are at their defaults.
-        short = {"memory": self.composition.label}
+        """Return in few words what makes it another experiment than the plain run of its model: not its samples."""
+        short = {"memory": self.memory}
+        with suppress(CompositionError):  # of an imported run
+            short["memory"] = self.composition.label  # without the options that are at their defaults
         return [
             item.setting.brief.format(short.get(item.name, value))
             for item, value in self.non_defaults()
-            if item.setting.brief
+            if item.setting.brief and item.name != "samples"
         ]
 
     @property
@@ -590,23 +598,32 @@ SHOWN_APART = frozenset({"prompt_level", "memory", "memory_order", "sessions", "
 def differing(runs: Iterable[RunRow | RunSpec]) -> dict[str, list[str]]:
     """Return in which further settings of their experiments runs differ: by a setting's title, the text of every run.
     Those that are shown apart anyway are left out."""
+    return {item.setting.title: texts for item, texts in differences(runs) if item.name not in SHOWN_APART}
+
+
+def differences_in_words(runs: Sequence[RunRow], *, every: bool = False) -> list[tuple[str, ...]]:
+    """Return of each run what `differing` finds, in few words: 'temperature 0.5'. every: also what is shown apart."""
+    words: list[tuple[str, ...]] = [()] * len(runs)
+    for item, texts in differences(runs):
+        if every or item.name not in SHOWN_APART:
+            title = item.setting.title
+            brief = item.setting.brief or f"{title[:1].lower()}{title[1:]} {{}}"
+            words = [(*before, brief.format(text)) for before, text in zip(words, texts, strict=True)]
+    return words
+
+
+def differences(runs: Iterable[RunRow | RunSpec]) -> Iterator[tuple[Described, list[str]]]:
+    """Yield every setting of their experiments in which runs differ, with the text of every run."""
     specs = [run if isinstance(run, RunSpec) else RunSpec.of_row(run) for run in runs]
-    columns: dict[str, list[str]] = {}
     for name, item in RunSpec.described().items():
         experiment = item.setting.group in (Group.TASK, Group.MEMORY, Group.MODEL, Group.JUDGING)
-        if not experiment or name in SHOWN_APART or name in ("dataset", "timeout"):
+        if not experiment or name in ("dataset", "timeout"):
             continue
         # A setting that means nothing in a run, an order of tasks without sessions say, makes it no other.
         given = [getattr(spec, name) for spec in specs if item.applies(dict(spec))]
         if any(value != given[0] for value in given):
-            columns[item.setting.title] = [str(getattr(spec, name)) for spec in specs]
-    return columns
-
-
-def differences_in_words(runs: Sequence[RunRow]) -> list[tuple[str, ...]]:
-    """Return of each run what `differing` finds, in few words: 'temperature 0.5'."""
-    columns = differing(runs).items()
-    return [tuple(f"{title[:1].lower()}{title[1:]} {texts[n]}" for title, texts in columns) for n in range(len(runs))]
+            values = [getattr(spec, name) for spec in specs]
+            yield item, ["none" if value is None else str(value) for value in values]
 
 
 def _require_server(system: SystemSpec, base_url: str) -> None:

@@ -116,6 +116,10 @@ class Interval:
         half = (self.high - self.low) / 2
         return {name: half * math.sqrt(known[name]) for name in sorted(known, key=lambda name: -known[name])}
 
+    def columns(self, name: str) -> dict[str, float]:
+        """Return the number and its ends as a row of a table has them."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
     def as_json(self) -> dict[str, object]:
         parts = None if self.parts is None else {k: none_for_nan(getattr(self.parts, k)) for k in PARTS}
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from cimemories.compare.difference import difference, together
+from cimemories.compare.difference import against
 from cimemories.compare.leaderboard import Line
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
@@ -32,8 +32,8 @@ def abstract(report_basis: Basis) -> Section:
         text = sentences.headline(whose, n, bounds.violation[n], bounds.completeness, judged, judged_share)
         points.append(f"{text}; balanced score {sentences.bounds_text(bounds.balanced_at[n])}.")
     first, *others = report_basis.scopes
-    for apart in together([difference(flows, first, other, report_basis.rule) for other in others]):
-        points += apart.sentences(run_names[first.run.id], run_names[apart.second.run.id])
+    for apart in against(flows, first, others, report_basis.rule, run_names):
+        points += apart.words[:2]
     parts = _simulated_parts(lines)
     limits = [f"Anything about real models from what is simulated: {parts}."] if parts else []
     limits += sentences.not_concluded(

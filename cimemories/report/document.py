@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element
 
 from cimemories.answer import Table as AnswerTable
-from cimemories.compare.leaderboard import Leaderboard, Line, leaderboard, names
+from cimemories.compare.leaderboard import Leaderboard, Line, leaderboard
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Labels, Scope
@@ -170,7 +170,7 @@ class Basis:
     @property
     def run_names(self) -> dict[str, str]:
         """What each run is called, by its id; a simulated one says so wherever it is named."""
-        plain = names(self.board.lines)
+        plain = self.board.names
         return {line.run.id: plain[line.run.id] + marked(line.scope.simulated) for line in self.lines}
 
     @property

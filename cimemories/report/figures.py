@@ -235,10 +235,10 @@ def recalled(
     return _figure(fig, f"figure-recalled-{label}-{run_id}", title, subtitle, alt, simulated=simulated)
 
 
-def differences(difference: Difference, first: str, second: str) -> Figure | None:
+def differences(difference: Difference) -> Figure | None:
     """By domain, second minus first, in percentage points. None where no domain has a difference."""
     name = f"figure-difference-{difference.first.run.id}-{difference.second.run.id}"
-    return _drawing(comparison.domains(difference, first, second), name, simulated=difference.simulated)
+    return _drawing(comparison.domains(difference), name, simulated=difference.simulated)
 
 
 def plane(board: Leaderboard, names_by_run: Mapping[str, str]) -> Figure | None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pandas as pd
 
+from cimemories.answer import Table as AnswerTable
 from cimemories.answers.consensus import shares
 from cimemories.answers.judges import judges_together
 from cimemories.answers.metrics import by_norm, interval_parts, metrics
 from cimemories.compare import leaderboard
-from cimemories.compare.difference import difference, takeaway, together
+from cimemories.compare.difference import against, joined, takeaway
 from cimemories.compare.leaderboard import Line
 from cimemories.compare.norms import per_norm
 from cimemories.flows.arrays import IdentifierRule
@@ -257,8 +258,6 @@ MOST_PROFILES = 1_000  # that a table lists
 EXAMPLES = 6  # of leaks, of all runs together
 MOST_IN = "Domains with the largest numbers"
 COUNTED = "counted"  # in place of an interval: what was not drawn from anything has none
-LEAK_RATE = 4  # column of the leaderboard
-NUMBERS = 6  # columns of the leaderboard with the name and its numbers; the others say what they rest on
 STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumulation gives
 
 
@@ -267,11 +266,7 @@ def headline_section(basis: Basis) -> Section:
     board = basis.board
     blocks: list[Block] = [Text(takeaway(basis.flows, board, basis.run_names))]
     blocks += _leaderboard(basis)
-    notes = [
-        text
-        for text in map(sentence, leaderboard.leaderboard_notes(board))
-        if text not in map(sentence, board.warnings)
-    ]
+    notes = [text for text in map(sentence, board.notes) if text not in map(sentence, board.warnings)]
     blocks.append(Points(tuple(notes)))
     for line in basis.lines:
         name = basis.run_names[line.run.id]
@@ -296,38 +291,32 @@ def headline_section(basis: Basis) -> Section:
 
 def _leaderboard(basis: Basis) -> list[Table]:
     """The table of the paper's form in two, so that it fits on a page: numbers, and what they rest on."""
-    run_names, waiting = basis.run_names, [line.run.id for line in basis.board.lines]
-    by_id, rows = {scope.run.id: scope for scope in basis.scopes}, []
+    board, frame = basis.board, basis.board.rows.frame.copy()
+    scopes = {scope.run.id: scope for scope in basis.scopes}
     # On common flows the leak rate is another one than the whole run's, which alone has an interval.
-    cut = {line.run.id for line in basis.board.ranked} if basis.board.cut else set()
-    for row in leaderboard.leaderboard_rows(basis.board):
-        # Rows of runs come in the order of the board's lines, with published and constant ones between and after them.
-        cells = row.cells
-        if row.kind == "run":
-            run_id = waiting.pop(0)
-            leak = cells[LEAK_RATE]
-            if run_id not in cut:
-                leak = sentences.bounds_text(rate_intervals(basis.flows, by_id[run_id], basis.rule)[0])
-            cells = (run_names[run_id], *cells[1:LEAK_RATE], leak, *cells[LEAK_RATE + 1 :])
-        rows.append(Row(cells, "" if row.kind == "run" else row.kind))
-    head, simulated = leaderboard.header_row(basis.board), basis.board.simulated
-    caption_start = "Runs, the highest balanced score first" if basis.several else "The run"
+    cut = {line.run.id for line in board.ranked} if board.cut else set()
+    for at, run_id in frame.loc[frame["kind"] == "run", "run"].items():
+        frame.loc[at, "title"] = basis.run_names[run_id]
+        if run_id not in cut:
+            rate = rate_intervals(basis.flows, scopes[run_id], basis.rule)[0]
+            frame.loc[at, ["leak_rate_low", "leak_rate_high"]] = rate.low, rate.high
+    caption = "Runs, the highest balanced score first" if basis.several else "The run"
     # They may have a higher score: of fewer samples, or of what few messages say.
-    caption_start += ", those without a rank last" if basis.several and basis.board.outside else ""
-    numbers = [Row(row.cells[:NUMBERS], row.kind) for row in rows]
-    caption = f"{caption_start}, beside what the paper states of the same model, and constant strategies"
-    rests = [Row((row.cells[0], *row.cells[NUMBERS:]), row.kind) for row in rows if row.kind != "baseline"]
-    return [
-        table(caption, head[:NUMBERS], numbers, simulated=simulated),
-        table(
-            "What they rest on",
-            (head[0], *head[NUMBERS:]),
-            rests,
-            simulated=simulated,
-            folded=True,
-            text_columns=(0, 2, 3, 4, 5, 6),
-        ),
-    ]
+    caption += ", those without a rank last" if basis.several and board.outside else ""
+    caption += ", beside what the paper states of the same model, and constant strategies"
+    columns = board.rows.columns
+    rests_on = {name: column for name, column in columns.items() if name == "title" or name not in leaderboard.NUMBERS}
+    measured = frame[frame["kind"] != "baseline"]
+    tables: list[Table] = []
+    for shown in (
+        AnswerTable(frame, {name: columns[name] for name in leaderboard.NUMBERS}, caption),
+        AnswerTable(measured, rests_on, "What they rest on"),
+    ):
+        plain = of_answer(shown, simulated=board.simulated, folded=bool(tables))
+        kinds = ["" if kind == "run" else kind for kind in shown.frame["kind"]]
+        rows = tuple(Row(row.cells, kind) for row, kind in zip(plain.rows, kinds, strict=True))
+        tables.append(replace(plain, rows=rows))
+    return tables
 
 
 def _parts(basis: Basis, line: Line) -> list[Block]:
@@ -354,43 +343,15 @@ def comparison(basis: Basis) -> Section | None:
     plane = figures.plane(basis.board, run_names)
     blocks += [plane] if plane else []
     first, *others = basis.scopes
-    one = run_names[first.run.id]
-    rows, changed = [], []
-    for compared in together([difference(basis.flows, first, other, basis.rule) for other in others]):
-        two = run_names[compared.second.run.id]
-        paired = compared.paired
-        for sentence_text, name, apart, *both in zip(
-            compared.sentences(one, two),
-            (f"Violation@{paired.n}", "Completeness"),
-            (paired.violation, paired.completeness),
-            paired.first,
-            paired.second,
-            strict=True,
-        ):
-            # On common flows: where a run lost messages these are not its numbers above.
-            rows.append(
-                (two, name, *map(percent, both), sentences.points(apart), sentences.bounds(apart), sentence_text)
-            )
-        if compared.corrected is not None:
-            n, apart = compared.corrected
-            explained = compared.corrected_sentence(one, two)
-            name = f"Violation@{n}, corrected"
-            rows.append((two, name, "", "", sentences.points(apart), sentences.bounds(apart), explained))
-        counts = compared.tallied
-        cells = [f"{n:,}" for n in (counts.flows, counts.newly, counts.stopped, counts.both, counts.neither)]
-        by_chance = [sentences.about(n) for n in (counts.newly_by_chance, counts.stopped_by_chance)]
-        changed.append((two, *cells, *by_chance, f"{compared.paired.profiles:,}"))
-        picture = figures.differences(compared, one, two)
-        blocks += [picture] if picture else []
+    differences = against(basis.flows, first, others, basis.rule, run_names)
     simulated = basis.board.simulated
-    columns = ("Run", "Number", "Reference", "This run", "Difference in points", "95 % interval", "In words")
-    blocks.append(
-        table(f"Each run minus {one}, on common flows", columns, rows, simulated=simulated, text_columns=(0, 1, 6))
-    )
-    heads = ["Run", "Common inappropriate flows", "newly leak", "stopped leaking", "leak in both", "in neither"]
-    caption = f"Flows that change, against {one}; by chance: so many would, if both leaked with equal probabilities"
-    heads += ["new by chance", "stopped by chance", "Common profiles"]
-    blocks.append(table(caption, heads, changed, simulated=simulated, folded=True))
+    blocks.append(Points(tuple(text for item in differences for text in item.words)))
+    # On common flows: where a run lost messages these are not its numbers above.
+    pairs = joined([item.pair for item in differences], f"Each run minus {run_names[first.run.id]}, on common flows")
+    blocks.append(of_answer(pairs, simulated=simulated))
+    blocks += [picture for item in differences if (picture := figures.differences(item)) is not None]
+    caption = f"Flows that change, against {run_names[first.run.id]}"
+    blocks.append(of_answer(joined([item.changes for item in differences], caption), simulated=simulated, folded=True))
     return Section("comparison", "Comparison", tuple(blocks))
 
 

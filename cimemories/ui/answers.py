@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-def show(answer: Answer, key: str, about: Mapping[str, object]) -> None:
-    """Draw an answer: its badge, sentence, tables, the answers below it, and its notes. about: what it rests on."""
+def show(answer: Answer, key: str, about: Mapping[str, object], without: Collection[str] = ()) -> None:
+    """Draw an answer: its badge, sentence, tables, the answers below it, and its notes. about: what it rests on.
+    without: the tables that the page draws itself."""
     page.badge_simulated(answer.simulated)
     if answer.sentence:
         safe.inline(answer.sentence, strong=True)
     for name, table in answer.tables().items():
-        if table.empty:
+        if table.empty or name in without:
             continue
         if table.folded:
             drawn = partial(twin, table, f"{key}.{name}.table")

@@ -52,7 +52,7 @@ from pages.evaluate.run_estimate import allow_too_long, show
 from pages.evaluate.run_model import SIMULATED_MODELS
 from pages.evaluate.run_new import BY_REFERENCE, SETTINGS
 from pages.evaluate.run_settings import draw_field, draw_fixed
-from pages.explore.compare_scope import Columns, show_drawing
+from pages.explore.compare_scope import show_drawing
 from pages.start import database_lost
 
 # ---- the form of a new sweep
@@ -375,25 +375,6 @@ def _started(sweep_id: str) -> None:
 
 
 LOOK = "3s"
-OVER_K: Columns = {
-    "series": ("text", "Series"),
-    "at": ("text", "Memory"),
-    "violation": ("percent", "Violation"),
-    "violation_low": ("percent", "from"),
-    "violation_high": ("percent", "to"),
-    "completeness": ("percent", "Completeness"),
-    "completeness_low": ("percent", "lowest"),
-    "completeness_high": ("percent", "highest"),
-    "lost_value": ("percent", "Necessary, not recalled"),
-    "lost_low": ("percent", "least"),
-    "lost_high": ("percent", "most"),
-    "profiles": ("number", "Profiles"),
-    "attributes": ("number", "Attributes"),
-    "samples": ("number", "Samples"),
-    "n": ("number", "n"),
-    "coverage": ("percent", "Coverage"),
-    "run": ("text", "Run"),
-}
 
 
 def draw(store: Store, data: list[DatasetRow]) -> None:
@@ -550,7 +531,7 @@ def _over_k(store: Store, table: SweepTable) -> None:
         first = over.figure.lines[0]
         about = {"sweep": row.id, "labels": first.scope.labels_text, "judge": first.scope.judge_text, "n": first.n}
         show_drawing(
-            drawing, f"runs.over_k.{row.id}", f"sweep-{row.name}-over-k", f"runs.box.over_k.{row.id}", OVER_K,
+            drawing, f"runs.over_k.{row.id}", f"sweep-{row.name}-over-k", f"runs.box.over_k.{row.id}",
             over.figure.simulated, about,
         )  # fmt: skip
     to: dict[str, Any] = {"dataset": row.dataset, "sweep": row.id, "tab": "sweeps", "axis": "memory"}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import streamlit as st
 
 from cimemories.charts.comparison import Drawing
 from cimemories.charts.theme import layout
-from cimemories.compare.leaderboard import MANY, MOST_UNCHOSEN, Leaderboard, leaderboard, names, scopes_of_rows
+from cimemories.compare.leaderboard import MANY, MOST_UNCHOSEN, Leaderboard, leaderboard, scopes_of_rows
 from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
@@ -20,8 +21,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.text import Parts, count, html_escaped, sentence
-from cimemories.ui import charts, exports, page, safe, tables, url
-from cimemories.ui.tables import Column
+from cimemories.ui import answers, charts, exports, page, safe, url
 from pages.explore.run_scope import label_choice
 
 FIRST = Combine.ONE
@@ -53,7 +53,7 @@ class Compared:
     @property
     def run_names(self) -> dict[str, str]:
         """What each run is called, by its id."""
-        return names(self.board.lines)
+        return self.board.names
 
     def scope_of(self, run_id: str) -> Scope:
         return next(scope for scope in self.scopes if scope.run.id == run_id)
@@ -186,7 +186,6 @@ def _whose(compared: Compared, runs: Sequence[str], of: int) -> str:
 
 HEAD, LINE = 10, 22  # pixels above the title, and of each further line of it
 TITLE = 110  # characters in one line
-Columns = Mapping[str, Column | tuple[Column, str]]
 
 
 def show(
@@ -194,27 +193,18 @@ def show(
     name: str,
     box: str,
     compared: Compared,
-    columns: Columns,
     *,
     simulated: Parts | None = None,
     about: Mapping[str, object] | None = None,
 ) -> None:
-    """Draw it. name: of its files and widgets. box: key of the folded table, whose columns these are. simulated, about:
-    None for those of all runs."""
+    """Draw it. name: of its files and widgets. box: key of the folded table. simulated, about: None for those of all
+    runs."""
     marked = compared.board.simulated if simulated is None else simulated
     rests_on = compared.about() if about is None else about
-    show_drawing(drawing, f"compare.chart.{name}", f"compare-{name}", box, columns, marked, rests_on)
+    show_drawing(drawing, f"compare.chart.{name}", f"compare-{name}", box, marked, rests_on)
 
 
-def show_drawing(
-    drawing: Drawing,
-    key: str,
-    file: str,
-    box: str,
-    columns: Columns,
-    marked: Parts,
-    about: Mapping[str, object],
-) -> None:
+def show_drawing(drawing: Drawing, key: str, file: str, box: str, marked: Parts, about: Mapping[str, object]) -> None:
     """Draw it with its title, exports and table, as `show` does. file: name of the exports; about: what it rests on."""
     # Kept, since layout() brings margins of its own and the figure's hold its names.
     margin = drawing.fig.layout.margin.to_plotly_json()
@@ -232,9 +222,6 @@ def show_drawing(
     drawing.fig.update_layout(margin={**margin, "t": margin["t"] + more}, height=height, title=head, dragmode=False)
     page.badge_simulated(marked)
     charts.show(drawing.fig, key=key, alt=drawing.alt)
-    exports.buttons(file, drawing.frame, fig=drawing.fig, key=key, simulated=marked, about=about)
-
-    def twin() -> None:
-        tables.table(drawing.frame, key=f"{key}.table", columns=columns, alt=drawing.alt)
-
+    exports.buttons(file, drawing.table.frame, fig=drawing.fig, key=key, simulated=marked, about=about)
+    twin = partial(answers.twin, drawing.table, f"{key}.table", alt=drawing.alt)
     page.fold("The same as a table", ":material/table:", box, twin)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 import pandas as pd
 import streamlit as st
 
+from cimemories.answer import Column, Table
+from cimemories.answers.metrics import by_norm
 from cimemories.charts.comparison import coverage
 from cimemories.charts.sensitivity import choices, order, profiles
 from cimemories.compare.leaderboard import coverage_warnings, ranking_notes
@@ -20,32 +21,27 @@ from cimemories.compare.sensitivity import (
     Study,
     Trial,
     Tried,
-    as_frame,
     by_profiles,
-    changed_settings,
     flows_per_run,
     judged_otherwise,
-    left_out,
-    left_out_frame,
-    measure_values,
+    personas_left_out,
     ranges,
     ranked_study,
     setting_of,
+    settings_table,
     trial,
     variants,
 )
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.scope import parts_of
-from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, WORDS, By, flow_coverage
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import MOST_VOTES
-from cimemories.text import UNDEFINED, count, decimal, percent, sentence
-from cimemories.ui import exports, once, page, safe, tables, url
+from cimemories.text import count, sentence
+from cimemories.ui import answers, once, page, safe, tables, url
 from cimemories.ui.page import Moved, least_votes, rule_sliders
-from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
-from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
+from pages.explore.compare_scope import Compared, SetTakeaway, show
 from pages.start import database_lost
 
 # ---- what each choice does alone, personas left out, fewer profiles, and coverage
@@ -88,37 +84,12 @@ def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
     if drawing is None:
         return "There is nothing to vary"
     safe.heading("What each choice does alone")
-    columns: Columns = {
-        "choice": ("text", "Choice"),
-        "settings": ("number", "Other settings"),
-        "low": ("percent", "Least change, points"),
-        "low_setting": ("text", "at"),
-        "low_run": ("text", "of"),
-        "high": ("percent", "Greatest change, points"),
-        "high_setting": ("text", "by"),
-        "high_run": ("text", "for"),
-        "least_tau": ("number", "Least Kendall's tau"),
-        "tau_setting": ("text", "there"),
-    }
-    show(drawing, "choices", "compare.box.choices", compared, columns, about=_about(compared, measure))
+    show(drawing, "choices", "compare.box.choices", compared, about=_about(compared, measure))
 
     def every() -> None:
-        frame = as_frame(study, tried, names)
-        columns: Columns = {
-            "choice": ("text", "Choice"),
-            "setting": ("text", "Setting"),
-            "run": ("text", "Run"),
-            "violation": ("percent", "Violation"),
-            "completeness": ("percent", "Completeness"),
-            "balanced": ("percent", "Balanced"),
-            "retained": ("count", "Contexts"),
-            "attributes": ("count", "Attributes"),
-            "flows": ("count", "Flows"),
-            f"tau_{measure}": ("number", "Kendall's tau"),
-        }
-        tables.table(frame, key="compare.every.table", columns=columns, alt="Every run by every setting")
-        about, simulated = _about(compared), compared.board.simulated
-        exports.buttons("settings", frame, fig=None, key="compare.every", simulated=simulated, about=about)
+        shown = settings_table(study, tried, names)
+        answers.twin(shown, "compare.every.table")
+        answers.export(shown, "compare.every", _about(compared), compared.board.simulated)
 
     page.fold("Every run by every setting", ":material/table_rows:", "compare.box.every", every)
     return drawing.title
@@ -126,64 +97,13 @@ def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
 
 def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
     """What leaving out each persona does to every run."""
-    settings = left_out(study)
-    if not settings:
-        return
     names = _names(compared)
-    keys = [key for key, _ in settings]
-
-    def compute() -> pd.DataFrame:
-        now = measure_values(study.at(study.base), measure)[:, 0]
-        without = [(key, measure_values(study.at(setting), measure)[:, 0]) for key, setting in settings]
-        return left_out_frame(now, without, names, measure)
-
     # names are in the key because they stand in the frame: a run may be renamed.
-    frame = compared.flows.cached(("sensitivity personas", measure, *names, *_key(compared, study)), compute)
-    changes = [
-        (key, str(frame["run"][run]), float(frame[f"change_{key}"][run])) for key in keys for run in range(len(names))
-    ]
-    if title := sentences.personas(changes, measure):
-        safe.heading(title)
-    safe.inline(
-        f"{measure.label.capitalize()} with one persona left out and the others' priors scaled up, by the current "
-        f"threshold of {100 * study.base.threshold:.4g} %; {count(len(names), 'run')}.",
-        muted=True,
-    )
-    shown = frame if len(names) > 1 else frame.iloc[:-1]  # the last row is about an order
-    rows = [_persona_row(row, keys) for row in shown.to_dict("records")]
-    page.badge_simulated(compared.board.simulated)
-    titles = ["Run", "Now", *(f"Without the {key}" for key in keys)]
-    safe.show(safe.wide(safe.grid(titles, rows), "Without one persona"))
-    exports.buttons(
-        "personas",
-        shown,
-        fig=None,
-        key="compare.personas",
-        simulated=compared.board.simulated,
-        about=_about(compared, measure),
-    )
-
-
-def _persona_row(row: Row, keys: list[str]) -> Html:
-    """A run, or the last row: Kendall's tau of each order."""
-    if row["now"] != row["now"] and str(row["run"]) == "Kendall's tau":
-        taus = ["" if row[f"value_{key}"] != row[f"value_{key}"] else decimal(row[f"value_{key}"]) for key in keys]
-        numbers = [tag("td", tau, cls="ci-number ci-muted") for tau in taus]
-        return tag("tr", tag("td", "Kendall's tau with the current order", cls="ci-muted"), tag("td"), *numbers)
-    rank_text = "" if row["rank"] != row["rank"] else f"rank {row['rank']:.0f}"
-    cells = [tag("td", tag("b", str(row["run"]))), _cell(row["now"], rank_text)]
-    for key in keys:
-        change, rank = row[f"change_{key}"], row[f"rank_{key}"]
-        change_text = "" if change != change else f"{100 * change:+.1f}" if abs(change) >= 0.0005 else "as now"
-        moved = f", rank {rank:.0f}" if rank == rank and rank != row["rank"] else ""
-        cells.append(_cell(row[f"value_{key}"], f"{change_text}{moved}"))
-    return tag("tr", *cells)
-
-
-def _cell(value: float, small: str) -> Html:
-    if value != value:
-        return safe.number(UNDEFINED)
-    return safe.number(tag("b", percent(value)), small)
+    key = ("sensitivity personas", measure, *names, *_key(compared, study))
+    result = compared.flows.cached(key, lambda: personas_left_out(study, names, measure))
+    if result is not None:
+        safe.heading("Without one persona")
+        answers.show(result, "compare.personas", _about(compared, measure))
 
 
 def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
@@ -209,68 +129,33 @@ def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
     drawing = profiles(subsets, names, measure, int(st.session_state["compare.subset"]))
     if drawing is None:
         return
-    columns: Columns = {
-        "profiles": ("number", "Profiles"),
-        "run": ("text", "Run"),
-        "mean": ("percent", "Mean"),
-        "low": ("percent", "2.5 % lie below"),
-        "high": ("percent", "2.5 % lie above"),
-        "subsets": ("count", "Subsets"),
-        "same_order": ("percent", "Same order"),
-        "same_best": ("percent", "Same first"),
-    }
-    show(drawing, "profiles", "compare.box.profiles", compared, columns, about=_about(compared, measure))
+    show(drawing, "profiles", "compare.box.profiles", compared, about=_about(compared, measure))
 
 
 def norms_part(compared: Compared) -> None:
     """Each run's numbers by the norm of one persona at a time, with how many pairs each labels."""
-    scored = [(compared.run_names[s.run.id], per_norm(compared.flows, s, compared.rule)) for s in compared.scopes]
-    scored = [(name, scores) for name, scores in scored if len(scores.rows) > 1]
-    if not scored:
+    scored = [
+        (compared.run_names[scope.run.id], by_norm(per_norm(compared.flows, scope, compared.rule)))
+        for scope in compared.scopes
+    ]
+    norms = [(name, item) for name, item in scored if item is not None and len(item.scores.frame) > 1]
+    if not norms:
         return
     safe.heading("By the norm of one persona")
     page.badge_simulated(compared.board.simulated)
-    if len(scored) == 1:
-        safe.inline(scored[0][1].sentence)
-    frame = pd.concat([scores.frame().assign(run=name, n=scores.n) for name, scores in scored], ignore_index=True)
-    records = frame.to_dict("records")
-    with_ends = {name: [_with_ends(row, name) for row in records] for name in ("violation", "completeness")}
-    tables.table(
-        frame.assign(**with_ends),
-        key="compare.norms",
-        columns={
-            "run": ("text", "Run"),
-            "norm": ("text", "Norm"),
-            "violation": ("text", "Violation [95 %]"),
-            "n": ("number", "at n"),
-            "completeness": ("text", "Completeness [95 %]"),
-            "labelled": ("count", "Pairs labelled"),
-            "ambiguous": ("count", "Ambiguous"),
-            "retained": ("count", "Contexts retained"),
-            "attributes": ("count", "Attributes"),
-        },
-        height="content",
-        alt="Violation and completeness of each run by the norm of one persona alone, beside the consensus",
-    )
+    if len(norms) == 1:
+        safe.inline(norms[0][1].sentence)
+    frame = pd.concat([item.scores.frame.assign(run=name, n=item.n) for name, item in norms], ignore_index=True)
+    columns = {"run": Column("text", "Run"), **norms[0][1].scores.columns, "n": Column("count", "at n")}
+    shown = Table(frame, columns | {"violation": Column("percent", "Violation")}, norms[0][1].scores.caption)
+    tables.grid(shown, shown.caption)
     safe.inline(
         "By one norm a pair is labelled by the votes of that persona alone; decisions of people go before them as "
         "everywhere. Each norm has its own pairs"
         + (", and each run is shown with all of its own flows." if compared.board.cut else "."),
         muted=True,
     )
-    exports.buttons(
-        "norms",
-        frame,
-        fig=None,
-        key="compare.norms.export",
-        simulated=compared.board.simulated,
-        about=_about(compared),
-    )
-
-
-def _with_ends(row: Row, name: str) -> str:
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return percent(row[name]) + (f" [{100 * low:.1f}, {100 * high:.1f}]" if low == low else "")
+    answers.export(shown, "compare.norms", _about(compared), compared.board.simulated)
 
 
 def coverage_part(compared: Compared) -> None:
@@ -292,25 +177,10 @@ def coverage_part(compared: Compared) -> None:
     if drawing is None:
         page.notice("There is no flow yet.")
         return
-    columns: Columns = {
-        "group": ("text", "Run" if not by else "Group"),
-        "pairs": ("count", "Flows"),
-        "speaks": ("count", "Covered"),
-        "share": ("percent", "Share"),
-        "decided": ("count", "of these decided by people"),
-        "necessary": ("count", "Necessary"),
-        "inappropriate": ("count", "Inappropriate"),
-        "ambiguous": ("count", "Ambiguous"),
-        "discarded_context": ("count", "In discarded contexts"),
-        "too_few_votes": ("count", "Too few votes"),
-        "unlabelled": ("count", "Not labelled"),
-        "identifier": ("count", "Of identifiers"),
-        "not_judged": ("count", "Not judged"),
-    }
     simulated = parts_of(scope.simulated for _, scope in named)
     about = _about(compared) | ({"run": chosen} if by else {})
-    show(drawing, "spoken", "compare.box.spoken", compared, columns, simulated=simulated, about=about)
-    absent = [WORDS[part] for part in PARTS if not pd.Series(drawing.frame[part]).any()]
+    show(drawing, "spoken", "compare.box.spoken", compared, simulated=simulated, about=about)
+    absent = [WORDS[part] for part in PARTS if not pd.Series(drawing.table.frame[part]).any()]
     if absent:
         safe.inline(f"None are: {'; '.join(absent)}.", muted=True)
     if labelling is not None:
@@ -327,7 +197,6 @@ def coverage_part(compared: Compared) -> None:
 # ---- the tab, and its panel with sliders
 
 
-Row = dict[Hashable, Any]  # of a table
 MEASURES: dict[str, str] = {
     Measure.BALANCED: "Balanced score",
     Measure.VIOLATION: "Violation",
@@ -424,18 +293,15 @@ def _panel(compared: Compared, study: Study, measure: Measure, now: Sequence[Num
     tried = trial(study, setting, names, measure, flows_per_run(compared.flows, study), now)
     with right:
         _tried_text(study, tried)
-        _numbers(compared, tried, measure)
+        page.badge_simulated(tried.simulated)
+        tables.grid(tried.runs, "Ranking under this setting")
+        about = _about(compared) | {"threshold": tried.setting.threshold, "priors": str(tried.setting.priors)}
+        answers.export(tried.runs, "compare.sensitivity", about, tried.simulated)
     drawing = order(study, tried, names, measure)
     if drawing is None:
         page.notice(f"No run has a {MEASURES[measure].lower()} by any threshold, so there is no order to draw.")
         return
-    columns: Columns = {
-        "threshold": ("percent", "Threshold"),
-        "run": ("text", "Run"),
-        "rank": ("number", "Place"),
-        "value": ("percent", "Number"),
-    }
-    show(drawing, "order", "compare.box.order", compared, columns, about=_about(compared, measure))
+    show(drawing, "order", "compare.box.order", compared, about=_about(compared, measure))
 
 
 def _about(compared: Compared, measure: Measure | None = None) -> dict[str, object]:
@@ -479,64 +345,6 @@ def _tried_text(study: Study, tried: Trial) -> None:
     if tried.setting == study.base:
         safe.inline("These are the current settings. Move a slider to see what depends on them.", strong=True)
         safe.inline(f"Now: {study.rule.name}, {study.rule.text}.", muted=True)
-        return
-    safe.inline(tried.sentence, strong=True)
-    more = changed_settings(study.base, tried.setting, study.votes.keys)
-    safe.inline(
-        f"Tried: a threshold of {100 * tried.setting.threshold:.4g} %{more}. Now: {study.rule.text}.", muted=True
-    )
-
-
-def _numbers(compared: Compared, tried: Trial, measure: Measure) -> None:
-    """Every run by the setting that is tried, with its change against the current one."""
-    head = ["Run", "Place", compared.board.violation_name, "Completeness", "Balanced score", "Covers"]
-    head += ["Contexts", "Attributes", "Flows"]
-    titles = {
-        "Covers": "Share of the run's flows that violation and completeness rest on",
-        "Contexts": "Retained (profile, context) pairs",
-        "Flows": "Inappropriate flows behind violation",
-        "Place": f"By {MEASURES[measure].lower()}",
-    }
-    simulated = {compared.run_names[line.run.id]: line.simulated for line in compared.board.lines}
-    rows = []
-    for row in tried.frame.to_dict("records"):
-        marked = page.simulated_badge(simulated[row["run"]])
-        rows.append(
-            tag(
-                "tr",
-                tag("td", tag("b", str(row["run"])), " ", marked),
-                _place(row["rank_now"], row["rank"]),
-                *(_moved(row, name) for name in ("violation", "completeness", "balanced")),
-                safe.number(percent(row["speaks"]), title=f"now {percent(row['speaks_now'])}"),
-                *(_counted(row, name) for name in ("retained", "attributes", "flows")),
-            )
-        )
-    safe.show(safe.wide(safe.grid(head, rows, hints=titles), "Ranking under this setting"))
-    exports.buttons(
-        "sensitivity",
-        tried.frame,
-        fig=None,
-        key="compare.sensitivity",
-        simulated=compared.board.simulated,
-        about=_about(compared) | {"threshold": tried.setting.threshold, "priors": str(tried.setting.priors)},
-    )
-
-
-def _moved(row: Row, name: str) -> Html:
-    """The number, and by how many points it differs from now."""
-    change = 100 * row[f"{name}_change"]
-    if row[name] != row[name]:
-        return safe.number(UNDEFINED, title=f"now {percent(row[f'{name}_now'])}")
-    small = "as now" if change != change or abs(change) < 0.05 else f"{change:+.1f} points"
-    return safe.number(tag("b", percent(row[name])), small)
-
-
-def _place(now: float, then: float) -> Html:
-    if then != then:
-        return safe.number(UNDEFINED)
-    return safe.number(tag("b", f"{then:.0f}"), f"was {now:.0f}" if now == now and now != then else "")
-
-
-def _counted(row: Row, name: str) -> Html:
-    change = row[name] - row[f"{name}_now"]
-    return safe.number(count(row[name]), f"{change:+,.0f}" if change else "")
+    else:
+        safe.inline(tried.sentence, strong=True)
+        safe.inline(f"{tried.runs.caption}. Now: {study.rule.text}.", muted=True)

@@ -205,7 +205,7 @@ def _figure(why: Why) -> None:
     charts.show(shown, key=f"leaks.why.{why.run.id}", alt=drawing.alt)
     exports.buttons(
         f"why-{why.attribute.key}-{why.scope.run.id}",
-        drawing.frame,
+        drawing.table.frame,
         fig=drawing.fig,
         key=f"leaks.why.export.{why.run.id}",
         simulated=why.simulated,

@@ -112,18 +112,17 @@ def test_a_comparison_is_that_of_the_command_line(demo: cimemories.Workspace, fo
     first, second = demo.runs[CAREFUL], demo.runs[AVERAGE]
     (expected,) = printed("compare", first.id, second.id, "-w", folder)["differences"]
     compared = demo.compare(CAREFUL, second)
-    assert json.loads(json.dumps(compared.difference.as_json())) == expected
-    sentences = " ".join(expected["words"])
-    assert compared.in_words == sentences.replace(first.id, CAREFUL).replace(second.id, AVERAGE)
-    rows = compared.to_frame().set_index("measure")
+    assert json.loads(json.dumps(compared.as_json())) == expected
+    assert compared.sentence == expected["sentence"] and compared.names == (first.model, second.model)
+    (row,) = compared.to_frame().to_dict("records")
     for measure in ("violation", "completeness"):
         measured = expected[measure]
-        assert rows.loc[measure, ["first", "second"]].tolist() == [measured["first"], measured["second"]]
-        assert rows.loc[measure, ["difference", "low", "high"]].tolist() == [
-            measured["difference"][end] for end in ("value", "low", "high")
+        assert [row[f"{measure}{end}"] for end in ("", "_low", "_high")] == [
+            measured[end] for end in ("value", "low", "high")
         ]
-    assert len(compared.changed_flows()) == len(expected["changed_flows"]) > 0
-    assert compared.domains()["domain"].tolist() == [item["domain"] for item in expected["by_domain"]]
+        assert row[measure] == pytest.approx(row[f"{measure}_second"] - row[f"{measure}_first"])
+    assert len(compared.to_frame("flows")) == len(expected["flows"]) > 0
+    assert compared.to_frame("domains")["domain"].tolist() == [item["domain"] for item in expected["domains"]]
     with pytest.raises(StoreError, match="cannot be compared with itself"):
         demo.compare(first, first)
 
@@ -132,7 +131,7 @@ def test_a_leaderboard_is_that_of_the_command_line(demo: cimemories.Workspace, f
     expected = printed("leaderboard", "-n", 2, "-w", folder)
     board = demo.leaderboard(samples=2)
     assert json.loads(json.dumps(board.as_json())) == expected
-    assert board.frame()["run"].tolist() == [run["run"] for run in expected["runs"]]
+    assert board.to_frame()["title"].tolist() == [row["title"] for row in expected["rows"]]
     pair = demo.leaderboard(CAREFUL, demo.runs[AVERAGE], rank_small=True)
     assert {line.run.name for line in pair.ranked} == {CAREFUL, AVERAGE}
     with pytest.raises(StoreError, match="of one dataset already"):
@@ -286,7 +285,7 @@ def test_a_name_of_several_runs_asks_for_the_id(sqlite_store: Store) -> None:
             ws.runs[name]
         assert ws.runs[other].id == other and name in ws.runs and "x" not in ws.runs
         # Alike by name, so told apart by id.
-        assert run_id in ws.compare(run_id, other).in_words
+        assert run_id in ws.compare(run_id, other).sentence
 
 
 def test_an_empty_workspace(tmp_path: Path) -> None:
@@ -330,8 +329,9 @@ def test_what_a_notebook_shows_of_numbers_has_their_sentences_whole(demo: cimemo
     run = next(run for run in demo.runs if run.coverage is not None and run.coverage < 0.5)
     notes, page = run.metrics().notes, run.metrics()._repr_html_()
     assert max(map(len, notes)) > LONGEST_CELL and all(html.escape(note) in page for note in notes)
-    page = demo.compare(CAREFUL, AVERAGE)._repr_html_()
-    assert page.count("95 % CI") == page.count(".</td>") == 2, "whole sentences"
+    compared = demo.compare(CAREFUL, AVERAGE)
+    page = compared._repr_html_()
+    assert len(compared.sentence) > LONGEST_CELL and html.escape(compared.sentence) in page, "whole sentences"
 
 
 def test_a_closed_workspace_says_so(folder: Path) -> None:
@@ -376,7 +376,7 @@ def test_reading_changes_no_file(folder: Path, demo: cimemories.Workspace) -> No
             run.leaks(),
             run.responses(),
             run.heatmap().figure(),
-            ws.compare(CAREFUL, run).in_words,
+            ws.compare(CAREFUL, run).sentence,
         )
 
     read(demo)  # what the app keeps beside the record is there now
@@ -632,7 +632,7 @@ def test_the_package_is_light_until_it_is_used() -> None:
 def test_frames_are_ones_own(demo: cimemories.Workspace) -> None:
     """Numbers are cached: who changes a frame changes nothing of what is asked next."""
     run = demo.runs[AVERAGE]
-    for make in (run.leaks, run.flows, demo.compare(CAREFUL, run).changed_flows, run.heatmap().to_frame):
+    for make in (run.leaks, run.flows, demo.compare(CAREFUL, run).to_frame, run.heatmap().to_frame):
         frame: pd.DataFrame = make()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

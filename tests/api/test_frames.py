@@ -262,14 +262,15 @@ def test_accumulation_is_that_of_the_command_line(
 
 
 def test_the_leaderboard_is_that_of_the_command_line(demo: cimemories.Workspace, folder: Path) -> None:
-    expected = printed("leaderboard", "-w", folder)["runs"]
-    frame = demo.leaderboard().frame()
-    assert frame["run"].tolist() == [row["run"] for row in expected] and len(frame) > 3
-    for name in frame.columns.drop("simulated_parts"):
+    expected = printed("leaderboard", "-w", folder)["rows"]
+    frame = demo.leaderboard().to_frame()
+    assert set(frame["kind"]) == {"run", "baseline"} and (frame["kind"] == "run").sum() > 3
+    for name in frame.columns:
         assert plain(frame[name]) == plain(row[name] for row in expected), name
-    two = demo.leaderboard(AVERAGE, CAREFUL, AVERAGE, samples=2).frame()
+    two = demo.leaderboard(AVERAGE, CAREFUL, AVERAGE, samples=2).every_column().frame
     expected = printed("leaderboard", *(demo.runs[name].id for name in (AVERAGE, CAREFUL)), "-n", 2, "-w", folder)
-    assert two["violation"].tolist() == [row["violation"] for row in expected["runs"]] and set(two["n"]) == {2}
+    expected = [row["violation"] for row in expected["rows"] if row["kind"] == "run"]
+    assert two["violation"].tolist() == expected and set(two["n"]) == {2}
 
 
 # ---- datasets

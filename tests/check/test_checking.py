@@ -332,7 +332,7 @@ def test_a_baseline_gives_the_difference_that_both_runs_in_one_workspace_have(
     here = add_run(sqlite_store, runs[sqlite_store], 4, second)
     there = add_run(elsewhere, runs[elsewhere], 4, second)
     flows, scope = ask(sqlite_store, before)
-    expected = difference(flows, scope, ask(sqlite_store, here)[1]).paired
+    expected = difference(flows, scope, ask(sqlite_store, here)[1])
     baseline = written(sqlite_store, before, tmp_path / "baseline.json")
     flows, scope = ask(elsewhere, there)
     data = flow_arrays(flows, scope)

@@ -27,11 +27,6 @@ from cimemories.compare.leaderboard import (
     busiest_dataset,
     judged_runs,
     leaderboard,
-    leaderboard_latex,
-    leaderboard_markdown,
-    leaderboard_notes,
-    leaderboard_rows,
-    names,
     scopes_of_rows,
 )
 from cimemories.compare.sweeps import SweepFigure, size_of, sweep_figures, trade_off
@@ -68,7 +63,7 @@ def test_a_note_says_where_the_runs_have_fewer_samples_than_asked_for(sqlite_sto
     for _ in range(2):
         add_run(sqlite_store, dataset.id, 5, REVEALS)
     notes = {
-        n: leaderboard_markdown(leaderboard(Flows(sqlite_store), scopes_of_rows(sqlite_store, rows(sqlite_store)), n=n))
+        n: leaderboard(Flows(sqlite_store), scopes_of_rows(sqlite_store, rows(sqlite_store)), n=n).markdown()
         for n in (None, 5, 7)
     }
     assert "not at 7" not in notes[None] + notes[5]
@@ -200,13 +195,18 @@ def test_lines_hold_mean_spread_and_interval_best_first(world: tuple[Store, list
 
 def test_the_paper_stands_beside_the_same_model_at_the_same_samples(world: tuple[Store, list[str]]) -> None:
     store, (leaky, _) = world
-    published = [row.cells for row in leaderboard_rows(board_of(store)) if row.kind == "published"]
-    assert [(cells[0], cells[1], cells[2]) for cells in published] == [("GPT-5, published", "25.1 % (Abstract)", "")]
-    assert any("9.6 %" in row.cells[1] for row in leaderboard_rows(board_of(store, n=1)) if row.kind == "published")
-    assert not [row for row in leaderboard_rows(board_of(store, n=2)) if row.kind == "published"]
+
+    def published(board: Leaderboard) -> list[list[str]]:
+        of_kind = board.rows.frame["kind"] == "published"
+        return [row for row, stated in zip(board.rows.texts(), of_kind, strict=True) if stated]
+
+    ((name, violation, completeness, *_, remarks),) = published(board_of(store))
+    assert (name, violation, completeness) == ("GPT-5, published", "25.1 %", "–") and ": Abstract" in remarks
+    assert any("9.6 %" in row[1] for row in published(board_of(store, n=1)))
+    assert not published(board_of(store, n=2))
     call(store, leaky, simulated=True)
-    assert not [row for row in leaderboard_rows(board_of(store)) if row.kind == "published"]
-    assert "| simulated" in leaderboard_markdown(board_of(store))
+    assert not published(board_of(store))
+    assert "| simulated" in board_of(store).markdown()
 
 
 def test_runs_that_do_the_same_are_not_told_apart(world: tuple[Store, list[str]]) -> None:
@@ -226,25 +226,29 @@ def test_a_run_that_is_not_whole_is_warned_of_and_not_held_up(world: tuple[Store
     board = board_of(store)
     line = next(line for line in board.lines if line.run.id == best)
     assert not line.covered
-    assert "only 93.3 % of the planned messages" in leaderboard_markdown(board)
+    assert "only 93.3 % of the planned messages" in board.markdown()
     assert "best" not in takeaway(Flows(store), board).split(";")[0]
     assert "(best)" not in takeaway(Flows(store), board)
-    assert {row["run"] for row in board.as_json()["runs"]} == {*ids, best}  # type: ignore[index, union-attr]
+    assert {row["run"] for row in board.as_json()["rows"] if row["kind"] == "run"} == {*ids, best}
 
 
 def test_tables_for_papers_escape_what_runs_are_called(board: Leaderboard) -> None:
-    lines = leaderboard_markdown(board).splitlines()
+    lines = board.markdown().splitlines()
     columns = lines[0].replace("\\|", "").count("|")
     assert all(line.replace("\\|", "").count("|") == columns for line in lines if line.startswith("|"))
-    assert "<img" not in leaderboard_markdown(board).replace("\\<img", "")
-    table = leaderboard_latex(board)
+    assert "<img" not in board.markdown().replace("\\<img", "")
+    table = board.latex()
     assert r"100\%\_\&" in table
     assert table.count(r"\begin{tabular}") == 1
-    assert all(line.count("&") - line.count(r"\&") == 11 for line in table.splitlines() if line.endswith(r"\\"))
+    assert all(
+        line.count("&") - line.count(r"\&") == len(board.rows.columns) - 1
+        for line in table.splitlines()
+        if line.endswith(r"\\")
+    )
 
 
 def test_a_table_for_a_paper_has_a_caption_and_the_entry_that_it_cites(board: Leaderboard) -> None:
-    lines = leaderboard_latex(board).splitlines()
+    lines = board.latex().splitlines()
     assert lines.index(r"\label{tab:leaderboard}") < lines.index(r"\end{table*}")
     caption = next(line for line in lines if line.startswith(r"\caption{"))
     assert board.violation_name in caption and board.lines[0].scope.dataset_name in caption
@@ -255,7 +259,7 @@ def test_a_table_for_a_paper_has_a_caption_and_the_entry_that_it_cites(board: Le
 
 
 def test_notes_say_in_one_way_what_intervals_are_over(board: Leaderboard) -> None:
-    notes = " ".join(leaderboard_notes(board))
+    notes = " ".join(board.notes)
     assert max(line.completeness.users for line in board.lines) < 5
     assert "over attributes and contexts" in notes and "over users" not in notes
 
@@ -264,9 +268,9 @@ def test_runs_of_one_model_are_told_apart(world: tuple[Store, list[str]]) -> Non
     store, (one, two) = world
     for run_id in (one, two):
         call(store, run_id, model="same")
-    assert set(names(board_of(store).lines).values()) == {f"same ({one})", f"same ({two})"}
+    assert set(board_of(store).names.values()) == {f"same ({one})", f"same ({two})"}
     call(store, two, prompt_level="high")
-    assert names(board_of(store).lines) == {one: "same, base", two: "same, high"}
+    assert board_of(store).names == {one: "same, base", two: "same, high"}
 
 
 def test_runs_of_two_datasets_are_not_ranked_together(world: tuple[Store, list[str]]) -> None:
@@ -289,13 +293,13 @@ def test_the_command_line_says_the_same(world: tuple[Store, list[str]]) -> None:
         return done.stdout
 
     assert json.loads(out("leaderboard", "--json")) == json.loads(json.dumps(board_of(store).as_json()))
-    assert out("leaderboard", "--markdown").strip() == leaderboard_markdown(board_of(store)).strip()
+    assert out("leaderboard", "--markdown").strip() == board_of(store).markdown().strip()
     apart = json.loads(out("compare", one, two, "--json"))["differences"][0]
     compared = difference(Flows(store), *scopes_of(store, [one, two]))
     assert apart == json.loads(json.dumps(compared.as_json()))
-    assert apart["violation"]["difference"]["value"] == pytest.approx(-0.25)
-    assert (apart["leaking"]["newly"], apart["leaking"]["stopped"]) == (1, 3)
-    assert compared.sentences(one, two)[0] in out("compare", one, two)
+    assert apart["violation"]["value"] == apart["pair"][0]["violation"] == pytest.approx(-0.25)
+    assert (apart["changes"][0]["newly"], apart["changes"][0]["stopped"]) == (1, 3)
+    assert compared.words[0] in out("compare", one, two)
     with pytest.raises(StoreError, match="choose one"):
         out("leaderboard", "--json", "--latex")
     with pytest.raises(StoreError, match="cannot be compared with itself"):
@@ -305,7 +309,7 @@ def test_the_command_line_says_the_same(world: tuple[Store, list[str]]) -> None:
 def test_figures_escape_what_runs_are_called(world: tuple[Store, list[str]], board: Leaderboard) -> None:
     store, (one, two) = world
     compared = difference(Flows(store), *scopes_of(store, [one, two]))
-    for drawing in (plane(board), domains(compared, "A", HOSTILE)):
+    for drawing in (plane(board), domains(compared)):
         assert drawing is not None
         assert "<img" not in json.dumps(drawing.fig.to_plotly_json(), default=str)
 
@@ -347,7 +351,7 @@ def test_series_hold_runs_that_differ_in_one_thing_alone(board: Leaderboard) -> 
     assert title.startswith("From 0.6B to 32B no test shows that violation@5 (25.0 %, 50.0 %) or completeness")
     drawing = sweep(figures[Axis.SIZE])
     assert drawing is not None
-    assert drawing.frame["run"].tolist() == ["b", "c", "a"]
+    assert drawing.table.frame["run"].tolist() == ["b", "c", "a"]
     assert sweep(sweep_figures([lines[8]])[Axis.SIZE]) is None
 
 
@@ -381,7 +385,7 @@ def test_a_memory_system_over_k_ends_at_everything_in_the_prompt(board: Leaderbo
     assert drawn is not None
     assert [list(trace.text) for trace in drawn.fig.data if len(trace.text) == 2] == [["k=5", "k=80"]]
     assert {trace.x[0] for trace in drawn.fig.data} == {base.violation.value}
-    assert drawn.frame["run"].tolist() == [run for series in runs for run in series]
+    assert drawn.table.frame["run"].tolist() == [run for series in runs for run in series]
     # The same runs stand on the axis of memories, without `full`, which has no k.
     assert ["k=5", "k=20"] in [ticks for _, ticks in ticks_of(lines)]
     assert comparison.trade_off(trade_off(lines[-2:])) is None

@@ -17,9 +17,6 @@ from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import (
     Leaderboard,
     leaderboard,
-    leaderboard_notes,
-    leaderboard_rows,
-    names,
     run_lines,
 )
 from cimemories.compare.ranking import Measure, ranks
@@ -85,7 +82,7 @@ def test_runs_of_unequal_n_are_read_at_one(store: Store, data: int) -> None:
     assert board.violation_name == "Violation@2"
     alone = {line.run.id: line.violation.value for one in (long, short) for line in board_of(store, one, n=2).lines}
     assert {line.run.id: line.violation.value for line in board.lines} == pytest.approx(alone, abs=1e-12)
-    assert any("at 2 samples a task, which is all that short can give" in text for text in leaderboard_notes(board))
+    assert any("at 2 samples a task, which is all that short can give" in text for text in board.notes)
     assert board_of(store, long, short, n=4).n == 2
     assert board_of(store, long, n=4).n == 4
 
@@ -109,13 +106,13 @@ def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, d
     assert takeaway(Flows(store), board).startswith("Of 3 runs 2 are ranked: Violation@5 is")
     assert takeaway(Flows(store), board_of(store, best, other)).startswith("Violation@5 is")
     note = "Not ranked: part (coverage 80.0 %, under 99 %; read at 3 samples"
-    assert any(note in text for text in leaderboard_notes(board))
-    cells = next(row.cells for row in leaderboard_rows(board) if row.cells[0] == "part")
-    assert "at n = 3" in cells[1]
-    assert "not ranked" in cells[-1]
+    assert any(note in text for text in board.notes)
+    cells = next(dict(zip(board.rows.columns, row, strict=True)) for row in board.rows.texts() if row[0] == "part")
+    assert (cells["n"], cells["samples"]) == ("3", "5")
+    assert "not ranked" in cells["remarks"]
     drawing = plane(board)
     assert drawing is not None
-    assert set(drawing.frame["run"]) == {best, other}
+    assert set(drawing.table.frame["run"]) == {best, other}
     assert "not drawn, since missing messages allow only a smaller n: part" in drawing.subtitle
     with store.read() as connection:
         rows = [runs.named(connection, run_id) for run_id in (best, part)]
@@ -134,7 +131,10 @@ def test_a_run_outside_the_ranking_is_not_on_the_front(store: Store, data: int) 
     part, whole = add(store, data, "part", missing=lost), add(store, data, "whole")
     drawing = plane(board_of(store, part, whole))
     assert drawing is not None
-    assert dict(zip(drawing.frame["run"], drawing.frame["on_front"], strict=True)) == {part: False, whole: True}
+    assert dict(zip(drawing.table.frame["run"], drawing.table.frame["on_front"], strict=True)) == {
+        part: False,
+        whole: True,
+    }
     assert "open marks are outside the front: coverage below 99 % (1)" in drawing.subtitle
 
 
@@ -166,7 +166,7 @@ def test_ranked_runs_are_read_on_the_flows_that_all_judged(store: Store, data: i
     arrays = flow_arrays(Flows(store), resolve_scope(store, gap))
     own = violation.by_profile(arrays.reveals, arrays.draws, arrays.labels, arrays.counted, 5)
     assert one.violation.value == pytest.approx(float(np.nanmean(own)), abs=1e-12)
-    assert any("ranked on the flows that all ranked runs judged" in text.lower() for text in leaderboard_notes(board))
+    assert any("ranked on the flows that all ranked runs judged" in text.lower() for text in board.notes)
 
 
 def on_unequal_profiles(store: Store, data: int) -> tuple[str, str]:
@@ -191,7 +191,7 @@ def test_every_number_of_a_line_is_of_the_flows_that_it_is_ranked_on(store: Stor
     for line in (first, second):
         assert (line["profiles"], line["attributes"]) == (1, 2)
         assert line["violation_least"] == line["violation_most"] == line["violation"]
-    assert [row.cells[4] for row in leaderboard_rows(board) if row.kind == "run"] == ["0.0 %", "6.2 %"]
+    assert [row[4] for row in board.rows.texts()[:2]] == ["0.0 %", "6.2 %"]
     # Of the whole run: of 3 profiles two leak everything.
     assert board.lines[0].numbers.leak_rate.micro == pytest.approx(2 / 3)
 
@@ -252,14 +252,14 @@ def test_small_runs_take_nothing_from_those_that_cover_more(store: Store, data: 
         run_id: (line.violation, line.balanced, line.rank) for run_id, line in alone.items()
     }
     assert {line.run.id: line.outside for line in board.outside} == dict.fromkeys(small, "covers 1 of 24 contexts")
-    notes = leaderboard_notes(board)
+    notes = board.notes
     assert "Ranked: second and first, of at least 24 contexts and 5 samples." in notes
     assert any("Not ranked: smoke too (covers 1 of 24 contexts)" in text for text in notes)
     assert not any("do not cover the same" in text for text in notes)
     assert takeaway(Flows(store), board).startswith("Of 5 runs 2 are ranked: Violation@5")
     all_ranked = board_of(store, *small[:2], *wide, rank_small=True)
     assert (all_ranked.n, all_ranked.cut, all_ranked.outside) == (1, True, ())
-    assert all_ranked.as_json()["ranked"] == [line.run.id for line in all_ranked.lines]
+    assert all_ranked.as_json()["lines"] == [line.run.id for line in all_ranked.lines]
 
 
 def test_one_small_run_beside_one_other_is_below_it(store: Store, data: int) -> None:
@@ -281,15 +281,18 @@ def test_a_run_is_called_by_the_name_that_it_was_given(store: Store, data: int) 
     given, plain = add(store, data, "gpt-5"), add(store, data, "other")
     call(store, given, "strict prompt")
     board = board_of(store, given, plain)
-    assert names(board.lines) == {given: "strict prompt", plain: "other"}
-    assert {row.cells[0] for row in leaderboard_rows(board) if row.kind == "run"} == {"strict prompt (gpt-5)", "other"}
+    assert board.names == {given: "strict prompt", plain: "other"}
+    assert [row["title"] for row in board.as_json()["rows"][:2]] in (
+        ["strict prompt (gpt-5)", "other"],
+        ["other", "strict prompt (gpt-5)"],
+    )
     place = ["--workspace", str(store.workspace)]
     out = CliRunner().invoke(cli, ["compare", given, plain, *place]).stdout
-    assert "from strict prompt" in out
+    assert "of other from strict prompt" in out
     # Two of one name are told apart by what they are.
     twice = add(store, data, "third")
     call(store, twice, "strict prompt")
-    assert names(board_of(store, given, plain, twice).lines) == {given: "gpt-5", plain: "other", twice: "third"}
+    assert board_of(store, given, plain, twice).names == {given: "gpt-5", plain: "other", twice: "third"}
 
 
 def test_many_small_runs_are_not_put_aside_for_one_large(store: Store, data: int) -> None:

@@ -213,8 +213,9 @@ def test_sensitivity_tries_a_least_number_of_votes(sqlite_store: Store) -> None:
         return done.stdout if done.exception is None else f"{done.exception}"
 
     tried = json.loads(out("--least-votes", "8", "--json"))["tried"]
-    assert (tried["least_votes"], tried["runs"][0]["retained"], tried["runs"][0]["retained_now"]) == (8, 2, 0)
-    assert "tried: a threshold of 100 %, at least 8 votes of each persona" in out("--least-votes", "8")
+    assert tried["setting"]["least_votes"] == 8
+    assert (tried["runs"][0]["retained"], tried["runs"][0]["retained_now"]) == (2, 0)
+    assert "Tried: a threshold of 100 %, at least 8 votes of each persona" in out("--least-votes", "8")
     assert "the least number of votes must be from 1" in out("--least-votes", "0")
 
 

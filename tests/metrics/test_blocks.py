@@ -131,7 +131,7 @@ def everything(flows: Flows, ids: list[str]) -> list[Any]:
     numbers.append(per_norm(flows, scopes[0]))
     for first, second in (scopes, scopes[::-1]):
         apart = difference(flows, first, second)
-        numbers += [apart.as_json(), apart.flows.to_dict("list"), paired_on_common(flows, first, second, n=1)]
+        numbers += [apart.as_json(), apart.flows.frame.to_dict("list"), paired_on_common(flows, first, second, n=1)]
     numbers.append([takeaway(flows, leaderboard(flows, scopes))])
     board = leaderboard(flows, scopes)
     return [*numbers, [own.as_record() for own in board.lines], board.constants, board.cut]

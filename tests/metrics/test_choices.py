@@ -19,12 +19,12 @@ from worlds import add_dataset, add_labels, add_run
 from cimemories.compare.ranking import Measure, ranks, swaps, tau, turned
 from cimemories.compare.sensitivity import (
     Choice,
-    as_frame,
     flows_per_run,
     judged_otherwise,
     left_out,
     ranges,
     setting_of,
+    settings_table,
     study,
     subsets,
     trial,
@@ -129,7 +129,7 @@ def test_each_choice_is_moved_alone(sqlite_store: Store) -> None:
         plain = headline(flows, resolve_scope(sqlite_store, run_id), IdentifierRule.NONE)
         assert by_name["identifiers by the rule 'none'"].numbers[place].flows[0] == plain.flows
     assert [key for key, _ in left_out(sensitivity)] == list(sensitivity.votes.keys)
-    frame = as_frame(sensitivity, tried, ["a", "b"])
+    frame = settings_table(sensitivity, tried, ["a", "b"]).frame
     assert len(frame) == 2 * (len(tried) + 1)
     now = frame[frame["choice"] == "now"]
     for measure in Measure:
@@ -166,7 +166,7 @@ def test_a_trial_is_the_difference_of_two_settings(sqlite_store: Store) -> None:
     setting = setting_of(sensitivity, 0.7, [10, 20, 70], IdentifierRule.EXACT)
     tried = trial(
         sensitivity, setting, ["a", "b"], Measure.VIOLATION, flows_per_run(flows, sensitivity)
-    ).frame.set_index("run")
+    ).runs.frame.set_index("run")
     for name, run_id in zip("ab", run_ids, strict=True):
         then = headline(flows, resolve_scope(sqlite_store, run_id, rule="looser"))
         now = headline(flows, resolve_scope(sqlite_store, run_id))
@@ -219,11 +219,12 @@ def test_the_command_line_says_it_all(tmp_path: Path) -> None:
     assert code == 0
     printed = json.loads(text)
     assert [item["run"] for item in printed["runs"]] == run_ids
-    assert printed["tried"]["priors"]["unconcerned"] == 0
+    assert printed["tried"]["setting"]["priors"][2] == 0
     assert {row["choice"] for row in printed["ranges"]} >= {str(Choice.THRESHOLD), str(Choice.LABELS)}
-    assert sum(row["pairs"] for row in printed["spoken_for"][0]["by"]) == printed["spoken_for"][0]["pairs"] == 64
+    first = printed["runs"][0]
+    assert sum(row["pairs"] for row in printed["coverage"] if row["run"] == first["name"]) == first["pairs"] == 64
     code, text, _ = command("--priors", "fundamentalist=0,pragmatic=0.5,unconcerned=0.5", "--order-by", "violation")
-    assert code == 0 and "tried: a threshold of 100 %, with priors fundamentalist 0 %, pragmatic 50 %" in text
+    assert code == 0 and "Tried: a threshold of 100 %, with priors fundamentalist 0 %, pragmatic 50 %" in text
     for wrong, message in (
         (("--without", "nobody"), "there is no persona 'nobody'"),
         (("--threshold", "0.3"), "threshold"),

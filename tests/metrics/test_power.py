@@ -321,7 +321,7 @@ def test_compare_prints_the_noise_floor_beside_the_difference(pilots: tuple[Stor
     store, (one, two, _) = pilots
     arguments = ["compare", one, two, "--workspace", str(store.workspace)]
     assert "Noise floor: with equal leak probabilities" in CliRunner().invoke(cli, arguments).output
-    floor = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)["differences"][0]["noise_floor"]
+    floor = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)["differences"][0]["noise"]
     assert 0 < floor["violation"] < 1 and 0 < floor["completeness"] < 1
 
 

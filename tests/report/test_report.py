@@ -165,29 +165,25 @@ def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tupl
     page = Page(as_html(report))
     flows = Flows(store)
     compared = difference(flows, resolve_scope(store, first), resolve_scope(store, second))
-    rows = next(rows for caption, rows in page.tables if "on common flows" in caption)
-    assert [row[-1] for row in rows[1:]] == list(compared.sentences("test-model", "gpt-5"))
+    assert compared.names == ("test-model", "gpt-5") and all(text in page.text for text in compared.words)
     # The other has no rank, so the order of rows is not that of their scores.
     assert "Runs, the highest balanced score first, those without a rank last, beside" in page.text
     changed = page.table("Flows that change")["gpt-5"]
-    assert [int(cell) for cell in changed[:5]] == [
-        compared.tallied.flows,
-        compared.tallied.newly,
-        compared.tallied.stopped,
-        compared.tallied.both,
-        compared.tallied.neither,
+    counts = compared.changes.frame.iloc[0]
+    assert [int(changed[at]) for at in (0, 1, 3, 5, 6)] == [
+        counts[name] for name in ("inappropriate_flows", "newly", "stopped", "both", "neither")
     ]
     assert f"The runs differ in the seed: 0 ({first}); 7 ({second})." in page.text
     assert "only 93.3 % of the planned messages are judged" in page.text
     assert page.table("What is missing")["gpt-5"][1] == "truncated"
     # The order says who is held against whom.
     turned = Page(as_html(made(store, second, first)))
-    rows = next(rows for caption, rows in turned.tables if "on common flows" in caption)
-    assert rows[1][0] == "test-model"
-    assert (rows[1][1], float(rows[1][4])) == ("Violation@5", pytest.approx(-100 * compared.paired.violation.value))
+    row = turned.table("Each run minus gpt-5")["test-model"]
+    assert float(row[2].split()[0]) == pytest.approx(-100 * compared.violation.value, abs=0.05)
     # The two numbers that it is the difference of: with a message missing they are not those of the runs alone.
-    for row, second_number, first_number in zip(rows[1:], compared.paired.second, compared.paired.first, strict=True):
-        assert row[2:4] == [percent(second_number), percent(first_number)]
+    before = compared.pair.frame.iloc[0]
+    for at, measure in ((0, "violation"), (4, "completeness")):
+        assert row[at : at + 2] == [percent(before[f"{measure}_second"]), percent(before[f"{measure}_first"])]
 
 
 def test_runs_none_of_which_is_ranked_have_a_report_too(sqlite_store: Store) -> None:
@@ -206,7 +202,8 @@ def test_what_the_paper_states_is_marked_as_published(world: tuple[Store, str, s
     text = as_html(made(store, second))
     page = Page(text)
     numbers = page.table("The run, beside")
-    assert "25.1 % (Abstract)" in numbers["GPT-5, published"][0]
+    assert "25.1 %" in numbers["GPT-5, published"][0]
+    assert any("Abstract" in cell for cell in page.table("What they rest on")["GPT-5, published"])
     assert text.count('<span class="chip plain">published</span>') == 2
     change(store, second, simulated=True)
     assert "published</span>" not in as_html(made(store, second))

@@ -20,7 +20,7 @@ from cimemories.compare.difference import difference
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope
-from cimemories.metrics import sentences, violation
+from cimemories.metrics import violation
 from cimemories.metrics.headline import headline
 from cimemories.metrics.judge_uncertainty import (
     UNCLAIMED,
@@ -206,18 +206,19 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
         read(sqlite_store, scope, row.id, reveals)
     (flows, first), (_, second) = (ask(sqlite_store, run_id) for run_id, _ in runs)
     compared = difference(flows, first, second)
-    assert compared.corrected is not None
-    n, apart = compared.corrected
+    ((n, apart),) = compared.corrected.items()
     counted, draws = np.ones(SHAPE[:2], np.bool_), np.full(SHAPE, SAMPLES)
     true = [np.nanmean(violation.by_attribute(reveals, draws, labels, counted, SAMPLES)) for _, reveals in runs]
     assert (n, apart.value) == (SAMPLES, pytest.approx(true[1] - true[0]))
-    assert apart.value != pytest.approx(compared.paired.violation.value)
-    mirrored = difference(flows, second, first).corrected
-    assert mirrored is not None
-    assert (mirrored[1].low, mirrored[1].high) == pytest.approx((-apart.high, -apart.low))
-    said = "Corrected for the judges' errors, at 3 samples: No detectable difference of B from A in violation@3: "
-    assert compared.corrected_sentence("A", "B").startswith(said)
-    assert compared.as_json()["violation_corrected"]["value"] == apart.value  # type: ignore[index]
+    assert apart.value != pytest.approx(compared.violation.value)
+    mirrored = difference(flows, second, first).corrected[n]
+    assert (mirrored.low, mirrored.high) == pytest.approx((-apart.high, -apart.low))
+    one, two = compared.names
+    said = (
+        f"Corrected for the judges' errors, at 3 samples: No detectable difference of {two} from {one} in violation@3"
+    )
+    assert compared.words[2].startswith(f"{said}: ")
+    assert compared.as_json()["corrected"]["3"]["value"] == apart.value
     # The report has both numbers side by side: of each run, and of the difference.
     markdown, _ = as_markdown(collect(flows, [first, second], made=datetime(2026, 3, 1, tzinfo=UTC)), "figures")
     markdown = markdown.replace("\N{WORD JOINER}", "").replace("\\", "")
@@ -228,7 +229,7 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
         (at,) = [i for i, line in enumerate(lines) if line.startswith(raw)]
         assert lines[at + 1].startswith(f"| Violation@{SAMPLES}, corrected | {corrected}")
         assert f"by {sum(result.audited)} audited attributes" in lines[at + 1]
-    assert f"| Violation@{SAMPLES}, corrected |  |  | {sentences.points(apart)} |" in markdown
+    assert compared.words[2] in markdown
     assert "nobody has audited" not in markdown
 
 

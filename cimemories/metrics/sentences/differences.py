@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from cimemories.metrics.intervals import Paired, Tallied
+from cimemories.metrics.intervals import Tallied
 from cimemories.metrics.power import Noise
 from cimemories.metrics.sentences.families import in_so_many
 from cimemories.metrics.sentences.numbers import TITLE_NAMES, decimals, number, p_text
 from cimemories.metrics.separation import separates
 from cimemories.metrics.uncertainty import Interval, holm
-from cimemories.text import count, listed, percent
+from cimemories.text import count, listed
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,6 @@ def _estimate(tested: Tested) -> str:
     # Where nothing varies there is no test that could have found something.
     nothing = "; nothing varies in what they have in common" if not apart.has_zero and tested.apart.p == 1 else ""
     return f"{value} ({test}){limits}{nothing}"
-
-
-def on_common_flows(paired: Paired, inappropriate: int, necessary: int) -> str:
-    """The numbers that a difference is one of, which are not those of the runs alone where one judged less: of the
-    first run and of the second, with the flows that they rest on. Without a full stop."""
-    (violation, completeness), (others, conveyed) = paired.first, paired.second
-    return (
-        f"Violation@{paired.n} {percent(violation)} and {percent(others)}, completeness {percent(completeness)} and "
-        f"{percent(conveyed)}, on {count(paired.profiles, 'common profile')} with {count(inappropriate)} inappropriate "
-        f"and {count(necessary, 'necessary flow')} that both have judged, each read at as many samples as both have"
-    )
 
 
 def difference_short(tested: Tested, does: str) -> str:

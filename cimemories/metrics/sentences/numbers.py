@@ -55,26 +55,6 @@ def p_text(p: float) -> str:
     return f"p = {min(p, 1.0):.{digits}f}"
 
 
-def bounds(apart: Interval) -> str:
-    """'[-4.1, 7.0]' in points, so that it can be read off whether 0 is inside; empty where there is none."""
-    if math.isnan(apart.low):
-        return ""
-    low, high = 100 * apart.low, 100 * apart.high
-    digits = decimals(low, high)
-    return f"[{number(low, digits, '+')}, {number(high, digits, '+')}]"
-
-
-def points(apart: Interval) -> str:
-    """'-1.2': a difference in percentage points; a dash where undefined."""
-    value = 100 * apart.value
-    return UNDEFINED if math.isnan(value) else number(value, decimals(value), "+")
-
-
-def signed(apart: Interval) -> str:
-    """'-1.2 [-4.1, +0.7]', in percentage points; empty where undefined."""
-    return "" if math.isnan(apart.value) else f"{points(apart)} {bounds(apart)}"
-
-
 # ---- what an interval is made of
 
 

@@ -401,7 +401,7 @@ def test_a_sweep_of_a_memory_system_shows_what_is_lost_over_k(store: Store, ks: 
         assert "Nothing to draw over k yet" in page_html(app) and not over.figure.series
         return
     assert "Nothing to draw over k yet" not in page_html(app)
-    frame = over.frame().set_index("at")
+    frame = over.table().frame.set_index("at")
     assert list(frame.index) == ["k=3", "k=9", "full"]
     assert set(over.lost) == set(frame["run"][:2])  # nothing chooses in the run with everything
     with store.read() as connection:
@@ -418,10 +418,10 @@ def test_a_sweep_of_a_memory_system_shows_what_is_lost_over_k(store: Store, ks: 
             wrong = {c for (_, c), label in labels.labels.items() if label != Label.NECESSARY}
             # Retained contexts have both kinds; the simulator says nothing that was not in its prompt.
             shares = [sum(own) / len(own) for c, own in by_context.items() if own and c in wrong]
-            assert frame["lost_value"][at] == pytest.approx(sum(shares) / len(shares))
-    assert frame["lost_value"]["k=3"] >= frame["lost_value"]["k=9"] > 0
+            assert frame["lost"][at] == pytest.approx(sum(shares) / len(shares))
+    assert frame["lost"]["k=3"] >= frame["lost"]["k=9"] > 0
     drawn = comparison.over_k(over)
-    assert drawn is not None and list(drawn.fig.data[-1].y) == [frame["lost_value"][at] for at in ("k=3", "k=9")]
+    assert drawn is not None and list(drawn.fig.data[-1].y) == [frame["lost"][at] for at in ("k=3", "k=9")]
 
 
 def test_the_form_of_a_sweep_offers_the_judge_of_a_new_run_and_says_at_the_field_what_is_wrong(store: Store) -> None:

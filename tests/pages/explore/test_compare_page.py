@@ -92,7 +92,7 @@ def test_the_leaderboard_marks_what_must_be_marked(world: tuple[int, str, str, s
     assert "Violation@5 lies between 50.0 %" in text
     assert "25.1 %" in text
     assert "GPT-5" in text
-    assert "! not ranked: only 93.3 % of the planned messages are judged" in text
+    assert "not ranked: only 93.3 % of the planned messages are judged" in text
     assert text.count("ci-simulated") == 2  # the head, and the one simulated run
     assert "share everything" in text
     assert HOSTILE not in text
