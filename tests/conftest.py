@@ -10,6 +10,7 @@ that every record is a copy of: 0.01 s instead of 0.2, and 0.4 on PostgreSQL, wh
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -179,7 +180,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    gc.unfreeze()
+    gc.freeze()  # pytest looks twice for garbage now, at each end of a worker for seconds, and says nothing of it
+    atexit.register(gc.unfreeze)  # or DuckDB complains of everything that was left out when the process ends
 
 
 @pytest.fixture(autouse=True)
