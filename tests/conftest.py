@@ -54,50 +54,17 @@ if TYPE_CHECKING:
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
 
-# Files that take long for their number of tests: browsers, servers, processes that are killed. They come first, so that
-# no worker is left alone with one of them at the end.
-LONG = (
-    "test_desk_browser.py",
-    "test_browser.py",
-    "test_accessibility.py",
-    "test_journeys_browser.py",
-    "test_runs_browser.py",
-    "test_annotator.py",
-    "test_presenter_browser.py",
-    "test_leaks_browser.py",
-    "test_access_served.py",
-    "test_wheel.py",
-    "test_link_browser.py",
-    "test_queue_script.py",
+# Files that wait for long, for processes and locks, and so are not among those of tests/costs.txt.
+WAITING = (
     "test_keyboards.py",
     "test_exchange_fuzz.py",
-    "test_costs.py",
-    "test_leaderboard.py",
-    "test_report_hostile.py",
-    "test_resume.py",
-    "test_cli.py",
-    "test_demo.py",
-    "test_claims.py",
-    "test_upkeep.py",
-    "test_exchange.py",
-    "test_store_concurrency.py",
     "test_labelling_resume.py",
     "test_authoring_resume.py",
     "test_faults.py",
-    "test_vllm_server.py",
     "test_vllm_cli.py",
-    "test_executor_stops.py",
-    "test_profiles.py",
     "test_editing_series.py",
-    "test_run_pages.py",
-    "test_experiments.py",
     "test_problems.py",
-    "test_uploads.py",
     "test_lost_database.py",
-    "test_invariance.py",
-    "test_nothing_stale.py",
-    "test_review_claims.py",
-    "test_power.py",
 )
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 # For `database` or `store`, with indirect=True: where what differs between the engines is tested at a lower level.
@@ -125,10 +92,16 @@ class Database(NamedTuple):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, then those of most tests; xdist hands them out in this order (with --no-loadscope-reorder)."""
+    """Files of the most processor time first, then those that wait, then those of most tests: no worker is left alone
+    with a long one at the end. xdist hands them out in this order (with --no-loadscope-reorder)."""
+    costs = file_costs.listed(file_costs.FILE.read_text("utf-8"))
     sizes = Counter(item.path for item in items)
-    rank = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: (rank.get(item.path.name, len(LONG)), -sizes[item.path], item.path))
+
+    def order(item: pytest.Item) -> tuple[float, bool, int, Path]:
+        waits = item.path.name in WAITING
+        return -costs.get(item.nodeid.split("::")[0], 0), not waits, -sizes[item.path], item.path
+
+    items.sort(key=order)
 
 
 class FailuresAtOnce:
