@@ -10,6 +10,7 @@ that every record is a copy of: 0.01 s instead of 0.2, and 0.4 on PostgreSQL, wh
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -53,50 +54,17 @@ if TYPE_CHECKING:
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
 
-# Files that take long for their number of tests: browsers, servers, processes that are killed. They come first, so that
-# no worker is left alone with one of them at the end.
-LONG = (
-    "test_desk_browser.py",
-    "test_browser.py",
-    "test_accessibility.py",
-    "test_journeys_browser.py",
-    "test_runs_browser.py",
-    "test_annotator.py",
-    "test_presenter_browser.py",
-    "test_leaks_browser.py",
-    "test_access_served.py",
-    "test_wheel.py",
-    "test_link_browser.py",
-    "test_queue_script.py",
+# Files that wait for long, for processes and locks, and so are not among those of tests/costs.txt.
+WAITING = (
     "test_keyboards.py",
     "test_exchange_fuzz.py",
-    "test_costs.py",
-    "test_leaderboard.py",
-    "test_report_hostile.py",
-    "test_resume.py",
-    "test_cli.py",
-    "test_demo.py",
-    "test_claims.py",
-    "test_upkeep.py",
-    "test_exchange.py",
-    "test_store_concurrency.py",
     "test_labelling_resume.py",
     "test_authoring_resume.py",
     "test_faults.py",
-    "test_vllm_server.py",
     "test_vllm_cli.py",
-    "test_executor_stops.py",
-    "test_profiles.py",
     "test_editing_series.py",
-    "test_run_pages.py",
-    "test_experiments.py",
     "test_problems.py",
-    "test_uploads.py",
     "test_lost_database.py",
-    "test_invariance.py",
-    "test_nothing_stale.py",
-    "test_review_claims.py",
-    "test_power.py",
 )
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 # For `database` or `store`, with indirect=True: where what differs between the engines is tested at a lower level.
@@ -124,10 +92,16 @@ class Database(NamedTuple):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, then those of most tests; xdist hands them out in this order (with --no-loadscope-reorder)."""
+    """Files of the most processor time first, then those that wait, then those of most tests: no worker is left alone
+    with a long one at the end. xdist hands them out in this order (with --no-loadscope-reorder)."""
+    costs = file_costs.listed(file_costs.FILE.read_text("utf-8"))
     sizes = Counter(item.path for item in items)
-    rank = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: (rank.get(item.path.name, len(LONG)), -sizes[item.path], item.path))
+
+    def order(item: pytest.Item) -> tuple[float, bool, int, Path]:
+        waits = item.path.name in WAITING
+        return -costs.get(item.nodeid.split("::")[0], 0), not waits, -sizes[item.path], item.path
+
+    items.sort(key=order)
 
 
 class FailuresAtOnce:
@@ -179,7 +153,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    gc.unfreeze()
+    gc.freeze()  # pytest looks twice for garbage now, at each end of a worker for seconds, and says nothing of it
+    atexit.register(gc.unfreeze)  # or DuckDB complains of everything that was left out when the process ends
 
 
 @pytest.fixture(autouse=True)
@@ -570,8 +545,10 @@ def uploads_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def prepared_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with the demo's first three people, to be copied and never to be opened. Preparing it takes 14 s of a
-    processor, so the workers of a session share it. Beside it, in asked.json, what a simulator was asked meanwhile."""
+    """A workspace with the demo's first three people, to be copied and never to be opened. Preparing it takes 10 s of a
+    processor, so the workers of a session share it. Beside it, in asked.json, what a simulator was asked meanwhile, and
+    in `shipped` the demo's folder with the recorded calls of these people."""
+    import demos
     from simulating import requests_to_simulators
 
     from cimemories import demo
@@ -582,8 +559,10 @@ def prepared_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "asked.json").exists():
+            demos.add_folder(folder / "shipped", 3)
             opened = open_store(folder / "workspace")
-            with requests_to_simulators() as asked:
+            with requests_to_simulators() as asked, pytest.MonkeyPatch.context() as patch:
+                patch.setattr(demo, "FOLDER", folder / "shipped")
                 demo.prepare(opened, lambda text: None, 3)
             opened.close()
             (folder / "asked.json").write_text(json.dumps(asked))

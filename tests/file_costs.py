@@ -1,4 +1,4 @@
-"""Writes tests/costs.txt, the processor time that each test file takes (`make test-costs`).
+"""Writes tests/costs.txt, the processor time that each test file takes (`make test-costs`), by which they are ordered.
 
 Counted are the process that runs a file and all that it has started: PostgreSQL's server has left them, and is not in
 it. What several files share (imports, the prepared demo) is counted where it is needed first. One line
@@ -51,6 +51,12 @@ class Sampler(threading.Thread):
             return self.total
 
 
+def listed(text: str) -> dict[str, float]:
+    """Return the seconds of each file that is listed."""
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return {path: float(seconds) for seconds, path, *_ in lines}
+
+
 def reasons(text: str) -> dict[str, str]:
     """Return the reason that stands beside each file, '' where none does."""
     lines = [line.split(maxsplit=2) for line in text.splitlines() if line and not line.startswith("#")]
@@ -60,12 +66,12 @@ def reasons(text: str) -> dict[str, str]:
 def written(costs: Mapping[str, float], before: str) -> str:
     """Return the text of the file for these seconds; before: its text, for the reasons."""
     known = reasons(before)
-    listed = sorted((path for path, cost in costs.items() if cost >= LISTED), key=lambda path: -costs[path])
-    rest = sum(cost for path, cost in costs.items() if path not in listed)
+    dear = sorted((path for path, cost in costs.items() if cost >= LISTED), key=lambda path: -costs[path])
+    rest = sum(cost for path, cost in costs.items() if path not in dear)
     lines = [
         f"# Processor seconds of test files (`make test-costs`); over {EXPLAINED:.0f} a reason stands beside.",
-        f"# All: {sum(costs.values()):.0f}. The {len(costs) - len(listed)} under {LISTED:.0f} each: {rest:.0f}.",
-        *(f"{costs[path]:6.1f}  {path}  {known.get(path, '')}".rstrip() for path in listed),
+        f"# All: {sum(costs.values()):.0f}. The {len(costs) - len(dear)} under {LISTED:.0f} each: {rest:.0f}.",
+        *(f"{costs[path]:6.1f}  {path}  {known.get(path, '')}".rstrip() for path in dear),
     ]
     return "\n".join(lines) + "\n"
 

@@ -10,12 +10,16 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from json import dumps
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
+
+import file_costs
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -78,9 +82,26 @@ _processes: list[subprocess.Popen[bytes]] = []
 
 @cache
 def _warm() -> socket.socket:
-    """To the process that is forked; it ends with this one."""
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, str(Path(__file__).with_name("warm_python.py")), str(there.fileno())]
-    _processes.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[there.fileno()]))
-    there.close()
-    return here
+    """To the process that is forked. The workers of a session share one, which the first that needs it starts; where
+    the time of each file is measured, the processes of a file have to be children of the worker that runs it."""
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    shared = session and not os.environ.get(file_costs.WANTED)
+    address = f"\0cimemories-warm-{session if shared else os.getpid()}"  # no file: it is gone with the process
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        with suppress(OSError):  # another worker has the address
+            door.bind(address)
+        if door.getsockname():
+            door.listen()
+            command = [sys.executable, str(Path(__file__).with_name("warm_python.py")), str(door.fileno())]
+            _processes.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[door.fileno()]))
+    end = time.monotonic() + 60
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connection.connect(address)
+            return connection
+        except ConnectionRefusedError:  # the other worker does not listen yet
+            connection.close()
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)

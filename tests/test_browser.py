@@ -274,7 +274,7 @@ def hostile(canary: str, where: str) -> str:
     )
 
 
-def test_nothing_that_a_text_names_is_ever_fetched(browser: Browser, tmp_path: Path) -> None:
+def test_nothing_that_a_text_names_is_ever_fetched(app: str, browser: Browser, record: Store) -> None:
     canary = _Canary()
     attributes = tuple(
         Attribute(f"key{i} {hostile(canary.address, f'key{i}')}", hostile(canary.address, f"value{i}"), "finance",
@@ -283,51 +283,47 @@ def test_nothing_that_a_text_names_is_ever_fetched(browser: Browser, tmp_path: P
     )  # fmt: skip
     contexts = (Context(hostile(canary.address, "task"), hostile(canary.address, "recipient")),)
     person = Profile(hostile(canary.address, "name"), "F", hostile(canary.address, "address"), 40, attributes, contexts)
-    store = open_store(tmp_path / "workspace")
-    data = worlds.add_profiles(store, [person], hostile(canary.address, "dataset"))
-    worlds.add_labels(store, data.id, [[[INAPPROPRIATE], [NECESSARY], [INAPPROPRIATE]]])
-    run_id = worlds.add_run(store, data.id, 2, [[[2], [1], [0]]])
-    with store.write() as connection:
+    data = worlds.add_profiles(record, [person], hostile(canary.address, "dataset"))
+    worlds.add_labels(record, data.id, [[[INAPPROPRIATE], [NECESSARY], [INAPPROPRIATE]]])
+    run_id = worlds.add_run(record, data.id, 2, [[[2], [1], [0]]])
+    text = {where: hostile(canary.address, where) for where in ("message", "run", "m")}
+    with record.write() as connection:
         from cimemories.store.tables import response, run
 
-        connection.execute(response.update().values(text=hostile(canary.address, "message")))
-        connection.execute(run.update().values(name=hostile(canary.address, "run"), model=hostile(canary.address, "m")))
-        record = datasets.profile_record(connection, datasets.profile_ids(connection, data.id)[0])
+        connection.execute(response.update().where(response.c.run == run_id).values(text=text["message"]))
+        connection.execute(run.update().where(run.c.id == run_id).values(name=text["run"], model=text["m"]))
+        profile = datasets.profile_record(connection, datasets.profile_ids(connection, data.id)[0])
         decisions.add(
             connection,
             dataset_id=data.id,
-            attribute=record.attribute_ids[0],
-            context=record.context_ids[0],
+            attribute=profile.attribute_ids[0],
+            context=profile.context_ids[0],
             annotator=hostile(canary.address, "annotator"),
             label=None,
             reason=hostile(canary.address, "reason"),
         )
-    store.close()
-    pair = f"profile={record.id}&context={record.context_ids[0]}&attribute={record.attribute_ids[0]}"
-    with serving.running_app(tmp_path / "workspace", "--no-demo") as (address, _):
-        page = serving.open_page(browser, address)
-        for path, sees in [
-            ("/", "dataset"),
-            (f"/profiles?dataset={data.id}&{pair}", "statement0"),
-            (f"/labels?dataset={data.id}&{pair}", "statement0"),
-            (f"/runs?run={run_id}", "run"),
-            (f"/heatmaps?run={run_id}&domain=finance&{pair}", "recipient"),
-            (f"/leaks?run={run_id}&{pair}", "message"),
-        ]:
-            page.goto(address + path)
-            page.wait_for_selector(".ci-head")
-            serving.settled(page)
-            page.wait_for_timeout(1000)
-            assert page.get_by_test_id("stException").count() == 0, path
-            assert (
-                page.locator("script[src*='127.0.0.1'], iframe[src*='127.0.0.1'], img[src*='127.0.0.1']").count() == 0
-            )
-            if path.startswith("/profiles"):
-                strip = page.locator(".ci-strip.ci-raw").first
-                strip.hover()
-                expect(strip).to_have_attribute("title", f"inappropriate: {hostile(canary.address, 'recipient')}")
-                expect(strip).to_have_css("background-image", re.compile(r"^linear-gradient\(.*240, 138, 69"))
-            if sees in ("message", "statement0", "recipient"):
-                assert f"<b>{sees}</b>" in page.locator("[data-testid='stMain']").inner_text(), path
-        serving.leave(page)
+    pair = f"profile={profile.id}&context={profile.context_ids[0]}&attribute={profile.attribute_ids[0]}"
+    page = serving.open_page(browser, app)
+    for path, sees in [
+        ("/", "dataset"),
+        (f"/profiles?dataset={data.id}&{pair}", "statement0"),
+        (f"/labels?dataset={data.id}&{pair}", "statement0"),
+        (f"/runs?run={run_id}", "run"),
+        (f"/heatmaps?run={run_id}&domain=finance&{pair}", "recipient"),
+        (f"/leaks?run={run_id}&{pair}", "message"),
+    ]:
+        page.goto(app + path)
+        page.wait_for_selector(".ci-head")
+        serving.settled(page)
+        page.wait_for_timeout(1000)
+        assert page.get_by_test_id("stException").count() == 0, path
+        assert page.locator("script[src*='127.0.0.1'], iframe[src*='127.0.0.1'], img[src*='127.0.0.1']").count() == 0
+        if path.startswith("/profiles"):
+            strip = page.locator(".ci-strip.ci-raw").first
+            strip.hover()
+            expect(strip).to_have_attribute("title", f"inappropriate: {hostile(canary.address, 'recipient')}")
+            expect(strip).to_have_css("background-image", re.compile(r"^linear-gradient\(.*240, 138, 69"))
+        if sees in ("dataset", "message", "statement0", "recipient"):
+            assert f"<b>{sees}</b>" in page.locator("[data-testid='stMain']").inner_text(), path
+    serving.leave(page)
     assert canary.paths == []

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import demos
 import pytest
 from evaluating import ROOT, counts, numbers, outside, row_of
 from simulating import requests_to_simulators
@@ -20,6 +21,7 @@ from cimemories import demo, demo_parts
 from cimemories.formats.official import read_profiles
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, labellings, runs
+from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, open_store
 
 PREPARE = """
@@ -97,8 +99,9 @@ def recorded() -> int:
 
 
 def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_nothing(
-    prepared_demo: Path, chat_requests: list[object], tmp_path: Path
+    prepared_demo: Path, chat_requests: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(demo, "FOLDER", prepared_demo.parent / "shipped")
     asked = json.loads((prepared_demo.parent / "asked.json").read_text())
     shutil.copytree(prepared_demo, tmp_path / "workspace")
     store = open_store(tmp_path / "workspace")
@@ -116,7 +119,8 @@ def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_no
 
 
 def test_the_recorded_calls_are_those_of_all_profiles() -> None:
-    """The other test prepares three; a profile whose words were changed since has no request with all of them."""
+    """The other test prepares three; a profile whose words were changed since has no request with all of them. Each
+    line is what `read_calls` reads."""
     profiles = read_profiles(demo.FOLDER / "profiles.json").profiles
     assert len(profiles) == demo.PROFILES
     requests_of_profile = dict.fromkeys(range(len(profiles)), 0)
@@ -126,6 +130,10 @@ def test_the_recorded_calls_are_those_of_all_profiles() -> None:
                 text = "\n".join(message["content"] for message in json.loads(line)["request"]["messages"])
                 for number in (n for n, profile in enumerate(profiles) if profile.name in text):
                     requests_of_profile[number] += all(a.statement in text for a in profiles[number].attributes)
+            else:
+                call = json.loads(line)
+                Answer(key="", draw=call["draw"], **call["answer"])
+                assert call["simulated"] and call["endpoint"] and call["kind"] in ("label", "respond", "judge")
     # Each context of a profile was put to three personas, three models and, for each sample, a judge.
     per_context = 3 + len(demo.MODELS) + len(demo.MODELS) * demo.SAMPLES
     assert set(requests_of_profile.values()) == {len(profiles[0].contexts) * per_context}
@@ -154,19 +162,7 @@ def _judged(store: Store) -> bool:
 def of_one_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The demo's folder with the calls of its first profile alone: a tenth to read each time."""
     folder = tmp_path / "demo"
-    folder.mkdir()
-    for name in ("profiles.json", demo.REAL_ABOUT, demo.REAL_CALLS):
-        shutil.copy(demo.FOLDER / name, folder)
-    name = f"My name is {read_profiles(folder / 'profiles.json').profiles[0].name}."
-    with (
-        lzma.open(demo.FOLDER / "calls.jsonl.xz", "rt", encoding="utf-8") as whole,
-        lzma.open(folder / "calls.jsonl.xz", "wt", encoding="utf-8", preset=0) as part,
-    ):
-        kept = False
-        for line in whole:
-            kept = name in line if line.startswith('{"request"') else kept
-            if kept:
-                part.write(line)
+    demos.add_folder(folder, 1)
     monkeypatch.setattr(demo, "FOLDER", folder)
     return folder
 

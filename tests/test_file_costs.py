@@ -18,6 +18,7 @@ def test_files_are_listed_by_cost_and_reasons_are_kept() -> None:
         "   6.0  test_d.py",
     ]
     assert file_costs.unexplained(text) == ["test_c.py"]
+    assert file_costs.listed(text) == {"test_b.py": 50, "test_c.py": 16, "test_d.py": 6}
 
 
 def test_the_time_of_children_counts_though_they_have_ended() -> None:

@@ -1,5 +1,6 @@
 """`python warm_python.py SOCKET`: imports once what the app and the command line need, and becomes one of them in a
-fork for each message (forked.py). The imports take 1.5 to 5 s of the processor, which each process would take again.
+fork for each message of those who connect (forked.py). The imports take 1.5 to 5 s of the processor, which each process
+would take again.
 
 The last of the files that come with a message gets the id of the process, and how it ended when it has.
 """
@@ -11,6 +12,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -72,14 +74,22 @@ def main() -> None:
     gc.freeze()
     gc.enable()
     signal.signal(signal.SIGCHLD, reap)
-    messages = socket.socket(fileno=int(sys.argv[1]))
-    while True:
-        message, files, *_ = socket.recv_fds(messages, LONGEST, 3)
+    door = socket.socket(fileno=int(sys.argv[1]))
+    workers = [door.accept()[0]]
+    while workers:  # until the tests have ended
+        (readable, *_), *_ = select.select([door, *workers], [], [])
+        if readable is door:
+            workers.append(door.accept()[0])
+            continue
+        message, files, *_ = socket.recv_fds(readable, LONGEST, 3)
         if not message:
-            return  # the tests have ended
+            workers.remove(readable)
+            readable.close()
+            continue
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            messages.close()
+            for each in (door, *workers):
+                each.close()
             *outputs, status_pipe = files
             process = os.fork()
             if process == 0:
