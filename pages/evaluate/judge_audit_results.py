@@ -188,7 +188,7 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction], a
             key="judge_audit.chart.rates",
             maximum=min(1.0, 1.15 * max(ends)),
         )
-    answers.twin(result.rows, f"judge_audit.rates.{scope.run.id}", height="content")
+    tables.grid(result.rows, result.rows.caption)
     answers.export(result.rows, f"judge_audit.leak-rates-{scope.run.id}", about, scope.simulated)
     safe.show(safe.lines(map(sentence, result.notes)))
     low, high = mine.corrected.low, mine.corrected.high
