@@ -222,7 +222,7 @@ def quality(audit: JudgeAudit) -> Rows:
         simulated = bool(item.judge and item.judge.simulated)
         row: dict[str, object] = {"judge": name + " (simulated)" * simulated}
         row |= {"kind": item.judge.kind if item.judge else "baseline", "slice": audit.slice.name}
-        row |= {"prompt_hash": item.judge.prompt_hash if item.judge else None, "simulated": simulated}
+        row |= {"prompt_hash": item.judge.prompt_hash if item.judge else None, "simulated_judge": simulated}
         row |= {"audited": item.items, "missing": item.missing}
         for statistic, figure in figures.items():
             row |= figure.columns(statistic)
