@@ -222,7 +222,7 @@ def quality(audit: JudgeAudit) -> Rows:
         simulated = bool(item.judge and item.judge.simulated)
         row: dict[str, object] = {"judge": name + " (simulated)" * simulated}
         row |= {"kind": item.judge.kind if item.judge else "baseline", "slice": audit.slice.name}
-        row |= {"prompt_hash": item.judge.prompt_hash if item.judge else None, "simulated": simulated}
+        row |= {"prompt_hash": item.judge.prompt_hash if item.judge else None, "simulated_judge": simulated}
         row |= {"audited": item.items, "missing": item.missing}
         for statistic, figure in figures.items():
             row |= figure.columns(statistic)
@@ -269,8 +269,8 @@ def leak_rates(corrections: Sequence[Correction], mine: Correction) -> Rows:
         sentence=text if mine.corrected.value is not None else "The leak rate cannot be corrected yet.",
         notes=(
             _correction_text(mine) if mine.corrected.value is not None else mine.corrected.why,
-            "per-exposure leak rate: of all judged messages times the inappropriate attributes of their context, the "
-            "share revealed in full; corrected after Rogan and Gladen (1978)",
+            "the leak rate is per exposure: of all judged messages times the inappropriate attributes of their "
+            "context, the share revealed in full; corrected after Rogan and Gladen (1978)",
             "single judgements cannot correct Violation@n: it asks for one leak among several messages, and how far a "
             "judge's errors on one attribute come together is not known from single items; audit whole attributes for "
             "that",

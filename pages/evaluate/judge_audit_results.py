@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from cimemories.agreement.judge_audit import ANSWERS, Counted, JudgeAudit, JudgeQuality, cell_items, judge_audit
-from cimemories.answer import Column, Table, cell
+from cimemories.answer import Column, Rows, Table, cell
 from cimemories.answers.judges import (
     ANSWER_TITLES,
     QUALITY,
@@ -56,14 +56,15 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
     corrections = [correction(flows, scope, audit, item.judge) for item in audit.judges if item.judge is not None]
     mine = next(item for item in corrections if item.judge.id == scope.judge.id)
     safe.heading(f"{judge_text(scope.judge)} against people: {headline(own)}")
-    _quality(audit)
-    _shares(audit)
-    answers.export(quality(audit).rows, f"judge_audit.figures-{scope.run.id}", about, scope.simulated)
+    result = quality(audit)
+    _quality(result)
+    _shares(result.rows, audit)
+    answers.export(result.rows, f"judge_audit.figures-{scope.run.id}", about, scope.simulated)
     page.fold(
         "The same if any strength counts as a reveal",
         ":material/tune:",
         "judge_audit.box.any",
-        lambda: _quality(judge_audit(flows, scope, audit.slice.id, Counted.ANY)),
+        lambda: _quality(quality(judge_audit(flows, scope, audit.slice.id, Counted.ANY))),
     )
     _confusion(flows, scope, audit, own, about)
     _correction(scope, mine, corrections, about)
@@ -78,21 +79,16 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
     )
 
 
-def _quality(audit: JudgeAudit) -> None:
-    result = quality(audit)
-    if audit.coverage < 0.999:
-        page.notice(sentence(result.notes[1]))
+def _quality(result: Rows) -> None:
     tables.grid(result.rows, result.rows.caption)
     safe.show(safe.lines(map(sentence, result.notes)))
 
 
-def _shares(audit: JudgeAudit) -> None:
+def _shares(table: Table, audit: JudgeAudit) -> None:
     """Precision and recall of every judge that has any."""
-    judges = [item for item in audit.judges if item.judge is not None and item.items]
-    if not judges:
+    frame = table.frame[(table.frame["kind"] != "baseline") & (table.frame["audited"] > 0)]
+    if frame.empty:
         return
-    frame = quality(audit).rows.frame
-    frame = frame[(frame["kind"] != "baseline") & (frame["audited"] > 0)]
     title = sentences.nearest_judge(
         list(frame[["judge", "f1", "f1_low", "f1_high"]].itertuples(index=False, name=None))
     )
@@ -188,7 +184,7 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction], a
             key="judge_audit.chart.rates",
             maximum=min(1.0, 1.15 * max(ends)),
         )
-    answers.twin(result.rows, f"judge_audit.rates.{scope.run.id}", height="content")
+    tables.grid(result.rows, result.rows.caption)
     answers.export(result.rows, f"judge_audit.leak-rates-{scope.run.id}", about, scope.simulated)
     safe.show(safe.lines(map(sentence, result.notes)))
     low, high = mine.corrected.low, mine.corrected.high
