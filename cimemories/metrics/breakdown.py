@@ -12,7 +12,7 @@ are retained (`FlowCoverage`). Of every other flow of the run the headline says 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -61,7 +61,12 @@ def run_baselines(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierR
     The first two are 1 and 0 by definition wherever anything is defined. The third depends on the labels: a name can be
     necessary, and under another identifier rule than `exact` a biographical attribute can also be a violation.
     """
-    parts = [_constant_strategies(data) for data in blocks(flows, scope, rule)]
+    return baselines(blocks(flows, scope, rule))
+
+
+def baselines(every: Iterable[FlowArrays]) -> tuple[Baseline, ...]:
+    """`run_baselines` of arrays, block by block: pure."""
+    parts = [_constant_strategies(data) for data in every]
     return tuple(
         Baseline(name, *(mean_or_nan(np.concatenate([part[name][side] for part in parts])) for side in (0, 1)))
         for name in parts[0]
@@ -90,12 +95,17 @@ def _constant_strategies(data: FlowArrays) -> dict[str, tuple[Floats, Floats]]:
 def run_dropped(flows: Flows, scope: Scope, rule: IdentifierRule, other: IdentifierRule) -> list[str]:
     """Keys of attributes beyond the biography that another rule never counts, though they could violate: sorted, each
     once. The list that says what the substring rule leaves out of a run; empty for the exact rule."""
+    return dropped(blocks(flows, scope, rule), other)
+
+
+def dropped(every: Iterable[FlowArrays], rule: IdentifierRule) -> list[str]:
+    """`run_dropped` of arrays, block by block: pure."""
     lost: set[str] = set()
-    for data in blocks(flows, scope, rule):
+    for data in every:
         # Not data.counted: that has the rule in force applied already.
         could = replace(data, counted=~data.names.bio & (data.names.attribute >= 0)).can_violate.any(axis=2)
         keys = data.names.key[could]
-        lost.update(map(str, keys[is_identifier(keys, np.zeros(len(keys), np.bool_), other)]))
+        lost.update(map(str, keys[is_identifier(keys, np.zeros(len(keys), np.bool_), rule)]))
     return sorted(lost)
 
 

@@ -150,7 +150,7 @@ def test_fewer_than_five_profiles_speak_for_attributes() -> None:
 @given(some_arrays())
 @settings(max_examples=40, deadline=None)
 def test_constant_strategies_are_the_ends_of_both_scales(data: FlowArrays) -> None:
-    everything, nothing, _ = baselines(data)
+    everything, nothing, _ = baselines([data])
     for side in ("violation", "completeness"):
         values = getattr(everything, side), getattr(nothing, side)
         assert values == (1.0, 0.0) or all(map(math.isnan, values))
@@ -164,8 +164,8 @@ def test_the_substring_rule_names_what_it_leaves_out() -> None:
     names = Names(np.arange(5).reshape(1, 5), keys, blank, blank, bio)
     data = FlowArrays(np.ones((1, 5, 1), int), np.ones((1, 5, 1), int), labels, ~bio, (0,), (0,), names)
     # Its age makes mortgage an identifier; coverage is not named, since it violates nowhere.
-    assert dropped(data, IdentifierRule.SUBSTRING) == ["mortgage_rate"]
-    assert dropped(data, IdentifierRule.EXACT) == []
+    assert dropped([data], IdentifierRule.SUBSTRING) == ["mortgage_rate"]
+    assert dropped([data], IdentifierRule.EXACT) == []
 
 
 @pytest.mark.parametrize(
