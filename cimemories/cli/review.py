@@ -12,7 +12,6 @@ import typer
 from typer import Argument, Option
 
 from cimemories import files
-from cimemories.answers import lists
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
@@ -284,6 +283,7 @@ def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Works
 
     Example: cimemories review assignments official
     """
+    from cimemories.answers import lists
     from cimemories.review.assignments import progress
 
     store = open_record(workspace)

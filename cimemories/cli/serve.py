@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from cimemories.answers import lists
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AllowKeys, AsJson, Workspace, grouped
@@ -131,6 +130,8 @@ def serve(
     from cimemories.seeds import presets
 
     if listed:
+        from cimemories.answers import lists
+
         output.listing(lists.presets())
         return
     try:
@@ -218,6 +219,8 @@ def _store_error(error: VllmError) -> StoreError:
 @cli.command()
 def servers(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the vLLM servers started here, including stopped ones.  Example: cimemories servers --json"""
+    from cimemories.answers import lists
+
     output.listing(lists.servers(workspace), as_json)
 
 
@@ -274,4 +277,6 @@ def same_server(
                 tie = calls.tie(connection, one, other, by.strip() or getpass.getuser())
                 output.line(f"{tie.first} and {tie.second} are the same server (declared by {tie.author})")
         return
+    from cimemories.answers import lists
+
     output.answer(lists.answer_servers(store), as_json)

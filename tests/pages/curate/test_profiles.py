@@ -284,7 +284,7 @@ def test_what_cannot_be_saved_is_said_in_one_line(workspace: Store) -> None:
 
 def test_versions_are_listed_frozen_and_gone_on_from(labelled: DatasetRow, workspace: Store) -> None:
     app = opened(PROFILES, dataset=labelled.id, view="dataset")
-    table = next(d for d in app.dataframe if "from" in d.value)
+    table = next(d for d in app.dataframe if "parent" in d.value)
     assert table.value["name"].tolist() == ["small world"]
     # The field goes when it is left for the button, which must stay under the pointer.
     assert labels(app).index("Your name") > labels(app).index("Freeze")
