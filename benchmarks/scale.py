@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cimemories import seeds
-from cimemories.curation import editing, labelling
+from cimemories.curation import editing, execution, labelling
 from cimemories.curation.offline import generate_dataset, generate_profiles
 from cimemories.curation.spec import LabellingSpec
 from cimemories.formats.official import read_profiles
@@ -77,7 +77,7 @@ def label(file: str, contexts: int, url: str) -> str:
         with store.write() as connection:
             datasets.add(connection, "scale", profiles, origin="test", source_name=None, source_hash="scale")
         spec = LabellingSpec(dataset="scale", model="sim-labeler", base_url=url, contexts=contexts)
-        progress = labelling.execute(store, labelling.plan(store, spec))
+        progress = execution.execute(store, labelling.plan(store, spec))
         store.close()
         size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e6
     votes = sum(len(p.attributes) * min(contexts, len(p.contexts)) for p in profiles) * 3 * spec.draws

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cimemories import seeds
-from cimemories.curation import labelling
+from cimemories.curation import execution, labelling
 from cimemories.curation.offline import generate_profiles
 from cimemories.curation.spec import LabellingSpec
 from cimemories.demo_parts import FOLDER, MODELS, ORIGIN, REAL_ABOUT, about_real, mark, real_is_there
@@ -167,7 +167,7 @@ def prepare_labels(store: Store, report: Callable[[str], None], profiles: int | 
     report("preparing the demo: labels")
     spec = LabellingSpec(dataset=DATASET, model=LABELLER, base_url=SIMULATOR, draws=DRAWS)
     labelling_id = labelling.plan(store, spec)
-    labelling.execute(store, labelling_id)
+    execution.execute(store, labelling_id)
     warm(store, labelling_id)
 
 

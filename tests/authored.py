@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from cimemories.curation import authoring
+from cimemories.curation import authoring, execution
 from cimemories.curation.authoring import Report, report
 from cimemories.curation.spec import AuthoringSpec
 from cimemories.model import DOMAINS
@@ -25,7 +25,7 @@ def spec(base_url: str = "simulator", **changes: object) -> AuthoringSpec:
 
 def write(store: Store, wanted: AuthoringSpec) -> Report:
     generation_id = authoring.plan(store, wanted)
-    authoring.execute(store, generation_id)
+    execution.execute(store, generation_id)
     return report(store, generation_id)
 
 

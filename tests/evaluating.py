@@ -19,7 +19,7 @@ from forked import Forked
 from cimemories import seeds
 from cimemories.answers.metrics import metrics
 from cimemories.cli import main
-from cimemories.curation import labelling
+from cimemories.curation import execution, labelling
 from cimemories.curation.offline import generate_profiles
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs
@@ -55,7 +55,7 @@ def add_labelled(store: Store, profiles: int = 1, contexts: int = 8) -> None:
     """A dataset named DATASET with labels by the simulator."""
     add(store, small_profiles(profiles, contexts))
     spec = LabellingSpec(dataset=DATASET, model="sim-labeler", base_url="simulator", draws=2)
-    labelling.execute(store, labelling.plan(store, spec))
+    execution.execute(store, labelling.plan(store, spec))
 
 
 def add_judged(store: Store) -> str:

@@ -7,16 +7,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
-from evaluating import (
-    ROOT,
-)
+from evaluating import ROOT
 
 SLOW = """
 import asyncio, signal, sys
 from cimemories.simulator.server import _listen, _uvicorn, create_app
 
-app = create_app()
+faults, *kinds = sys.argv[2:]
+app = create_app(0, float(faults), tuple(kinds) or None, 0.3)
 wait = [float(sys.argv[1])]
 signal.signal(signal.SIGUSR1, lambda *_: wait.append(0.0))
 
@@ -33,11 +33,12 @@ with _listen("127.0.0.1", 0) as listener:
 
 
 class SlowSimulator:
-    """A simulator in a process of its own that takes its time and tells when it is asked something."""
+    """A simulator in a process of its own that takes its time and tells when it is asked something. faults, kinds: the
+    share of requests that go wrong, and how."""
 
-    def __init__(self, seconds: float = 0.1) -> None:
+    def __init__(self, seconds: float = 0.1, faults: float = 0.0, kinds: Sequence[str] = ()) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SLOW, str(seconds)],
+            [sys.executable, "-c", SLOW, str(seconds), str(faults), *kinds],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

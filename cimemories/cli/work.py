@@ -61,7 +61,7 @@ def work_on(
     """
     announce(work_id)
     # Imported here: together they take longer to load than most commands take to run.
-    from cimemories.curation import authoring, labelling
+    from cimemories.curation import execution
     from cimemories.evaluation import runs
 
     # A database that goes away for a moment must not end a run of many hours.
@@ -77,15 +77,20 @@ def work_on(
         if kind is WorkKind.SWEEP:
             _execute_sweep(store, work_id, options.concurrency, cluster, queued=queued)
         else:
-            executors: dict[WorkKind, Callable[..., object]] = {
-                WorkKind.RUN: partial(runs.execute, judge_base_url=judge_base_url),
-                WorkKind.GENERATION: authoring.execute,
-                WorkKind.LABELLING: labelling.execute,
-            }
+            execute: Callable[..., object] = execution.execute
+            if kind is WorkKind.RUN:
+                execute = partial(runs.execute, judge_base_url=judge_base_url)
             output.notes(server_notes(store, work_id))
-            execute = partial(executors[kind], store, work_id, base_url=base_url, concurrency=options.concurrency)
             with progress(store, work_id) as report:
-                execute(on_progress=report, queued=queued, cluster=cluster)
+                execute(
+                    store,
+                    work_id,
+                    base_url=base_url,
+                    concurrency=options.concurrency,
+                    on_progress=report,
+                    queued=queued,
+                    cluster=cluster,
+                )
             outcome(store, work_id)
             if kind is not WorkKind.GENERATION:
                 # Only now: pandas, DuckDB and SciPy take half a second to load, and would delay the first request.

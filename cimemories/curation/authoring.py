@@ -25,15 +25,14 @@ from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason
 from cimemories.curation.offline import Biography, biographies
 from cimemories.curation.plans import Asked, ask_server
 from cimemories.curation.spec import AuthoringSpec
-from cimemories.evaluation.costs import capped, curation_cost
+from cimemories.evaluation.costs import curation_cost
 from cimemories.evaluation.estimates import Estimate, Traversal, counting_client, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
 from cimemories.evaluation.prices import money
 from cimemories.llm import worker
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
-from cimemories.llm.executor import Deferred, Job, Progress
-from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.executor import Deferred, Job
 from cimemories.llm.replies import (
     AnswerError,
     answer_form,
@@ -405,39 +404,6 @@ def plan(store: Store, spec: AuthoringSpec, *, allow_too_long: bool = False) -> 
         )
 
 
-def execute(
-    store: Store,
-    generation_id: str,
-    *,
-    base_url: str | None = None,
-    concurrency: int = 32,
-    on_progress: Callable[[Progress], None] | None = None,
-    queued: bool = False,
-    cluster: Cluster | None = None,
-) -> Progress:
-    """Write what remains of a generation and make its dataset; waits until it is done. `base_url` replaces the recorded
-    address; `cluster`: as of `worker.perform`. One that is paused returns what was done until then. Raises what
-    `worker.perform` raises, and WorkError where parts failed (a resume asks again) or where nothing that was written
-    could be kept (then there is no dataset)."""
-
-    def owes() -> bool:
-        with store.read() as connection:
-            return bool(generations.owing_profiles(connection, generation_id))
-
-    progress = worker.perform(
-        store,
-        generation_id,
-        GenerationSource(generation_id, base_url),
-        concurrency=concurrency,
-        on_progress=on_progress,
-        queued=queued,
-        stop_when=capped(store, generation_id, owes=owes, queued=queued),
-        cluster=cluster,
-    )
-    _conclude(store.patient(), generation_id)
-    return progress
-
-
 @dataclass(frozen=True)
 class GenerationSource(Source):
     """The parts that a generation owes, by the number of their profile. moved_to: where its server is now."""
@@ -455,10 +421,14 @@ class GenerationSource(Source):
     def key_variables(self, store: Store) -> list[str]:
         return [Author.of(self._row(store)).key_variable]
 
-    def profiles(self, store: Store) -> Sequence[int]:
+    def owes(self, store: Store) -> Sequence[int]:
+        """Return the profiles of which parts are owed."""
         with store.read() as connection:
-            # Where none owes a part, the script of any of them makes the dataset.
-            return generations.owing_profiles(connection, self.generation_id) or [0]
+            return generations.owing_profiles(connection, self.generation_id)
+
+    def profiles(self, store: Store) -> Sequence[int]:
+        # Where none owes a part, the script of any of them makes the dataset.
+        return self.owes(store) or [0]
 
     def most_parts(self, store: Store) -> int:
         return 1  # the parts of a profile are written one after the other
@@ -482,7 +452,7 @@ class GenerationSource(Source):
         return jobs
 
 
-def _conclude(store: Store, generation_id: str) -> None:
+def conclude(store: Store, generation_id: str) -> None:
     """Leave a status that is true: the work ended, but that is no success where there is no dataset."""
     with store.write() as connection:
         row = generations.named(connection, generation_id)

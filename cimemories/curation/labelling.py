@@ -24,15 +24,13 @@ from cimemories.access.roles import Role
 from cimemories.curation import plans
 from cimemories.curation.plans import Asked, ask_server
 from cimemories.curation.spec import LabellingSpec
-from cimemories.evaluation.costs import capped
 from cimemories.evaluation.estimates import Estimate, Traversal, counting_client, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
-from cimemories.llm import replies, worker
+from cimemories.llm import replies
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
-from cimemories.llm.executor import Deferred, Job, Progress, opening_of
+from cimemories.llm.executor import Deferred, Job, opening_of
 from cimemories.llm.local_vllm import is_local
-from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.replies import status_of
 from cimemories.llm.scripts import Ask, Branch, Keep, Script, begun
 from cimemories.llm.source import MakeClient, Source, Unit
@@ -210,32 +208,6 @@ def _identity(connection: sa.Connection, content: list[object], answering: str, 
     return content_hash([*content, answering])
 
 
-def execute(
-    store: Store,
-    labelling_id: str,
-    *,
-    base_url: str | None = None,
-    concurrency: int = 32,
-    on_progress: Callable[[Progress], None] | None = None,
-    queued: bool = False,
-    cluster: Cluster | None = None,
-) -> Progress:
-    """Ask for the remaining votes of a labelling; waits until it is done, or has paid its cap on cost. `base_url`
-    replaces the recorded address (a server that has moved); `cluster`: as of `worker.perform`. Raises what that raises.
-    """
-    source = LabellingSource(labelling_id, base_url)
-    return worker.perform(
-        store,
-        labelling_id,
-        source,
-        concurrency=concurrency,
-        on_progress=on_progress,
-        queued=queued,
-        stop_when=capped(store, labelling_id, owes=lambda: bool(source.profiles(store)), queued=queued),
-        cluster=cluster,
-    )
-
-
 @dataclass(frozen=True)
 class LabellingSource(Source):
     """The ballots that a labelling owes. moved_to: where its server is now."""
@@ -251,9 +223,12 @@ class LabellingSource(Source):
     def key_variables(self, store: Store) -> list[str]:
         return [self._planned(store)[1]["api_key_env"]]
 
-    def profiles(self, store: Store) -> list[int]:
+    def owes(self, store: Store) -> list[int]:
+        """Return the profiles of which ballots are owed."""
         with store.read() as connection:
             return labellings.owing_profiles(connection, self.labelling_id)
+
+    profiles = owes
 
     def most_parts(self, store: Store) -> int:
         row, _ = self._planned(store)

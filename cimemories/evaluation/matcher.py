@@ -66,7 +66,6 @@ class _Folds(dict[str, str]):
 
 _FOLDS = _Folds()
 _TRANSLATED = str.maketrans(_SAME_CHARACTER)
-_SPACES = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,8 @@ def fold(text: str) -> Folded:
 
 def folded_text(text: str) -> str:
     """`fold(text).text` alone, in a fifth of the time."""
-    return _SPACES.sub(" ", text.translate(_TRANSLATED).casefold())
+    # Between two marks, since white space at the ends stays. By `\s+` it took four times as long.
+    return " ".join(f"|{text.translate(_TRANSLATED).casefold()}|".split())[1:-1]
 
 
 def ground(quote: str, message: str) -> Span | None:

@@ -237,10 +237,14 @@ BOUNDS = ("minimum", "maximum", "maxItems", "pattern")  # keywords that some ser
 def response_format(form: Mapping[str, object], kind: str) -> dict[str, object]:
     """Return the field response_format of a request in the form that a server takes. form: of `answer_form`. kind:
     json_schema, plain_schema (one without BOUNDS), json_object or none."""
-    if kind == "none":
-        return {}
-    schemas = {"json_schema": form, "plain_schema": _without_bounds(form)}
-    return {"response_format": schemas.get(kind, {"type": "json_object"})}
+    match kind:
+        case "none":
+            return {}
+        case "json_schema":
+            return {"response_format": form}
+        case "plain_schema":
+            return {"response_format": _without_bounds(form)}
+    return {"response_format": {"type": "json_object"}}
 
 
 def _without_bounds(value: Any) -> Any:

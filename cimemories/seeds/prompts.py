@@ -95,10 +95,10 @@ class Prompt:
             raise SeedError(f"prompt {self.kind}/{self.level}: {'; '.join(problems)}")
         if not self.placeholders:
             return self.template
-        pattern = r"\{(" + "|".join(map(re.escape, self.placeholders)) + r")\}"
-        return re.sub(pattern, lambda match: values[match[1]], _delimited(self.template, values))
+        return _NAMED.sub(lambda match: values.get(match[1], match[0]), _delimited(self.template, values))
 
 
+_NAMED = re.compile(r"\{(\w+)\}")
 _DELIMITED = re.compile(r"<(\w+)>(\s*\{(\w+)\}\s*)</\1>")
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from cimemories.manifest import RunManifest, read_manifest
 from cimemories.model import ChatRequest
@@ -420,13 +420,18 @@ def canonical_body(item: ChatRequest) -> str:
     return body_json(request_body(item), sort_keys=True)
 
 
+# json.dumps makes an encoder at each call.
+_ENCODERS = {
+    keys: json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=keys) for keys in (False, True)
+}
+
+
 def body_json(body: Mapping[str, object], *, sort_keys: bool = False) -> str:
-    """A body as JSON without spaces, as json.dumps writes it. Texts of messages are encoded once for the key of a call
-    and for the server: 16,000 characters took 0.05 ms each time, of 1.8 ms that a recorded call takes."""
+    """A body as JSON without spaces, as json.dumps writes it."""
 
     def encoded(name: str, value: Any) -> str:
         if name != "messages":
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys)
+            return _ENCODERS[sort_keys].encode(value)
         messages = (_object({part: _text_json(text) for part, text in item.items()}, sort_keys) for item in value)
         return "[" + ",".join(messages) + "]"
 
@@ -439,9 +444,15 @@ def _object(values: Mapping[str, str], sort_keys: bool) -> str:
     return "{" + ",".join(f"{_text_json(name)}:{values[name]}" for name in names) + "}"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # a body is encoded for the key of a call, and for the server
 def _text_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return f'"{_BLANK_LINE.join(map(_paragraph_json, text.split(_NEW_PARAGRAPH)))}"'
+
+
+# The prompts about a profile share their longest paragraph: 16,000 characters take 0.06 ms.
+@lru_cache(maxsize=256)
+def _paragraph_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 @dataclass(frozen=True)
@@ -555,10 +566,22 @@ def _chosen(
     return chosen
 
 
+# Made once: with 14 keys a new statement took 0.27 ms, this one 0.1 ms. On PostgreSQL with one parameter, of which no
+# text is made at each call.
+_ANSWERS = {
+    "sqlite": sa.select(call).where(call.c.status == OK, call.c.key.in_(sa.bindparam("keys", expanding=True))),
+    "postgresql": sa.select(call).where(
+        call.c.status == OK, call.c.key == sa.any_(sa.bindparam("keys", type_=ARRAY(sa.Text)))
+    ),
+}
+
+
 def answers_by_key(connection: sa.Connection, keys: Iterable[str]) -> dict[str, Answer]:
     """The answers (not the failures) that the record holds under these keys, whatever requests they belong to."""
-    query = sa.select(call).where(call.c.status == OK)
-    return {row["key"]: _answer(row) for row in rows_in_chunks(connection, query, call.c.key, keys, KEYS_AT_ONCE)}
+    chunks = in_chunks(dict.fromkeys(keys), KEYS_AT_ONCE)
+    query = _ANSWERS[connection.dialect.name]
+    rows = chain.from_iterable(connection.execute(query, {"keys": chunk}).mappings() for chunk in chunks)
+    return {row["key"]: _answer(row) for row in rows}
 
 
 @dataclass(frozen=True)
@@ -583,7 +606,7 @@ def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list
     processes which asked the same at the same time go on with one and the same text. What no engine can hold of a text
     is replaced in what is written and in what is returned.
     """
-    exchanges = [replace(e, answers=[_storable(answer) for answer in e.answers]) for e in exchanges]
+    exchanges = [replace(e, answers=list(map(_storable, e.answers))) for e in exchanges]
     rows = _insertable(connection, exchanges)
     if not rows:
         return [{} for _ in exchanges]
@@ -654,7 +677,7 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
 
 
 PASSAGE_LENGTH = 512  # characters, at least; each takes 150 bytes beside its text
-_BLANK_LINE, _MESSAGE_END = r"\n\n", '","role":"'
+_NEW_PARAGRAPH, _BLANK_LINE, _MESSAGE_END = "\n\n", r"\n\n", '","role":"'
 
 
 def _split(body: str) -> tuple[str, list[str]]:

@@ -768,6 +768,8 @@ def values_of(row: sa.RowMapping | dict[str, Any], kind: type[Any], *but: str) -
 def storable(text: str) -> str:
     """Text of a model as every engine can hold it: NUL and halves of surrogate pairs become U+FFFD, one for one."""
     # One for one: the positions of quotes in the text stay true.
+    if text.isascii() and "\0" not in text:
+        return text
     return re.sub("[\0\ud800-\udfff]", "\ufffd", text)
 
 

@@ -13,7 +13,7 @@ from authored import EVENTS, GENERALS, PARTS, PER_DOMAIN, PROFILES, WANTED, call
 from evaluating import cli_inside, outside
 from hostile import IncomingRequest, Reply, completion, error, hostile_server
 
-from cimemories.curation import authoring
+from cimemories.curation import authoring, execution
 from cimemories.curation.authoring import estimate, people, report
 from cimemories.curation.authoring_rules import alike, broken_rules
 from cimemories.llm.endpoint import EndpointError
@@ -192,10 +192,10 @@ def test_a_server_that_answers_rubbish_ends_in_a_clear_report_and_no_dataset(
     with hostile_server(lambda _: reply) as server:
         generation_id = authoring.plan(sqlite_store, spec(server.url, model="m"))
         with pytest.raises(WorkError, match="nothing that the model wrote could be kept") as caught:
-            authoring.execute(sqlite_store, generation_id)
+            execution.execute(sqlite_store, generation_id)
         made = len(server.chats)
         with pytest.raises(WorkError, match="nothing that the model wrote"):
-            authoring.execute(sqlite_store, generation_id)
+            execution.execute(sqlite_store, generation_id)
         assert len(server.chats) == made == 3 * PARTS, "each part was asked for three times, and never again"
     assert reason in str(caught.value)
     result = report(sqlite_store, generation_id)
@@ -233,13 +233,13 @@ def test_failed_parts_are_asked_for_again_by_a_resume_and_nothing_is_half_there(
     with hostile_server(failing) as server:
         generation_id = authoring.plan(store, spec(server.url, model="m"))
         with pytest.raises(WorkError, match=f"1 of {PARTS} parts are not written.*resume {generation_id}"):
-            authoring.execute(store, generation_id)
+            execution.execute(store, generation_id)
         result = report(store, generation_id)
         assert (result.status, result.dataset, result.parts) == ("interrupted", None, {"ok": PARTS - 1, "failed": 1})
         assert dataset_hashes(store) == []
         broken = False
         made = len(server.chats)
-        authoring.execute(store, generation_id)
+        execution.execute(store, generation_id)
         assert len(server.chats) == made + 1
     assert report(store, generation_id).missing == 0
     assert len(dataset_hashes(store)) == 1
@@ -263,7 +263,7 @@ def test_a_name_that_was_taken_meanwhile_costs_no_work(sqlite_store: Store) -> N
         generation_id = authoring.plan(sqlite_store, spec(server.url, model="m"))
         with sqlite_store.write() as connection:
             datasets.add(connection, "new", [], origin="test", source_name=None, source_hash="x")
-        authoring.execute(sqlite_store, generation_id)
+        execution.execute(sqlite_store, generation_id)
     assert report(sqlite_store, generation_id).dataset_name == f"new ({generation_id})"
 
 
@@ -272,14 +272,14 @@ def test_the_very_same_is_gone_on_with_and_a_deleted_dataset_written_anew_withou
         first = authoring.plan(sqlite_store, spec(server.url, model="m"))
         assert authoring.plan(sqlite_store, spec(server.url, model="m")) == first
         assert authoring.plan(sqlite_store, spec(server.url, model="m", per_domain=3)) != first
-        authoring.execute(sqlite_store, first)
+        execution.execute(sqlite_store, first)
         (before,), made = dataset_hashes(sqlite_store), len(server.chats)
         with pytest.raises(StoreError, match="'new' exists already"):
             authoring.plan(sqlite_store, spec(server.url, model="m"))
         with sqlite_store.write() as connection:
             datasets.delete(connection, datasets.named(connection, "new").id)
         assert authoring.plan(sqlite_store, spec(server.url, model="m")) == first
-        authoring.execute(sqlite_store, first)
+        execution.execute(sqlite_store, first)
         assert dataset_hashes(sqlite_store) == [before]
         assert len(server.chats) == made
 
@@ -331,13 +331,13 @@ def test_a_generation_that_is_paused_stays_paused(sqlite_store: Store) -> None:
             return replace(good(request), wait=1.5)
 
         server.chat = pauses
-        authoring.execute(sqlite_store, generation_id, concurrency=1)
+        execution.execute(sqlite_store, generation_id, concurrency=1)
         with sqlite_store.read() as connection:
             row = generations.named(connection, generation_id)
         assert (row.status, row.error, row.dataset) == (WorkStatus.PAUSED, None, None)
         assert 0 < row.settled < row.expected
         server.chat = good
-        authoring.execute(sqlite_store, generation_id)
+        execution.execute(sqlite_store, generation_id)
     assert report(sqlite_store, generation_id).status == "finished"
 
 
@@ -394,7 +394,7 @@ def test_on_a_failing_server_every_part_is_written_in_the_end(sqlite_store: Stor
         generation_id = authoring.plan(sqlite_store, spec(url))
         for _ in range(5):
             with suppress(WorkError):
-                authoring.execute(sqlite_store, generation_id)
+                execution.execute(sqlite_store, generation_id)
     result = report(sqlite_store, generation_id)
     assert not set(result.parts) & set(generations.RETRIABLE)
     assert result.dataset_name == "new"

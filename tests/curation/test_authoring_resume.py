@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from authored import calls_made, dataset_hashes, spec, write
-from conftest import KILLS, Database
+from conftest import KILLS, LONG_ON_POSTGRES, Database
 from evaluating import cli_forked, cli_inside
 from forked import Forked
 from slow_simulator import SlowSimulator
@@ -49,6 +49,30 @@ def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
     )
     assert (done.returncode, done.stdout.split()) == (0, [generation_id]), done.stderr
     assert "dataset 'new' (simulated)" in done.stderr
+    undisturbed = open_store(tmp_path / "undisturbed")
+    write(undisturbed, spec())
+    assert dataset_hashes(store) == dataset_hashes(undisturbed)
+    assert calls_made(store) == calls_made(undisturbed), "nothing was asked for twice"
+    undisturbed.close()
+    store.close()
+
+
+@pytest.mark.parametrize("database", LONG_ON_POSTGRES, indirect=True)
+def test_a_generation_has_one_worker_at_a_time(database: Database, tmp_path: Path) -> None:
+    """A second process is told who is at it, and changes nothing: what the first one writes is what it would have."""
+    store, simulator = open_store(database.workspace, database.url), SlowSimulator(1.0)
+    generation_id = authoring.plan(store, spec(simulator.url))
+    resume = ("resume", generation_id, "--workspace", database.workspace, "--allow-missing", 1)
+    first = Forked(database.environment, *resume, "--concurrency", 1)
+    assert simulator.wait_for(simulator.chats + 1, first)
+    second = cli_forked(database.environment, *resume)
+    assert second.returncode == 1
+    assert f"{generation_id} is running as process {first.pid}" in second.stderr
+    simulator.hurry()
+    _, told = first.communicate(timeout=60)
+    simulator.process.kill()
+    simulator.process.wait()
+    assert first.returncode == 0, told
     undisturbed = open_store(tmp_path / "undisturbed")
     write(undisturbed, spec())
     assert dataset_hashes(store) == dataset_hashes(undisturbed)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from simulating import CONTEXTS
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
-from cimemories.curation import editing, labelling
+from cimemories.curation import editing, execution, labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.exchange import exporting
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
@@ -342,7 +342,7 @@ def test_a_labelling_of_a_new_version_asks_only_for_what_changed(sqlite_store: S
 
     def label(name: str) -> int:
         spec = LabellingSpec(dataset=name, model="sim-labeler", base_url="simulator", draws=2)
-        labelling.execute(sqlite_store, labelling.plan(sqlite_store, spec))
+        execution.execute(sqlite_store, labelling.plan(sqlite_store, spec))
         with sqlite_store.read() as connection:
             return int(connection.execute(sa.select(sa.func.count()).select_from(tables.call)).scalar_one())
 

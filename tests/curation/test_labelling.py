@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vote_strategies import write_ballot
 
-from cimemories.curation import labelling
+from cimemories.curation import execution, labelling
 from cimemories.curation.labelling import Ballot, read_ballot
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation.judging import read_judgement, read_keys
@@ -318,7 +318,7 @@ def test_a_record_has_the_same_settings_as_before_they_were_a_model(sqlite_store
 
 def label(store: Store, wanted: LabellingSpec) -> str:
     labelling_id = labelling.plan(store, wanted)
-    labelling.execute(store, labelling_id)
+    execution.execute(store, labelling_id)
     return labelling_id
 
 
@@ -351,7 +351,7 @@ def test_unreadable_ballots_are_counted_and_never_abstain(store: Store, text: st
     with hostile_server(one_fails) as server:
         labelling_id = label(store, spec(server.url))
         made = len(server.chats)
-        labelling.execute(store, labelling_id)
+        execution.execute(store, labelling_id)
     assert len(server.chats) == made, "the same draw would give the same text: it is not asked for again"
     bad, good = CONTEXTS * 2, CONTEXTS * 2 * (PERSONAS - 1)
     assert ballots(store, labelling_id) == {"ok": good, status: bad}
@@ -384,7 +384,7 @@ def test_failed_ballots_are_asked_for_again_by_a_resume(sqlite_store: Store) -> 
         before = ballots(sqlite_store, labelling_id)
         broken = False
         made = len(server.chats)
-        progress = labelling.execute(sqlite_store, labelling_id)
+        progress = execution.execute(sqlite_store, labelling_id)
     assert before == {"ok": CONTEXTS * (PERSONAS - 1) * 2, "failed": CONTEXTS * 2}
     assert progress.fresh == before["failed"] == sum(chat.n for chat in server.chats[made:])
     assert ballots(sqlite_store, labelling_id) == {"ok": CONTEXTS * PERSONAS * 2}
@@ -446,7 +446,7 @@ def test_the_same_profiles_in_another_dataset_are_labelled_for_free(store: Store
         first = label(store, spec(server.url))
         made = len(server.chats)
         second = labelling.plan(store, spec(server.url, dataset="again"))
-        progress = labelling.execute(store, second)
+        progress = execution.execute(store, second)
         assert len(server.chats) == made, "no call at all"
         assert (progress.fresh, progress.reused) == (0, 2 * CONTEXTS * PERSONAS * 2)
         label(store, spec(server.url, dataset="larger"))

@@ -13,7 +13,7 @@ from evaluating import add, ballots, cli_forked, small_profiles
 from forked import Forked
 from slow_simulator import SlowSimulator
 
-from cimemories.curation import labelling
+from cimemories.curation import execution, labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.store import labellings
 from cimemories.store.engine import Store, open_store
@@ -33,7 +33,7 @@ def undisturbed(folder: Path) -> list[tuple[int, ...]]:
     store = open_store(folder)
     add(store, small_profiles(contexts=CONTEXTS))
     made = labelling.plan(store, LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=DRAWS))
-    labelling.execute(store, made)
+    execution.execute(store, made)
     tallies = tallied(store, made)
     store.close()
     return tallies

@@ -25,7 +25,7 @@ from evaluating import (
 from hostile import IncomingRequest, Reply, completion, error, hostile_server, texts_of
 from worlds import make_profile
 
-from cimemories.curation import labelling
+from cimemories.curation import execution, labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.flows.flows import Flows
@@ -230,12 +230,12 @@ def test_labelling_on_a_failing_server_never_folds_failures_into_votes(sqlite_st
     with running_simulator(seed=2, faults=0.6, fault_kinds=("broken_json", "no_choices", "truncation")) as url:
         spec = LabellingSpec(dataset="small", model="sim-labeler", base_url=url, draws=3)
         labelling_id = labelling.plan(sqlite_store, spec)
-        labelling.execute(sqlite_store, labelling_id)
+        execution.execute(sqlite_store, labelling_id)
     cast = ballots(sqlite_store, labelling_id)
     assert cast.get("failed", 0) + cast.get("truncated", 0) > 0
     assert sum(cast.values()) == 6 * 3 * 3
     with running_simulator(seed=2) as url:
-        progress = labelling.execute(sqlite_store, labelling_id, base_url=url)
+        progress = execution.execute(sqlite_store, labelling_id, base_url=url)
     after = ballots(sqlite_store, labelling_id)
     assert progress.fresh == cast.get("failed", 0)
     assert after["ok"] == cast["ok"] + cast.get("failed", 0)

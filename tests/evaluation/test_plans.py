@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from evaluating import DATASET, add, cli_inside, outside, row_of, simulated, small_profiles
 from hostile import IncomingRequest, Reply, Server, completion, hostile_server
 
-from cimemories.curation import authoring, labelling
+from cimemories.curation import authoring, execution, labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import costs, estimates, planning, runs
 from cimemories.evaluation.prices import Prices
@@ -66,7 +66,7 @@ def test_a_labelling_asks_as_its_server_takes_it(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=CONTEXTS))
     with running_simulator(lacks=LACKS) as url:
         labelling_id = labelling.plan(sqlite_store, label_spec(url))
-        labelling.execute(sqlite_store, labelling_id)
+        execution.execute(sqlite_store, labelling_id)
     row = labelling_row(sqlite_store, labelling_id)
     assert row.ballots == {"ok": row.expected}
     manifest = manifest_of(sqlite_store, labelling_id)
@@ -106,10 +106,10 @@ def test_a_labelling_from_before_servers_were_tested_goes_on_in_the_new_way(sqli
             del older[name]
         with sqlite_store.write() as connection:
             connection.execute(sa.update(labelling_table).values(manifest=canonical_json(older)))
-        labelling.execute(sqlite_store, labelling_id)
+        execution.execute(sqlite_store, labelling_id)
         assert labelling_row(sqlite_store, labelling_id).ballots.keys() == {"failed"}
         assert labelling.plan(sqlite_store, label_spec(url)) == labelling_id
-        labelling.execute(sqlite_store, labelling_id)
+        execution.execute(sqlite_store, labelling_id)
     row = labelling_row(sqlite_store, labelling_id)
     assert row.ballots == {"ok": row.expected}
 
@@ -123,7 +123,7 @@ def test_all_work_goes_to_the_right_address(sqlite_store: Store, pasted: str) ->
     with running_simulator() as url:
         given = url.removesuffix("/v1") + pasted
         labelling_id = labelling.plan(sqlite_store, label_spec(given))
-        labelling.execute(sqlite_store, labelling_id)
+        execution.execute(sqlite_store, labelling_id)
         report = authored.write(sqlite_store, authored.spec(given))
         run_id = plain_run(sqlite_store, given)
         runs.judge_again(sqlite_store, run_id, [JudgeSpec(kind="llm", model="sim-judge", base_url=given)])
@@ -209,7 +209,7 @@ def test_by_how_much_it_does_not_fit_is_counted(sqlite_store: Store) -> None:
     """Worked out by hand from the prompts that are sent: 4 characters a token, and the answer's limit."""
     add(sqlite_store, small_profiles(contexts=CONTEXTS))
     with short_server(max_model_len=100_000) as server:
-        labelling.execute(sqlite_store, labelling.plan(sqlite_store, label_spec(server.url, model="m")))
+        execution.execute(sqlite_store, labelling.plan(sqlite_store, label_spec(server.url, model="m")))
         lengths = sorted(-(-len(chat.body["messages"][0]["content"]) // 4) + 2048 for chat in server.chats)
     context = lengths[len(lengths) // 2] - 1
     longer = sum(length > context for length in lengths)
@@ -248,7 +248,7 @@ def test_a_labelling_is_counted_as_it_is_then_asked(sqlite_store: Store) -> None
     assert (before.places, before.responses, before.recorded) == (4, 4 * 3 * 2, 0)
     assert before.cost_most is not None and before.cost_most > 0
     labelling_id = labelling.plan(sqlite_store, spec)
-    progress = labelling.execute(sqlite_store, labelling_id)
+    progress = execution.execute(sqlite_store, labelling_id)
     assert before.draws == progress.done
     assert before.prompt_tokens == pytest.approx(progress.prompt_tokens, rel=0.05)
     cost = costs.cost_of(sqlite_store, labelling_id)
@@ -295,10 +295,10 @@ def test_a_cap_ends_the_work_and_a_higher_one_lets_it_go_on(sqlite_store: Store,
     add(sqlite_store, small_profiles(contexts=8))
     if kind == "label":
         work_id = labelling.plan(sqlite_store, label_spec(prices=PRICE, cap=0.000001))
-        execute = partial(labelling.execute, sqlite_store, work_id, concurrency=1)
+        execute = partial(execution.execute, sqlite_store, work_id, concurrency=1)
     elif kind == "generate":
         work_id = authoring.plan(sqlite_store, authored.spec(prices=PRICE, cap=0.000001))
-        execute = partial(authoring.execute, sqlite_store, work_id, concurrency=1)
+        execute = partial(execution.execute, sqlite_store, work_id, concurrency=1)
     else:
         work_id = plain_run(sqlite_store)
         judge = JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", prices=PRICE)

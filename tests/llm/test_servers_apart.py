@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from evaluating import DATASET, add, cli_inside, outside, row_of, simulated, small_profiles
 from hostile import IncomingRequest, Reply, Server, completion, hostile_server
 
-from cimemories.curation import labelling
+from cimemories.curation import execution, labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.estimates import estimate
@@ -369,7 +369,7 @@ def test_labels_of_another_server_are_another_labelling(small: Store) -> None:
         labelling_id = labelling.plan(
             small, LabellingSpec(dataset=DATASET, model="m", base_url=url, draws=draws, contexts=1)
         )
-        labelling.execute(small, labelling_id)
+        execution.execute(small, labelling_id)
         return labelling_id
 
     with hostile_server(votes, card()) as one, hostile_server(votes, card()) as other:
@@ -478,7 +478,7 @@ def test_who_answered_goes_along_with_recorded_calls_and_bundles(small: Store, t
         assert done(other, server.url)[1].reused == MESSAGES
     with hostile_server(votes, card("maker/m")) as server:
         necessary_mask = LabellingSpec(dataset=DATASET, model="m", base_url=server.url, draws=1)
-        labelling.execute(small, labelling.plan(small, necessary_mask))
+        execution.execute(small, labelling.plan(small, necessary_mask))
         answering = f"{address_of(server.url)}, root maker/m"
     environment = {**outside(), "CIMEMORIES_WORKSPACE": str(small.workspace)}
     packed = tmp_path / "bundle.zip"

@@ -39,7 +39,7 @@ from slow_simulator import SlowSimulator
 pytest.importorskip("ray", reason="Ray is not installed; `make test-scale` installs it")
 from ray_clusters import cluster_of, meanwhile, worker_processes
 
-from cimemories.curation import authoring, labelling
+from cimemories.curation import authoring, execution, labelling
 from cimemories.curation.spec import AuthoringSpec, LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.prices import Prices
@@ -117,13 +117,13 @@ def test_labels_and_profiles_are_made_by_workers_too(store: Store, cluster: str)
     add(store, small_profiles(2, 4))
     spec = LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2)
     labelling_id = labelling.plan(store, spec)
-    progress = labelling.execute(store, labelling_id, concurrency=4, cluster=TWO)
+    progress = execution.execute(store, labelling_id, concurrency=4, cluster=TWO)
     assert ballots(store, labelling_id) == {"ok": progress.done}
     written = authoring.plan(
         store,
         AuthoringSpec(name="written", profiles=3, model="sim-average", base_url="simulator", events=1, per_domain=1),
     )
-    authoring.execute(store, written, concurrency=4, cluster=TWO)
+    execution.execute(store, written, concurrency=4, cluster=TWO)
     with store.read() as connection:
         assert datasets.named(connection, "written").profiles == 3
 

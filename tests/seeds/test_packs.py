@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cimemories import seeds
-from cimemories.curation import labelling
+from cimemories.curation import execution, labelling
 from cimemories.curation.editing import Added, add_pack
 from cimemories.curation.spec import LabellingSpec
 from cimemories.model import Context
@@ -279,7 +279,7 @@ class TestLabelling:
         for name in ("westin", "five-views", "shared-privacy"):
             spec = LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2, personas=name)
             made[name] = labelling.plan(store, spec)
-            labelling.execute(store, made[name])
+            execution.execute(store, made[name])
             assert labelling.plan(store, spec) == made[name], "the same pack again is the same labelling"
         assert len(set(made.values())) == 3
         with store.read() as connection:
@@ -297,7 +297,7 @@ class TestLabelling:
         write(sqlite_store.workspace, "personas", personas({**PERSONA, "description": "You distrust them."}))
         second = labelling.plan(sqlite_store, spec)
         assert first != second, "another wording is another persona"
-        labelling.execute(sqlite_store, first)
+        execution.execute(sqlite_store, first)
         with sqlite_store.read() as connection:
             (voter,) = labellings.personas(connection, first).values()
         assert voter.description == "You weigh it.", "what was planned is what is asked"

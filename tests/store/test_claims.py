@@ -24,7 +24,7 @@ from hostile import IncomingRequest, Reply, hostile_server
 from planned_sweeps import planned as planned_sweep
 from worlds import add_dataset, add_run, make_profile, records
 
-from cimemories.curation import authoring, labelling
+from cimemories.curation import authoring, execution, labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import batches, planning, runs, sweeps
 from cimemories.llm import worker
@@ -251,13 +251,13 @@ def test_a_labelling_that_was_taken_over_is_let_go(store: Store) -> None:
     add(store, small_profiles(contexts=6))
     made = labelling.plan(store, LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2))
     with taken_over(store, made) as take, pytest.raises(WorkError, match="was taken over"):
-        labelling.execute(store, made, concurrency=1, on_progress=take)
+        execution.execute(store, made, concurrency=1, on_progress=take)
 
 
 def test_a_generation_that_was_taken_over_is_let_go(store: Store) -> None:
     made = authoring.plan(store, authoring_spec())
     with taken_over(store, made) as take, pytest.raises(WorkError, match="was taken over"):
-        authoring.execute(store, made, concurrency=1, on_progress=take)
+        execution.execute(store, made, concurrency=1, on_progress=take)
     with store.read() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(tables.dataset)).scalar() == 0
 

@@ -22,7 +22,7 @@ from planned_sweeps import planned as planned_sweep
 from worlds import make_profile
 
 from cimemories.access.roles import Role
-from cimemories.curation import authoring, labelling
+from cimemories.curation import authoring, execution, labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.llm.worker import WorkError
@@ -100,7 +100,7 @@ def test_a_labelling_waits_for_the_database(cluster: Cluster, lost_store: Store)
         lost_store, LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2)
     )
     with restarted(cluster, "fast") as restart:
-        labelling.execute(lost_store, made, concurrency=2, on_progress=restart)
+        execution.execute(lost_store, made, concurrency=2, on_progress=restart)
     assert status(lost_store, made) == (WorkStatus.FINISHED, None)
     assert set(ballots(lost_store, made)) == {"ok"}
 
@@ -108,7 +108,7 @@ def test_a_labelling_waits_for_the_database(cluster: Cluster, lost_store: Store)
 def test_a_generation_waits_for_the_database(cluster: Cluster, lost_store: Store) -> None:
     made = authoring.plan(lost_store, authoring_spec())
     with restarted(cluster, "fast") as restart:
-        authoring.execute(lost_store, made, concurrency=2, on_progress=restart)
+        execution.execute(lost_store, made, concurrency=2, on_progress=restart)
     assert status(lost_store, made)[0] in (WorkStatus.FINISHED, WorkStatus.FINISHED_WITH_FAILURES)
     with lost_store.read() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(dataset)).scalar() == 1
@@ -139,7 +139,7 @@ def test_a_database_that_stays_away_ends_the_work_in_one_line(
     )
     try:
         with pytest.raises(WorkError, match="could not be written") as caught:
-            labelling.execute(lost_store, made, concurrency=2, on_progress=lambda _: cluster.stop("fast"))
+            execution.execute(lost_store, made, concurrency=2, on_progress=lambda _: cluster.stop("fast"))
     finally:
         cluster.start()
     assert f"cimemories resume {made}" in str(caught.value)
@@ -148,7 +148,7 @@ def test_a_database_that_stays_away_ends_the_work_in_one_line(
         kept = connection.execute(sa.select(sa.func.count()).select_from(call)).scalar()
     assert kept
     monkeypatch.undo()
-    labelling.execute(lost_store, made)
+    execution.execute(lost_store, made)
     assert status(lost_store, made) == (WorkStatus.FINISHED, None)
 
 

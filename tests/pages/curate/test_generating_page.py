@@ -7,7 +7,7 @@ from paging import HOME, button, double_click, opened, page_html
 from worlds import add_dataset
 
 from cimemories import launch
-from cimemories.curation import authoring
+from cimemories.curation import authoring, execution
 from cimemories.curation.spec import AuthoringSpec
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
@@ -78,7 +78,7 @@ def test_started_with_the_simulator_and_shown_when_it_is_done(store: Store, star
     assert "is being written" in page_html(app)
     assert "&lt;img src=x" in page_html(app)
     assert "<img" not in page_html(app)
-    authoring.execute(store, started[0])
+    execution.execute(store, started[0])
     app.run()
     assert not app.exception
     assert "is written: " in page_html(app)
@@ -141,7 +141,7 @@ def test_what_cannot_be_started_says_why_and_leaves_nothing(store: Store) -> Non
 def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: list[str]) -> None:
     generation_id = authoring.plan(store, spec())
     with pytest.raises(WorkError):
-        authoring.execute(store, generation_id, base_url="http://127.0.0.1:9/v1")
+        execution.execute(store, generation_id, base_url="http://127.0.0.1:9/v1")
     with store.write() as connection:
         work.finish(connection, generation_id, WorkStatus.INTERRUPTED, HOSTILE)
     app = opened(PAGE, view="new")

@@ -11,7 +11,7 @@ from evaluating import add, simulated, small_profiles
 from paging import nodes, opened, page_html
 from worlds import ask
 
-from cimemories.curation import labelling
+from cimemories.curation import execution, labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.leaks.message import leak_view
@@ -33,7 +33,7 @@ def ran(store: Store, **changes: Any) -> str:
     first = replace(person.contexts[0], recipient=HOSTILE)
     add(store, [replace(person, contexts=(first, *person.contexts[1:]))])
     votes = LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2)
-    labelling.execute(store, labelling.plan(store, votes))
+    execution.execute(store, labelling.plan(store, votes))
     spec = simulated(model="sim-oversharing", samples=2, judges=(planning.JudgeSpec(),), **changes)
     run_id = planning.plan(store, spec)
     runs.execute(store, run_id)
