@@ -153,7 +153,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    gc.freeze()  # pytest looks twice for garbage now, at each end of a worker for seconds, and says nothing of it
+    gc.freeze()  # pytest looks twice for garbage now, each worker for seconds, and the tests have ended
     atexit.register(gc.unfreeze)  # or DuckDB complains of everything that was left out when the process ends
 
 
@@ -587,7 +587,7 @@ def small_demo(request: pytest.FixtureRequest) -> Path:
 def chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     import serving
 
-    with serving.chromium() as opened:
+    with serving.chromium(serving.COMPILED_ONCE) as opened:
         loop = asyncio.get_running_loop()
         yield opened, loop
         asyncio._set_running_loop(loop)

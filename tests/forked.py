@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -84,9 +85,8 @@ _processes: list[subprocess.Popen[bytes]] = []
 def _warm() -> socket.socket:
     """To the process that is forked. The workers of a session share one, which the first that needs it starts; where
     the time of each file is measured, the processes of a file have to be children of the worker that runs it."""
-    session = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    shared = session and not os.environ.get(file_costs.WANTED)
-    address = f"\0cimemories-warm-{session if shared else os.getpid()}"  # no file: it is gone with the process
+    session = "" if os.environ.get(file_costs.WANTED) else os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    address = f"\0cimemories-warm-{session or uuid.uuid4().hex}"  # no file: it is gone with the process
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
         with suppress(OSError):  # another worker has the address
             door.bind(address)

@@ -28,9 +28,9 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # A page of a test is gone before code that is compiled once more, to run faster, has paid for it: a tenth less.
-    "--js-flags=--no-turbofan --no-maglev",
 ]
+# A test's page is gone before code that is compiled once more, to run faster, has paid for it: a tenth less.
+COMPILED_ONCE = "--js-flags=--no-turbofan --no-maglev"
 START_SECONDS = 120
 TICKS = os.sysconf("SC_CLK_TCK") / 1000  # of the processor's clock, in a millisecond
 LOOK_MS = 120_000  # only a hang gets there: with several browsers at once 30 s were too few
@@ -100,11 +100,11 @@ def require_chromium() -> str:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """Debian's Chromium, headless."""
+def chromium(*flags: str) -> Iterator[Browser]:
+    """Debian's Chromium, headless. flags: beside FLAGS."""
     path = require_chromium()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=path, args=[*FLAGS, *flags])
         yield browser
         close_contexts(browser)
         browser.close()
