@@ -28,6 +28,7 @@ from cimemories.metrics.label_uncertainty import (
 )
 from cimemories.metrics.uncertainty import (
     UNDEFINED,
+    NumberTerms,
     Parts,
     SampleSums,
     Terms,
@@ -128,6 +129,29 @@ def test_terms_of_several_n_are_those_of_each_alone(data: FlowArrays) -> None:
         alone = violation_terms(flows, n)
         for name in ("own", "without", "inside", "units"):
             assert np.array_equal(getattr(terms, name), getattr(alone, name), equal_nan=True)
+
+
+@given(runs_of(least=2), st.integers(1, 4), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_terms_of_blocks_join_to_those_of_the_run_at_once(data: FlowArrays, n: int, at: int) -> None:
+    first = 1 + at % (len(data.profiles) - 1)
+    blocks = [data.at(np.arange(first)), data.at(np.arange(first, len(data.profiles)))]
+    whole, joined, summed = (
+        NumberTerms.joined([part.summed() if sums else part for part in parts])
+        for parts, sums in (
+            ([NumberTerms.of(data.inappropriate, data.necessary, (n,))], False),
+            ([NumberTerms.of(block.inappropriate, block.necessary, (n,)) for block in blocks], False),
+            ([NumberTerms.of(block.inappropriate, block.necessary, (n,)) for block in blocks], True),
+        )
+    )
+    sides = zip(*((each.violation[n], each.completeness) for each in (whole, joined, summed)), strict=True)
+    for one, two, sums in sides:
+        assert all(same(getattr(one, name), getattr(two, name)) for name in ("own", "without", "inside", "samples"))
+        assert same(share_interval(one).low, share_interval(sums).low)
+    # Where a profile has one number alone, the other profiles' samples stay theirs.
+    leaks, needed = (~np.isnan(side.own) for side in (whole.violation[n], whole.completeness))
+    assert same(whole.violation[n].samples[leaks & needed].sum(), whole.sums.of_violation(n)[0])
+    assert same(whole.completeness.samples[needed & ~leaks].sum(), whole.sums.of_completeness()[1])
 
 
 @pytest.mark.parametrize(("hits", "number"), [(0, 7), (1, 7), (3, 10), (10, 10), (57, 400)])
