@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial, wraps
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
-from cimemories.evaluation.matcher import folded_text, ground, match
+from cimemories.evaluation.matcher import cached_by_identity, folded_text, ground, match
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.spec import LLM, MATCHER
 from cimemories.llm import replies
@@ -116,24 +116,6 @@ def answer_schema(attributes: int) -> dict[str, object]:
         }
     )
     return replies.answer_form("reveals", {"revealed": {"type": "array", "maxItems": attributes, "items": reveal}})
-
-
-def cached_by_identity(lines: Callable[[Prompt, tuple[Attribute, ...]], str]) -> Callable[..., str]:
-    """Cache the lines of a profile's attributes by which objects these are: to compare 150 of them, message after
-    message, takes as long as to write their lines."""
-    cache: dict[tuple[int, int], tuple[Prompt, tuple[Attribute, ...], str]] = {}
-
-    @wraps(lines)
-    def cached(prompt: Prompt, attributes: tuple[Attribute, ...]) -> str:
-        entry = cache.get((id(prompt), id(attributes)))
-        if entry is None:
-            if len(cache) >= 64:
-                cache.clear()
-            # Beside what they are made of: as long as that is held, nothing else gets its id.
-            entry = cache[id(prompt), id(attributes)] = prompt, attributes, lines(prompt, attributes)
-        return entry[2]
-
-    return cached
 
 
 @cached_by_identity

@@ -14,18 +14,20 @@ It does not see paraphrase in other words, anything inferred, or a value spread 
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, wraps
+from typing import TypeVar
 
 from rapidfuzz import fuzz
 
 from cimemories.model import Attribute, Reveal, Scalar, Span, Strength, Value, is_bio
+
+T = TypeVar("T")
 
 # ---- grounding
 #
@@ -384,6 +386,28 @@ def _value_of_words(words: list[str]) -> int | None:
     return total + below
 
 
+# ---- caching
+
+
+def cached_by_identity(function: Callable[..., T]) -> Callable[..., T]:
+    """Cache a function of immutable objects by which objects they are: to compare the 150 attributes of a profile,
+    message after message, takes as long as to write their lines."""
+    cache: dict[tuple[int, ...], tuple[tuple[object, ...], T]] = {}
+
+    @wraps(function)
+    def cached(*arguments: object) -> T:
+        key = tuple(map(id, arguments))
+        entry = cache.get(key)
+        if entry is None:
+            if len(cache) >= 64:  # more than the profiles that a run works on at the same time
+                cache.clear()
+            # Beside its arguments: as long as they are held, nothing else gets their ids.
+            entry = cache[key] = arguments, function(*arguments)
+        return entry[1]
+
+    return cached
+
+
 # ---- wording
 #
 # Words for the matcher: which say little, how a plural or a negation is seen, and a statement in another person.
@@ -681,10 +705,7 @@ def match(attributes: Sequence[Attribute], message: str) -> list[Reveal]:
     if not message.strip() or not attributes:
         return []
     prepared = _Message(message)
-    # NaN and Infinity survive this round trip: Python writes and reads them, though JSON has none.
-    plans = _plans(
-        tuple((a.key, json.dumps(a.value), a.statement, a.event, a.domain) for a in attributes), _names(attributes)
-    )
+    plans = _plans(*attributes)
     claims = [claim for number, plan in enumerate(plans) for claim in _claims(number, plan, prepared)]
     at: dict[int, list[_Claim]] = defaultdict(list)
     for claim in claims:
@@ -822,27 +843,24 @@ def _plain(folded: str) -> str:
     return folded.replace("_", " ")
 
 
-# Of the profiles that a run works on at the same time.
-@lru_cache(maxsize=64)
-def _plans(attributes: tuple[tuple[str, str, str, str, str], ...], names: tuple[str, ...]) -> tuple[_Plan, ...]:
-    """Return the plans of the attributes of one memory, each (key, value as JSON, statement, event, domain). As JSON: a
-    list cannot be a cache key, and True must not meet 1."""
-    texts = [
-        (_key_text(key), _plain(fold(statement).text).strip().rstrip(". ")) for key, _, statement, _, _ in attributes
-    ]
+@cached_by_identity
+def _plans(*attributes: Attribute) -> tuple[_Plan, ...]:
+    """Return the plans of the attributes of one memory."""
+    names = _names(attributes)
+    texts = [(_key_text(a.key), _plain(fold(a.statement).text).strip().rstrip(". ")) for a in attributes]
     number_of = Counter(stem for key, statement in texts for stem in stems(key) | stems(statement))
     many = max(_SHARED_BY, len(attributes) // 20)
     shared = _COMMON_STEMS | {stem for stem, number in number_of.items() if number > many}
     names_stems = frozenset(stem_of(word) for name in names for word in TOKEN.findall(name))
     plans = []
-    for (_, value_json, _, event, domain), (key, statement) in zip(attributes, texts, strict=True):
+    for attribute, (key, statement) in zip(attributes, texts, strict=True):
         # The words of event and domain stand with many attributes, and tell none of them.
-        dull = shared | stems(_key_text(event)) | stems(_key_text(domain))
+        dull = shared | stems(_key_text(attribute.event)) | stems(_key_text(attribute.domain))
 
         def weights(words: frozenset[str], dull: frozenset[str] = dull) -> dict[str, float]:
             return {stem: _DULL if stem in dull else 1.0 for stem in sorted(words - names_stems)}
 
-        plans.append(_plan(json.loads(value_json), key, statement, names, weights))
+        plans.append(_plan(attribute.value, key, statement, names, weights))
     return tuple(plans)
 
 

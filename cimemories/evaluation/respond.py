@@ -20,8 +20,8 @@ from typing import Protocol, TypeVar
 import sqlalchemy as sa
 
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.judging import Judge, JudgeInput, asked_of_judge, cached_by_identity, judging
-from cimemories.evaluation.matcher import match
+from cimemories.evaluation.judging import Judge, JudgeInput, asked_of_judge, judging
+from cimemories.evaluation.matcher import cached_by_identity, match
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, gate_schema, ingesting, read_gate
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Sessions, Written
