@@ -23,6 +23,7 @@ from cimemories.store import labellings as store_labellings
 from cimemories.store import runs as store_runs
 from cimemories.store import versions as store_versions
 from cimemories.store.datasets import DatasetRow
+from cimemories.store.decisions import ReviewImport
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
 # What a column of this name is, in every list.
 COLUMNS = {
     "action": Column("text", "What"),
+    "annotator": Column("text", "By"),
     "answered": Column("count", "Answered"),
     "answers": Column("count", "Answers"),
     "at": Column("text", "GPUs (a hint) or server"),
     "attributes": Column("count", "Attributes"),
     "base_url": Column("text", "Address"),
     "blind": Column("count", "Blind"),
+    "both_lists": Column("text", "A vote in both lists"),
     "by": Column("text", "Declared by"),
     "changes": Column("count", "Changes", "By hand"),
     "completeness": Column("percent", "Completeness"),
@@ -52,6 +55,7 @@ COLUMNS = {
     "counted": Column("count", "Ballots", "Counted ones"),
     "coverage": Column("percent", "Coverage", "Judged messages over planned ones"),
     "created": Column("date", "Created (UTC)"),
+    "current": Column("flag", "In use"),
     "dataset": Column("text", "Dataset"),
     "dataset_name": Column("text", "Dataset"),
     "default": Column("flag", "Default", "Used where no other is named"),
@@ -60,6 +64,7 @@ COLUMNS = {
     "draws": Column("count", "Draws"),
     "email": Column("text", "Verified address"),
     "entries": Column("count", "Entries"),
+    "events": Column("text", "Events"),
     "error": Column("text", "Error"),
     "expected": Column("count", "Planned"),
     "figures": Column("text", "Figures"),
@@ -87,6 +92,7 @@ COLUMNS = {
     "parts": Column("text", "Parts", "By status"),
     "per_day": Column("count", "A day", "Answers"),
     "person": Column("text", "Who"),
+    "priors": Column("wide", "Priors", "Of the personas; none: those of the labelling"),
     "profiles": Column("count", "Profiles"),
     "prompt_level": Column("text", "Prompt level"),
     "recipient": Column("text", "Recipient"),
@@ -107,9 +113,12 @@ COLUMNS = {
     "step": Column("text", "Step"),
     "subject": Column("wide", "Of"),
     "task": Column("text", "Task"),
+    "threshold": Column("percent", "Threshold"),
     "title": Column("text", "Title"),
+    "undone": Column("date", "Undone (UTC)"),
     "version": Column("text", "Version"),
     "violation": Column("percent", "Violation@n"),
+    "votes": Column("text", "Votes needed"),
     "wanted": Column("count", "Planned", "Attributes that the model is to write"),
 }
 
@@ -173,6 +182,19 @@ def labellings(store: Store) -> Listing:
         for row in here.labellings
     ]
     return _listing(rows, "id dataset model draws status counted expected default created simulated", "Labellings")
+
+
+def rules(store: Store, dataset_id: int) -> Listing:
+    """Return the paper's rule, then the named rules of a dataset, oldest first. current: labels rest on it; votes: what
+    it asks for; priors: missing where they are those of the labelling."""
+    with store.read() as connection:
+        named = store_labellings.all_rules(connection, dataset_id)
+    given = "name threshold priors least_votes both_lists annotator created current"
+    paper = dict.fromkeys(given.split()) | {"name": store_labellings.PAPER_RULE, "threshold": 1.0}
+    paper |= {"both_lists": store_labellings.BOTH_LISTS[0], "current": not any(row.current for row in named)}
+    rows = [paper, *(attributes(row, given) for row in named)]
+    rows = [row | {"votes": store_labellings.least_text(row["least_votes"])} for row in rows]
+    return _listing(rows, "name current threshold priors votes both_lists annotator created", "Rules of the dataset")
 
 
 def runs(rows: Sequence[RunRow], datasets: Mapping[int, str]) -> Listing:
@@ -412,6 +434,12 @@ def paces(item: Progress) -> Listing:
     of = attributes(item.of, "name kind items wanted due")
     rows = [of | vars(pace) | {"last": pace.last or None} for pace in item.people]
     return _listing(rows, "person answered share blind per_day seconds last", "How far each person is with this slice")
+
+
+def imports(rows: Sequence[ReviewImport]) -> Listing:
+    """Return imported files of review events."""
+    names = "id name events created annotator undone"
+    return _listing([attributes(row, names) for row in rows], names, "Imported files of review events")
 
 
 def log(entries: Sequence[Entry]) -> Listing:

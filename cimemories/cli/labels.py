@@ -118,10 +118,10 @@ def show_consensus(
 @cli.command("rules")
 def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List a dataset's consensus rules; one is current.  Example: cimemories rules -d official --json"""
-    from cimemories.answers.rules import rules
+    from cimemories.answers import lists
 
     store = open_record(workspace)
-    output.answer(rules(store, dataset_id(store, dataset)), as_json)
+    output.listing(lists.rules(store, dataset_id(store, dataset)), as_json)
 
 
 @cli.command()

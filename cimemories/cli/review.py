@@ -122,20 +122,8 @@ def review_imports(dataset: Dataset, as_json: AsJson = False, workspace: Workspa
     from cimemories.formats.review_events import imports
 
     store = open_record(workspace)
-    rows = imports(store, dataset_id(store, dataset))
-    if as_json:
-        output.as_json([output.attributes(row, "id name annotator created undone events") for row in rows])
-        return
-    if not rows:
-        output.note(f"no review events were imported into '{dataset}'")
-        return
-    output.table(
-        (">import", "file", "events", "imported (UTC)", "by", "undone (UTC)"),
-        [
-            (row.id, row.name, _counted(row.events), _when(row.created), row.annotator, _when(row.undone or ""))
-            for row in rows
-        ],
-    )
+    listed = lists.imports(imports(store, dataset_id(store, dataset)))
+    output.listing(listed, as_json, f"no review events were imported into '{dataset}'")
 
 
 @review.command("undo-import")

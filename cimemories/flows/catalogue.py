@@ -15,7 +15,7 @@ from cimemories.store.datasets import DatasetRow, Hit, ProfileRecord, Summary
 from cimemories.store.decisions import Newest
 from cimemories.store.engine import Store
 from cimemories.store.judgements import JudgeRow
-from cimemories.store.labellings import LabellingRow, RuleRow
+from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow, SweepRow
 from cimemories.store.tables import profile
 from cimemories.store.team import log
@@ -82,12 +82,6 @@ def profile_with(store: Store, dataset_id: int, attribute_id: int) -> int | None
     with store.read() as connection:
         owned = datasets.attribute_ids(connection, dataset_id)
     return next((profile for profile, own in owned.items() if attribute_id in own), None)
-
-
-def rules_of(store: Store, dataset_id: int) -> list[RuleRow]:
-    """The named rules of a dataset, oldest first; the paper's is not among them."""
-    with store.read() as connection:
-        return labellings.all_rules(connection, dataset_id)
 
 
 def save_rule(

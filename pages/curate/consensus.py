@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import streamlit as st
 
+from cimemories.answers import lists
 from cimemories.answers.consensus import family_notes
-from cimemories.answers.rules import BOTH, rules
 from cimemories.charts.bars import before_after
 from cimemories.flows import catalogue
 from cimemories.flows.labels import AppliedRule, rule_of, vote_counts
@@ -62,6 +62,7 @@ def _family_warning(store: Store, labelling: LabellingRow) -> None:
 # A rule is tried, saved under a name, and made the one that labels rest on.
 
 
+BOTH = dict(zip(labellings.BOTH_LISTS, ("Conflict, not counted", "Necessary"), strict=True))
 _MESSAGE = "consensus.message"
 
 
@@ -200,9 +201,10 @@ def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
 
 def _rules_table(store: Store, dataset: DatasetRow) -> None:
     safe.heading("Rules of this dataset")
-    result = rules(store, dataset.id)
-    answers.twin(result.rules, f"consensus.rules.{dataset.id}", height="content")
-    _choose_rule(store, dataset, result.rules.frame["name"].tolist(), result.current)
+    rules = lists.rules(store, dataset.id)
+    answers.twin(rules, f"consensus.rules.{dataset.id}", height="content")
+    current = next(row["name"] for row in rules.rows if row["current"])
+    _choose_rule(store, dataset, [row["name"] for row in rules.rows], current)
 
 
 def _choose_rule(store: Store, dataset: DatasetRow, names: Sequence[str], current: str) -> None:

@@ -51,7 +51,7 @@ def test_a_rule_is_tried_saved_used_left_and_deleted(sqlite_store: Store) -> Non
     assert (dry["saved"], dry["changed"], dry["survival_after"]) == (False, 4, 1.0)
 
     def listed() -> dict[str, bool]:
-        return {r["name"]: r["current"] for r in json.loads(run(sqlite_store, "rules", *DATA, "--json"))["rules"]}
+        return {r["name"]: r["current"] for r in json.loads(run(sqlite_store, "rules", *DATA, "--json"))}
 
     assert listed() == {labellings.PAPER_RULE: True}
     run(sqlite_store, "rule", *wanted, *loud, "--use", "--annotator", "Ada")

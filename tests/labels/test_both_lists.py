@@ -113,7 +113,7 @@ def test_the_command_line_saves_tries_and_lists_it(sqlite_store: Store) -> None:
     assert done.returncode == 0, done.stderr
     assert labels(sqlite_store, labelling) == [N, X]
     listed = json.loads(cli_inside(outside(), "rules", "--json", *place).stdout)
-    assert [row["both_lists"] for row in listed["rules"]] == ["conflict", "necessary"]
+    assert [row["both_lists"] for row in listed] == ["conflict", "necessary"]
     refused = cli_inside(outside(), "rule", "--name", "authors", "--both-lists", "necessary", "--use", *place)
     assert refused.returncode == 1 and "--both-lists needs --threshold" in refused.stderr
 
