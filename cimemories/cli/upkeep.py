@@ -107,7 +107,7 @@ def purge(
     store = open_record(workspace)
     planned = purging.plan(store)
     if dry_run and as_json:
-        output.as_json(planned.as_json())
+        output.as_json(planned)
         return
     output.note(
         f"unused: calls {planned.calls:,}, requests {planned.requests:,}, recalls {planned.recalls:,} "
@@ -124,7 +124,7 @@ def purge(
     result = purging.purge(store)
     store.close()
     if as_json:
-        output.as_json(result.as_json())
+        output.as_json(result)
     else:
         output.note("removed; the space is free")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,6 @@ class Purge:
     @property
     def nothing(self) -> bool:
         return not (self.calls or self.requests or self.recalls or self.files)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def plan(store: Store) -> Purge:
