@@ -13,6 +13,7 @@ from cimemories.cli.options import (
     AsJson,
     DatasetName,
     LabellingOption,
+    Out,
     PlanOptions,
     Run,
     Serve,
@@ -100,6 +101,7 @@ def show_consensus(
     dataset: DatasetName,
     labelling: LabellingOption = None,
     as_json: AsJson = False,
+    out: Out = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Show which pairs have a consensus, and who dissents. Also why contexts are discarded, and the paper's Table 2.
@@ -109,7 +111,7 @@ def show_consensus(
     from cimemories.answers.consensus import consensus
 
     store = open_record(workspace)
-    output.answer(consensus(store, dataset, _labelling(store, dataset, labelling)), as_json)
+    output.answer(consensus(store, dataset, _labelling(store, dataset, labelling)), as_json, out, workspace)
 
 
 # ---- rules
@@ -234,18 +236,21 @@ def _effect(
 
 
 @cli.command("agreement")
-def show_agreement(dataset: DatasetName, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+def show_agreement(
+    dataset: DatasetName, as_json: AsJson = False, out: Out = None, workspace: Workspace = DEFAULT_WORKSPACE
+) -> None:
     """Show how well the labellings of a dataset agree.  Example: cimemories agreement -d official --json"""
     from cimemories.agreement.models import agreements
 
     store = open_record(workspace)
-    output.answer(agreements(store, dataset_id(store, dataset)), as_json)
+    output.answer(agreements(store, dataset_id(store, dataset)), as_json, out, workspace)
 
 
 @cli.command("judges")
 def show_judges(
     run_id: Run,
     as_json: AsJson = False,
+    out: Out = None,
     grounded: Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -253,4 +258,4 @@ def show_judges(
     from cimemories.answers.judges import judges
     from cimemories.flows.flows import Flows
 
-    output.answer(judges(Flows(open_record(workspace)), run_id, grounded=grounded), as_json)
+    output.answer(judges(Flows(open_record(workspace)), run_id, grounded=grounded), as_json, out, workspace)

@@ -23,6 +23,7 @@ def show_metrics(
     run_id: Run,
     options: NumberOptions,
     as_json: AsJson = False,
+    out: Out = None,
     by: Annotated[
         str | None, Option(help="Add a table by profile, domain, event, sphere, context or attribute.")
     ] = None,
@@ -47,7 +48,7 @@ def show_metrics(
     store = open_record(workspace)
     scope = options.scope(store, run_id)
     result = question.metrics(Flows(store), scope, rule, by=groups, norms=True, identifier_rules=as_json)
-    output.answer(result, as_json)
+    output.answer(result, as_json, out, workspace)
     for table in [] if as_json else result.by.values():
         output.answer_table(table)
 
@@ -123,6 +124,7 @@ def accumulate(
     run_id: Run,
     options: NumberOptions,
     as_json: AsJson = False,
+    out: Out = None,
     n: Annotated[int | None, Option(min=1, help="Only n samples per task; default: every n.")] = None,
     profile: Annotated[int | None, Option(min=0, help="Add the tasks of one profile, counted from 0.")] = None,
     order: Annotated[str, Option(help="Order of its tasks: listed, worst or shuffled.")] = "listed",
@@ -144,4 +146,4 @@ def accumulate(
     store = open_record(workspace)
     scope, tasks = options.scope(store, run_id), () if as_json else TASKS
     result = accumulated(Flows(store), scope, rule, n, profile=profile, order=task_order, seed=seed, tasks=tasks)
-    output.answer(result, as_json)
+    output.answer(result, as_json, out, workspace)

@@ -119,6 +119,7 @@ def review_imports(dataset: Dataset, as_json: AsJson = False, workspace: Workspa
 
     Example: cimemories review imports official
     """
+    from cimemories.answers import lists
     from cimemories.formats.review_events import imports
 
     store = open_record(workspace)

@@ -326,12 +326,11 @@ def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now:
         url.put(**{shown.param: None if chosen == BY_DEFAULT.get(facet) else part or None})
         st.session_state[FILTERED] = True
 
-    title = safe.plain_label(shown.title)
     shared: dict[str, Any] = {"key": key, "on_change": url.durable(changed), "format_func": text}
     if shown.many:
-        st.multiselect(title, values, placeholder="all", **shared)
+        st.multiselect(safe.plain_label(shown.title), values, placeholder="all", **shared)
     else:
-        st.pills(title, values, selection_mode="multi", help=shown.help, wrap=True, **shared)
+        st.pills(safe.plain_label(shown.title), values, selection_mode="multi", help=shown.help, wrap=True, **shared)
 
 
 def _clear() -> None:
