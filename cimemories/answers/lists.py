@@ -45,7 +45,7 @@ COLUMNS = {
     "attributes": Column("count", "Attributes"),
     "base_url": Column("text", "Address"),
     "blind": Column("count", "Blind"),
-    "both_lists": Column("text", "A vote in both lists"),
+    "both": Column("text", "A vote in both lists"),
     "by": Column("text", "Declared by"),
     "changes": Column("count", "Changes", "By hand"),
     "completeness": Column("percent", "Completeness"),
@@ -122,6 +122,8 @@ COLUMNS = {
     "wanted": Column("count", "Planned", "Attributes that the model is to write"),
 }
 
+BOTH_LISTS = dict(zip(store_labellings.BOTH_LISTS, ("Conflict, not counted", "Necessary"), strict=True))
+
 
 def _listing(rows: Sequence[dict[str, Any]], shown: str, caption: str = "") -> Listing:
     """Return a list. shown: the columns that people see, separated by spaces."""
@@ -193,8 +195,9 @@ def rules(store: Store, dataset_id: int) -> Listing:
     paper = dict.fromkeys(given.split()) | {"name": store_labellings.PAPER_RULE, "threshold": 1.0}
     paper |= {"both_lists": store_labellings.BOTH_LISTS[0], "current": not any(row.current for row in named)}
     rows = [paper, *(attributes(row, given) for row in named)]
-    rows = [row | {"votes": store_labellings.least_text(row["least_votes"])} for row in rows]
-    return _listing(rows, "name current threshold priors votes both_lists annotator created", "Rules of the dataset")
+    for row in rows:
+        row |= {"votes": store_labellings.least_text(row["least_votes"]), "both": BOTH_LISTS[row["both_lists"]]}
+    return _listing(rows, "name current threshold priors votes both annotator created", "Rules of the dataset")
 
 
 def runs(rows: Sequence[RunRow], datasets: Mapping[int, str]) -> Listing:

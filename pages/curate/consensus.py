@@ -62,7 +62,6 @@ def _family_warning(store: Store, labelling: LabellingRow) -> None:
 # A rule is tried, saved under a name, and made the one that labels rest on.
 
 
-BOTH = dict(zip(labellings.BOTH_LISTS, ("Conflict, not counted", "Necessary"), strict=True))
 _MESSAGE = "consensus.message"
 
 
@@ -118,7 +117,7 @@ def _both_lists(now: str) -> str:
     """What a vote that names a pair necessary and inappropriate is, as the URL has it, else as the rule says."""
     return page.choice(
         "A vote in both lists",
-        BOTH,
+        lists.BOTH_LISTS,
         "consensus.both",
         "both",
         default=now,

@@ -91,7 +91,7 @@ def test_an_import_is_listed_and_undone_once(sqlite_store: Store, tmp_path: Path
     (brought,) = shown(sqlite_store, "imports", row.name)
     assert (brought["name"], brought["events"], brought["undone"]) == (out.name, {"decision": 1}, None)
     table = ran(sqlite_store, "imports", row.name)
-    assert "[b]all.jsonl" in table and "1 decision" in table
+    assert "[b]all.jsonl" in table and "decision: 1" in table
     with pytest.raises(StoreError, match=rf"has no import 99. `cimemories review imports '{row.name}'` lists them"):
         ran(sqlite_store, "undo-import", row.name, 99)
 
