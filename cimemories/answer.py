@@ -195,13 +195,8 @@ def cell(kind: Kind, name: str, row: Mapping[Any, Any]) -> str:
         if kind == "count":
             return count(number)
         if kind == "number":
-            return (
-                f"{number:,.0f}"
-                if number == int(number)
-                else f"{number:,.2f}"
-                if abs(number) >= 0.01
-                else f"{number:.1g}"
-            )
+            digits = ",.0f" if number == int(number) else ",.2f" if abs(number) >= 0.01 else ".1g"
+            return f"{number:{digits}}"
         return decimal(number, 3) if kind == "decimal" else f"{100 * number:{sign}.1f}"
 
     sign = "+" if kind == "difference" else ""

@@ -198,7 +198,7 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
     less = np.maximum(truth - 1, 0)
     other = add_run(sqlite_store, scope.run.dataset, SAMPLES, np.where(less > 1, less, 0))
     runs = (scope.run.id, truth), (other, less)
-    assert difference(flows, scope, ask(sqlite_store, other)[1]).corrected is None
+    assert difference(flows, scope, ask(sqlite_store, other)[1]).corrected == {}
     for run_id, reveals in runs:
         flows, scope = ask(sqlite_store, run_id)
         draw(flows, scope, 1000, SAMPLES, run_id)

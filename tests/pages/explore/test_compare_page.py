@@ -93,7 +93,8 @@ def test_the_leaderboard_marks_what_must_be_marked(world: tuple[int, str, str, s
     assert "25.1 %" in text
     assert "GPT-5" in text
     assert "not ranked: only 93.3 % of the planned messages are judged" in text
-    assert text.count("ci-simulated") == 2  # the head, and the one simulated run
+    rows = next(d.value for d in app.dataframe if "remarks" in d.value)
+    assert "ci-simulated" in text and sum(str(cell).startswith("simulated") for cell in rows["remarks"]) == 1
     assert "share everything" in text
     assert HOSTILE not in text
     assert "&lt;img" in text
@@ -165,7 +166,7 @@ def test_a_difference_is_said_in_words_and_leads_to_the_messages(
     person = records(store, data)[0]
     assert flows["attribute"].tolist() == [person.attribute_ids[1]]
     assert flows["context"].tolist() == [person.context_ids[0]]
-    overview = next(d.value for d in app.dataframe if "clear" in d.value)
+    overview = next(d.value for d in app.dataframe if "leaks" in d.value)
     assert len(overview) == 2
     other = opened(COMPARE, tab="difference", against=leaky, run=leaky)
     assert "cannot be compared with itself" not in page_html(other)
