@@ -84,8 +84,8 @@ class OneUser:
         return sum(step.judged > 0 for step in self.steps)
 
     def frame(self) -> pd.DataFrame:
-        """One row a task, as a table: task, recipient, words, private, judged, newly_leaked, leaked, names, and
-        share_N by n."""
+        """One row a task, as a table: task, recipient, words, private, judged, newly_leaked, leaked, names, and by n
+        share_N after this task and expected_N, the same over all orders."""
         counts = [len(step.leaks) for step in self.steps]
         rows = {
             "task": [step.number for step in self.steps],
@@ -97,7 +97,8 @@ class OneUser:
             "leaked": np.cumsum(counts, dtype=np.int64),
             "names": [", ".join(leak.key for leak in step.leaks) for step in self.steps],
         }
-        return pd.DataFrame(rows | {f"share_{n}": line[1:] for n, line in self.curves.items()})
+        shares = {f"share_{n}": line[1:] for n, line in self.curves.items()}
+        return pd.DataFrame(rows | shares | {f"expected_{n}": line[1:] for n, line in self.expected.items()})
 
 
 @cached
