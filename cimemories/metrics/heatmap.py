@@ -329,8 +329,11 @@ def _cell_sums(sides: tuple[Places, Places], data: FlowArrays, n: int) -> tuple[
     [3, cells]."""
     wrong, needed = data.inappropriate, data.necessary
     size = len(sides[0]) * len(sides[1])
-    rows, columns = ([side.of(data, part.owners, part.contexts) for part in (wrong, needed)] for side in sides)
-    cells = [row * len(sides[1]) + column for row, column in zip(rows, columns, strict=True)]
+    # One side after the other: with both held at once these millions of cells take twice as long.
+    cells = [
+        sides[0].of(data, part.owners, part.contexts) * len(sides[1]) + sides[1].of(data, part.owners, part.contexts)
+        for part in (wrong, needed)
+    ]
     leak = 1.0 - no_leak_probabilities(wrong.kinds[:, 1], wrong.kinds[:, 0], n)
     leaked = np.bincount(cells[0], weights=wrong.each(leak), minlength=size)
     totals = [np.bincount(cells[1], weights=needed.each(needed.kinds[:, k]), minlength=size) for k in (0, 1)]
