@@ -47,7 +47,7 @@ TABLE2 = {
     "name": Column("text", "Statistic"),
     "mean": Column("number", "Mean ± sd"),
     "over": Column("count", "Over"),
-    "unit": Column("text", ""),
+    "unit": Column("text", "Unit"),
     "published": Column("text", "Published"),
     "source": Column("text", "Source of the published figure"),
 }

@@ -142,7 +142,7 @@ class Metrics(Answer):
 
 
 NUMBERS = {
-    "title": Column("text", ""),
+    "title": Column("text", "Number"),
     "value": Column("percent", "Value"),
     "rests_on": Column("text", "Rests on"),
 }
@@ -172,7 +172,7 @@ MISSING = {
     "count": Column("count", "Messages"),
 }
 BREAKDOWN = {
-    "group": Column("text", ""),
+    "group": Column("text", "Group"),
     "violation": Column("percent", "Violation"),
     "attributes": Column("count", "Attributes"),
     "leak_rate": Column("percent", "Leak rate"),
@@ -390,7 +390,7 @@ def interval_parts(n: int, bounds: Intervals) -> Table:
     rows = [{"title": title, "whole": (item.high - item.low) / 2} | item.part_widths() for title, item in made.items()]
     few = bounds.completeness.speaks_for != "users"
     columns = {
-        "title": Column("text", ""),
+        "title": Column("text", "Number"),
         "whole": Column("points", "Half of the interval, ± points"),
         "users": Column("points", "Attributes", "Chance among those of these profiles")
         if few
@@ -502,7 +502,7 @@ def recalled(flows: Flows, scope: Scope, rule: IdentifierRule, n: int) -> Recall
         n=n,
         splits=Table(
             pd.DataFrame(rows).astype({"n": "Int64"}),
-            {"title": Column("text", ""), **{name: Column("percent", OUTCOME_TITLES[name]) for name in OUTCOMES}},
+            {"title": Column("text", "Number"), **{name: Column("percent", OUTCOME_TITLES[name]) for name in OUTCOMES}},
             "Stored, recalled, said: shares that add up to 100 %",
         ),
         by_label=Table(

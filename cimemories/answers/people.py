@@ -52,7 +52,7 @@ DRAWS = {
     "alpha": ALPHA,
 }
 NUMBERS = {
-    "number": Column("text", ""),
+    "number": Column("text", "Number"),
     "consensus": Column("percent", "Consensus alone"),
     "decisions": Column("percent", "With decisions"),
     "difference": Column("difference", "Difference, points"),

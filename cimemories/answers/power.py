@@ -16,7 +16,7 @@ from cimemories.metrics.power import CORRELATION, POWER, Size, around, pilot
 from cimemories.text import listed
 
 COLUMNS = {
-    "plan": Column("text", ""),
+    "plan": Column("text", "Plan"),
     "profiles": Column("count", "Profiles"),
     "contexts": Column("count", "Contexts"),
     "samples": Column("count", "Samples"),

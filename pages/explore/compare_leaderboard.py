@@ -41,12 +41,17 @@ def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
 # ---- the leaderboard
 
 
+# What else the rows have is in the box above, in the table below and in the files.
+SHOWN = ("title", "violation", "completeness", "balanced", "leak_rate", "coverage", "n", "judge", "remarks")
+
+
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The table."""
     board = compared.board
     set_takeaway(takeaway(compared.flows, board))
     compare_scope.differences(compared, more=coverage_warnings(board.lines))
-    tables.grid(board.rows, "Leaderboard")
+    columns = {name: column for name, column in board.rows.columns.items() if name in SHOWN}
+    tables.grid(replace(board.rows, columns=columns), "Leaderboard")
     # Notes that are warnings too stand in the box above alone.
     warnings = {sentence(text) for text in board.warnings}
     safe.show(safe.lines([note for note in board.notes if note not in warnings], "", box="ci-lines ci-muted"))
