@@ -202,11 +202,9 @@ def calls_of(store: Store, run_id: str, kind: str) -> list[dict[str, Any]]:
 
 
 def figures(store: Store, run_id: str) -> dict[str, object]:
-    """The numbers of a run without what names its settings."""
-    told = numbers(store, run_id)
-    return {
-        name: value for name, value in told.items() if name not in ("run", "name", "labels", "composition", "notes")
-    }
+    """The numbers of a run without what names its settings, and what was recalled."""
+    apart = ("run", "name", "labels", "memory", "notes", "recalled")
+    return {name: value for name, value in numbers(store, run_id).items() if name not in apart}
 
 
 # ---- naming
