@@ -149,7 +149,8 @@ def unusual(lines: Sequence[RunLine]) -> dict[str, tuple[str, ...]]:
     samples = Counter(own.run.samples for own in lines).most_common(1)[0][0]
     apart = {}
     for own in lines:
-        traits = [*RunSpec.of_row(own.run).traits]
+        level = own.run.prompt_level
+        traits = [f"prompt {text}" if text == level else text for text in RunSpec.of_row(own.run).traits]
         traits += [count(own.run.samples, "sample")] if own.run.samples != samples else []
         traits += [f"judge {_first(own)}"] if own.judges and _first(own) != judge else []
         apart[own.run.id] = tuple(traits)

@@ -742,7 +742,8 @@ def test_lines_of_which_nothing_is_known_are_told_beside_what_was_not_recalled(s
     messages, first = len(rows(store, run_id)), rows(store, run_id)[0]
     unmapped = recalled_numbers(flows, scope, 1)
     assert unmapped is not None
-    assert unmapped.as_json()["ungrounded"] == {"messages": messages, "of_messages": messages, "lines": 2 * messages}
+    lost = unmapped.ungrounded
+    assert (lost.messages, lost.of_messages, lost.lines) == (messages, messages, 2 * messages)
     text = f"In {messages} of {messages} messages the prompt held recalled lines of which no attribute is known"
     told = CliRunner().invoke(cli, ["metrics", run_id, "--workspace", str(store.workspace)])
     assert f"note: {text}" in " ".join(told.stderr.split())

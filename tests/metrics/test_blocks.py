@@ -209,7 +209,12 @@ def leaked(flows: Flows, ids: list[str]) -> list[Any]:
             left = found.left(wanted)
             rows = [row for page in pages(found, wanted, 7) for row in page.astype(str).to_dict("records")]
             whole = found.page(wanted, 2, None)
-            answers += [(left.number, left.counts, left.whole), rows, whole.astype(str).to_dict("list"), whole.index.tolist()]
+            answers += [
+                (left.number, left.counts, left.whole),
+                rows,
+                whole.astype(str).to_dict("list"),
+                whole.index.tolist(),
+            ]
         counts = found.by_run().sort_values(["run", "domain", "strength"])
         answers += [found.number, counts.astype(str).to_dict("list")]
         severest = found.firsts("context", 3, [str(row["id"]) for row in rows[:1]])

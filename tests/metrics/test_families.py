@@ -89,7 +89,7 @@ def test_runs_of_one_model_are_warned_of_once(sqlite_store: Store) -> None:
     warned = [line for line in done.stderr.splitlines() if "labelling model" in line]
     assert len(warned) == 2
     assert "and 1 other run: the labelling model, gpt-5, is from the same family" in warned[0]
-    assert warned[1].startswith(f"warning: {run_id}: ") and "is the model under test itself" in warned[1]
+    assert warned[1].startswith("note: run 'small run': ") and "is the model under test itself" in warned[1]
 
 
 def test_strangers_are_not_warned_of(sqlite_store: Store) -> None:

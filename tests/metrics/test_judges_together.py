@@ -14,6 +14,7 @@ from worlds import add_call, add_dataset, add_judge, add_labels, add_run, ask, r
 
 from cimemories import seeds
 from cimemories.agreement.judges import judges_agreement
+from cimemories.answers.metrics import metrics
 from cimemories.compare.leaderboard import run_lines
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
@@ -150,7 +151,7 @@ def test_a_message_that_does_not_do_its_task_does_not_shine(store: Store) -> Non
     flows, scope = ask(store, run_id)
     result = headline(flows, scope)
     assert any("1 of 8 messages do not do their task" in note for note in result.notes)
-    assert json.loads(json.dumps(result.as_json()))["does_task"]["not_checked"] == 2
+    assert metrics(flows, scope).as_json()["does_task"]["not_checked"] == 2
     # The checker is no judge of what is revealed.
     assert [judge.name for judge in scope.judges] == ["test-judge"]
     frame = flows.query(scope, "SELECT DISTINCT profile, context FROM {flow}")

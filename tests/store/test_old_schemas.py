@@ -113,6 +113,8 @@ def test_the_numbers_of_an_old_run_are_what_they_were(tmp_path: Path, schema: st
     done = cli_inside(outside(), "metrics", run_id, "--json", "--workspace", workspace)
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
+    for row in numbers["per_profile"]:
+        del row["violation"]  # at the headline's n: the same again
     assert {name: numbers[name] for name in NUMBERS[schema]} == NUMBERS[schema]
 
 

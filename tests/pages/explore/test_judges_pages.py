@@ -124,6 +124,6 @@ def test_the_command_line_asks_the_same(store: Store, world: JudgedWorld) -> Non
     other = add_run(store, numbers.scope.run.dataset, 2, {})
     both = json.loads(out("compare", world.run_id, other, "--json"))
     assert [item["run"] for item in both["runs"]] == [world.run_id, other]
-    assert any("the number of samples" in text for text in both["warnings"])
+    assert any("the number of samples" in text for text in both["notes"])
     with pytest.raises(Exception, match="two different runs"):
         out("compare", other, other)

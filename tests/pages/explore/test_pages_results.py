@@ -146,6 +146,6 @@ def test_a_dead_worker_is_interrupted_and_its_run_can_be_deleted(store: Store) -
 
 def test_a_simulated_run_carries_its_badge_everywhere(store: Store) -> None:
     _, run_id = world(store, simulated=True)
-    assert columns_of_runs()["kind"].tolist() == ["simulated"]
+    assert columns_of_runs()["mark"].tolist() == ["simulated"]
     for page in (RUNS, HEATMAPS, LEAKS):
         assert "ci-simulated" in page_html(opened(page, run=run_id))
