@@ -119,7 +119,9 @@ dl.ci-facts {{ padding: 0 !important; }}
 .ci-facts dd {{ margin: 0; overflow-wrap: anywhere; }}
 .ci-wide {{ overflow-x: auto; }}
 .ci-wide .ci-grid :is(th, td) {{ overflow-wrap: normal; }}
+.ci-wide .ci-grid :is(th, td) {{ min-width: 2rem; }}
 .ci-wide .ci-grid :is(th, td):first-child {{ min-width: 6.5rem; overflow-wrap: anywhere; }}
+.ci-wide .ci-grid td:last-child:not(.ci-number) {{ min-width: 12rem; }}
 .ci-wide:focus-visible, .stDataFrame:has(canvas:focus-visible) {{ outline: 2px solid {MODEL}; }}
 .ci-grid {{ border-collapse: collapse; width: 100%; font-size: .9375rem; }}
 .ci-grid th {{ text-align: left; font-weight: 600; font-size: .8125rem; opacity: .75; }}
