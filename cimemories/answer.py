@@ -60,6 +60,7 @@ BESIDE = {"sd": "sd", "low": "from", "high": "to", "change": "change"}  # what m
 TIMES = ("created", "finished", "seen", "last")  # columns of lists
 LONGEST_CELL = 80  # characters of a text in HTML
 METADATA = b"cimemories"  # the key of what a Parquet file rests on
+RESTS_ON = ("run", "model", "dataset", "labels", "labelled_by", "judge", "identifiers")  # fields of answers
 MOST_ROWS = 100  # of a table in a notebook; its frame has all
 
 
@@ -265,11 +266,12 @@ class Answer:
 
     def files(self, kind: str) -> Iterator[tuple[str, bytes]]:
         """Yield all tables as files of this kind (an ending), by the name of their field, those of answers to further
-        questions too. A scope among the fields says what the rows rest on."""
+        questions too. What the rows rest on, by a scope among the fields or by RESTS_ON, is in columns of its own."""
         import pandas as pd
 
         fields = self.fields()
-        about: Mapping[str, object] = next((value.about for value in fields.values() if hasattr(value, "about")), {})
+        named = {name: fields[name] for name in RESTS_ON if name in fields}
+        about: Mapping[str, object] = next((value.about for value in fields.values() if hasattr(value, "about")), named)
         for name, value in fields.items():
             if isinstance(value, Table):
                 frame = pd.concat(value.pages(), ignore_index=True)

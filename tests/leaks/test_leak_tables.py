@@ -303,4 +303,7 @@ def test_tables_of_every_answer_can_be_written(tmp_path: Path, sqlite_store: Sto
         options = [command, *of, "--out", str(tmp_path / name), "--workspace", str(sqlite_store.workspace)]
         done = CliRunner().invoke(cli, options, catch_exceptions=False)
         assert done.exit_code == 0 and done.stdout == ""
-        assert not read(tmp_path / name)["simulated"].any()
+        written = read(tmp_path / name)
+        assert not written["simulated"].any()
+        if command in ("metrics", "accumulate"):
+            assert set(written["run"]) == {run_id} and set(written["judge"]) == {"test-judge"}
