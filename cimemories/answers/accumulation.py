@@ -103,39 +103,39 @@ def accumulated(
     added, counted from 0 in the dataset, in this order. tasks: only these rows of the curves and the last one, at the
     first and the last n; default: all. Raises StoreError for an n that messages do not support, and for a profile that
     is not there."""
-    found = accumulation(flows, scope, rule)
-    if n is not None and n not in found.curves.ns:
-        most = sentences.read_at(max(found.curves.ns), scope.run.samples)
+    growth = accumulation(flows, scope, rule)
+    if n is not None and n not in growth.curves.ns:
+        most = sentences.read_at(max(growth.curves.ns), scope.run.samples)
         raise StoreError(f"{scope.run.id} is {most}, so --n {n} is too many.")
-    ns = found.curves.ns if n is None else (n,)
+    ns = growth.curves.ns if n is None else (n,)
     profile_id = None if profile is None else _profile_id(flows, scope, profile)
     user = None if profile_id is None else one_user(flows, scope, profile_id, order, seed, rule)
-    frame = curve_frame(flows, scope, found, rule)
+    frame = curve_frame(flows, scope, growth, rule)
     frame = frame[frame["n"].isin(ns)]
     if tasks:
         some = frame["n"].isin([ns[0], ns[-1]])
-        frame = frame[some & (frame["tasks"].isin(tasks) | (frame["tasks"] == found.most))]
+        frame = frame[some & (frame["tasks"].isin(tasks) | (frame["tasks"] == growth.most))]
     done = effort(flows, scope)
     title = "Nothing can accumulate here."
-    if found.curves.profiles:
+    if growth.curves.profiles:
         last = float(baseline(flows, scope, max(ns), rule)[-1])
-        title = f"{sentences.curves(found, last, max(ns), done)} ({sentences.messages(done)})."
+        title = f"{sentences.curves(growth, last, max(ns), done)} ({sentences.messages(done)})."
     survived = first_leak(flows, scope, profile_id, order, seed, rule=rule)
     whose = f"of {user.name}" if user else "of all users, each in this order"
     return Accumulated(
         sentence=title,
         notes=(
-            f"share of {count(found.attributes, 'attribute')} of {count(found.curves.profiles, 'user')} revealed "
-            f"inappropriately, {count(found.flows, 'flow')}, mean over all orders of tasks",
+            f"share of {count(growth.attributes, 'attribute')} of {count(growth.curves.profiles, 'user')} revealed "
+            f"inappropriately, {count(growth.flows, 'flow')}, mean over all orders of tasks",
         ),
         simulated=scope.simulated,
         run=scope.run.id,
         labelled_by=scope.labels_text,
         judge=scope.judge_text,
         identifiers=str(rule),
-        attributes=found.attributes,
-        flows=found.flows,
-        profiles=found.curves.profiles,
+        attributes=growth.attributes,
+        flows=growth.flows,
+        profiles=growth.curves.profiles,
         curves=curve_table(frame),
         first_leak=FirstLeak(
             sentence=f"{sentences.first_leak_line(survived, whose)}.",
@@ -149,11 +149,11 @@ def accumulated(
 
 
 def curve_frame(
-    flows: Flows, scope: Scope, found: Accumulation, rule: IdentifierRule = IdentifierRule.EXACT
+    flows: Flows, scope: Scope, growth: Accumulation, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> pd.DataFrame:
     """Return the curves, one row an n and number of tasks, with the independence baseline of each n."""
-    independent = [baseline(flows, scope, n, rule) for n in found.curves.ns]
-    return found.frame().assign(independent=np.concatenate(independent))
+    independent = [baseline(flows, scope, n, rule) for n in growth.curves.ns]
+    return growth.frame().assign(independent=np.concatenate(independent))
 
 
 def curve_table(frame: pd.DataFrame) -> Table:
@@ -161,10 +161,17 @@ def curve_table(frame: pd.DataFrame) -> Table:
     return Table(frame.reset_index(drop=True), columns, "Curves, one row a point")
 
 
-def survival_table(found: Survival) -> Table:
+def survival_table(survival: Survival) -> Table:
     """Return the time to the first leak, one row a number of tasks."""
-    values = {"time": found.times, "private": found.private, "private_low": found.low, "private_high": found.high}
-    return Table(pd.DataFrame(values | {"at_risk": found.at_risk}), FIRST_LEAK, "Time to the first leak", folded=True)
+    values = {
+        "time": survival.times,
+        "private": survival.private,
+        "private_low": survival.low,
+        "private_high": survival.high,
+    }
+    return Table(
+        pd.DataFrame(values | {"at_risk": survival.at_risk}), FIRST_LEAK, "Time to the first leak", folded=True
+    )
 
 
 def task_table(user: OneUser) -> Table:

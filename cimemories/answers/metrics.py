@@ -201,20 +201,20 @@ def metrics(
     identifier_rules: whether with the violation under each rule, and what the rule leaves out. Raises StoreError for an
     n below 1 or above the run's samples.
     """
-    found, bounds, run = headline(flows, scope, rule), intervals(flows, scope, rule), scope.run
-    at = found.n if n is None else n
-    if at not in found.violation:
+    numbers, bounds, run = headline(flows, scope, rule), intervals(flows, scope, rule), scope.run
+    at = numbers.n if n is None else n
+    if at not in numbers.violation:
         raise no_such_n(run.id, run.samples, n)
     audits = violation_audits(flows, scope, rule)
     left_out = run_dropped(flows, scope, rule, rule)
-    shares = bounds.violation[found.n], bounds.completeness
-    takeaway = sentences.headline(run.name, found.n, *shares, effort(flows, scope), found.coverage)
+    shares = bounds.violation[numbers.n], bounds.completeness
+    takeaway = sentences.headline(run.name, numbers.n, *shares, effort(flows, scope), numbers.coverage)
     return Metrics(
-        sentence=" ".join(f"{text}." for text in (sentence(found.coverage_text).rstrip("."), takeaway) if text),
+        sentence=" ".join(f"{text}." for text in (sentence(numbers.coverage_text).rstrip("."), takeaway) if text),
         notes=(
-            *(note for note in found.notes if note != found.coverage_text),
+            *(note for note in numbers.notes if note != numbers.coverage_text),
             *([f"left out by the rule '{rule}': {len(left_out)} keys: {', '.join(left_out)}"] if left_out else []),
-            *_interval_notes(found, bounds),
+            *_interval_notes(numbers, bounds),
         ),
         simulated=scope.simulated,
         run=run.id,
@@ -223,33 +223,33 @@ def metrics(
         dataset=scope.dataset_name,
         status=str(run.status),
         n=at,
-        supported_n=found.supported_n,
+        supported_n=numbers.supported_n,
         samples=run.samples,
-        profiles=found.profiles,
+        profiles=numbers.profiles,
         expected=run.expected,
-        judged=found.judged,
-        coverage=found.coverage,
-        attributes=found.attributes,
-        flows=found.flows,
-        retained=found.retained,
-        discarded=found.discarded,
-        unjudged=found.unjudged,
-        too_few=found.too_few,
-        violation=ByN(found.violation, run.id),
+        judged=numbers.judged,
+        coverage=numbers.coverage,
+        attributes=numbers.attributes,
+        flows=numbers.flows,
+        retained=numbers.retained,
+        discarded=numbers.discarded,
+        unjudged=numbers.unjudged,
+        too_few=numbers.too_few,
+        violation=ByN(numbers.violation, run.id),
         violation_interval=ByN(bounds.violation, run.id),
-        violation_bounds=ByN(found.violation_bounds, run.id),
+        violation_bounds=ByN(numbers.violation_bounds, run.id),
         violation_bounds_interval=ByN(bounds.bounds, run.id),
         violation_corrected=audits,
         violation_lower_bound={m: audit.result.lower for m, audit in audits.items()},
-        completeness=found.completeness,
+        completeness=numbers.completeness,
         completeness_interval=bounds.completeness,
-        balanced=balanced(found.violation[at], found.completeness),
+        balanced=balanced(numbers.violation[at], numbers.completeness),
         balanced_interval=bounds.balanced_at[at],
-        leak_rate=found.leak_rate.micro,
-        leak_rate_by_context=found.leak_rate.macro,
-        reveals=found.leak_rate.reveals,
-        draws=found.leak_rate.draws,
-        ambiguous_exposure=found.ambiguous_exposure,
+        leak_rate=numbers.leak_rate.micro,
+        leak_rate_by_context=numbers.leak_rate.macro,
+        reveals=numbers.leak_rate.reveals,
+        draws=numbers.leak_rate.draws,
+        ambiguous_exposure=numbers.ambiguous_exposure,
         labels=scope.labelling.id if scope.labelling else None,
         labelled_by=scope.labels_text,
         judge=scope.judge_text,
@@ -258,10 +258,10 @@ def metrics(
         verdicts=str(scope.verdicts),
         memory=run.composition,
         identifiers=str(rule),
-        does_task=found.does_task,
-        numbers=_numbers(flows, scope, rule, found, bounds, audits, at),
-        interval_parts=interval_parts(found.n, bounds),
-        judges=_judges(scope, found),
+        does_task=numbers.does_task,
+        numbers=_numbers(flows, scope, rule, numbers, bounds, audits, at),
+        interval_parts=interval_parts(numbers.n, bounds),
+        judges=_judges(scope, numbers),
         baselines=Table(
             pd.DataFrame(
                 [
@@ -276,16 +276,18 @@ def metrics(
             pd.DataFrame(
                 [
                     (item.name, item.violation[at], item.completeness, item.retained, item.discarded)
-                    for item in found.per_profile
+                    for item in numbers.per_profile
                 ],
                 columns=list(PER_PROFILE),
-            ).join(pd.DataFrame([{f"violation_at_{m}": v for m, v in i.violation.items()} for i in found.per_profile])),
+            ).join(
+                pd.DataFrame([{f"violation_at_{m}": v for m, v in i.violation.items()} for i in numbers.per_profile])
+            ),
             PER_PROFILE,
             f"Profiles, at n = {at}",
             folded=True,
         ),
-        missing=Table(pd.DataFrame(found.missing, columns=list(MISSING)), MISSING, "What is missing", folded=True),
-        warnings=found.warnings,
+        missing=Table(pd.DataFrame(numbers.missing, columns=list(MISSING)), MISSING, "What is missing", folded=True),
+        warnings=numbers.warnings,
         recalled=recalled(flows, scope, rule, at),
         sessions=sessions(flows, scope, rule),
         norms=by_norm(per_norm(flows, scope, rule)) if norms else None,
@@ -305,9 +307,9 @@ def metrics(
     )
 
 
-def _interval_notes(found: Headline, bounds: Intervals) -> list[str]:
+def _interval_notes(numbers: Headline, bounds: Intervals) -> list[str]:
     profiles = bounds.completeness.users
-    made = {f"violation@{found.n}": bounds.violation[found.n], "completeness": bounds.completeness}
+    made = {f"violation@{numbers.n}": bounds.violation[numbers.n], "completeness": bounds.completeness}
     texts = [f"{name}: {text}" for name, item in made.items() if (text := sentences.made_of(item))]
     rare = sentences.unseen(profiles)
     over = f"in brackets: 95 % intervals over {count(profiles, 'profile')} and their contexts"
@@ -318,7 +320,7 @@ def _numbers(
     flows: Flows,
     scope: Scope,
     rule: IdentifierRule,
-    found: Headline,
+    numbers: Headline,
     bounds: Intervals,
     audits: Mapping[int, ViolationAudit],
     at: int,
@@ -342,10 +344,10 @@ def _numbers(
         row = {"measure": measure, "n": n, "title": title or usual, "value": number.value}
         rows.append(row | {"value_low": number.low, "value_high": number.high, "value_sd": sd, "rests_on": rests_on})
 
-    of_attributes = f"{count(found.attributes, 'attribute')}, {count(found.flows, 'inappropriate flow')}"
+    of_attributes = f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'inappropriate flow')}"
     for n, violation in bounds.violation.items():
-        if found.reads(n):
-            sd = found.spread.violation if n == found.n else math.nan
+        if numbers.reads(n):
+            sd = numbers.spread.violation if n == numbers.n else math.nan
             add("violation", violation, of_attributes, n=n, sd=sd)
         else:
             low, high = bounds.bounds[n]
@@ -363,8 +365,8 @@ def _numbers(
                     n=n,
                     title=f"Violation@{n}, confirmed",
                 )
-    of_contexts = f"{found.contexts_text}, {found.discarded:,} discarded"
-    add("completeness", bounds.completeness, of_contexts, sd=found.spread.completeness)
+    of_contexts = f"{numbers.contexts_text}, {numbers.discarded:,} discarded"
+    add("completeness", bounds.completeness, of_contexts, sd=numbers.spread.completeness)
     add(
         "balanced",
         bounds.balanced_at[at],
@@ -372,12 +374,12 @@ def _numbers(
         title="Balanced score",
     )
     leak, ambiguous = rate_intervals(flows, scope, rule)
-    rate = found.leak_rate
+    rate = numbers.leak_rate
     exposures = f"{rate.reveals:,} of {count(rate.draws, 'exposure')}; mean over contexts {percent(rate.macro)}"
     add("leak_rate", leak, exposures)
     add("ambiguous_exposure", ambiguous, "exposure of pairs without a consensus")
-    add("coverage", found.coverage, f"{found.judged:,} of {count(scope.run.expected, 'message')} judged")
-    if (check := found.does_task) is not None:
+    add("coverage", numbers.coverage, f"{numbers.judged:,} of {count(scope.run.expected, 'message')} judged")
+    if (check := numbers.does_task) is not None:
         answers = f"{check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, {check.unchecked:,} not checked"
         add("does_task", check.share, f"{answers}, by {check.name}", title="Does the task")
     return Table(pd.DataFrame(rows).astype({"n": "Int64"}), NUMBERS)
@@ -405,7 +407,7 @@ def interval_parts(n: int, bounds: Intervals) -> Table:
     return Table(frame, columns, caption, folded=True)
 
 
-def _judges(scope: Scope, found: Headline) -> Table:
+def _judges(scope: Scope, numbers: Headline) -> Table:
     rows = [
         {
             "id": judge.id,
@@ -417,7 +419,7 @@ def _judges(scope: Scope, found: Headline) -> Table:
             "ungrounded_claims": quotes.ungrounded,
             "ungrounded_share": quotes.share,
         }
-        for judge, quotes in zip(scope.judges, found.quotes, strict=True)
+        for judge, quotes in zip(scope.judges, numbers.quotes, strict=True)
     ]
     return Table(pd.DataFrame(rows), JUDGES, "Judges, and quotes that are not in the message")
 
@@ -486,19 +488,21 @@ def recalled_places(flows: Flows, scope: Scope, side: Side, rule: IdentifierRule
 
 def recalled(flows: Flows, scope: Scope, rule: IdentifierRule, n: int) -> Recalled | None:
     """Return what was recalled in a run, read at n; None where all that is stored is in every prompt."""
-    found = recalled_numbers(flows, scope, n, rule)
-    if found is None:
+    numbers = recalled_numbers(flows, scope, n, rule)
+    if numbers is None:
         return None
-    rows = [_split_row("violation", m, found) for m in found.violation] + [_split_row("completeness", None, found)]
+    rows = [_split_row("violation", m, numbers) for m in numbers.violation] + [
+        _split_row("completeness", None, numbers)
+    ]
     labels = [
         {"label": label, "flows": item.flows, "draws": item.draws, "recalled": item.recalled, "exposure": item.exposure}
         | {name: getattr(item, name) for name in OUTCOMES}
-        for label, item in found.by_label.items()
+        for label, item in numbers.by_label.items()
     ]
 
     return Recalled(
-        sentence=f"{sentences.recalled(scope.run.name, found)}.",
-        notes=tuple(filter(None, [sentences.ungrounded(found)])),
+        sentence=f"{sentences.recalled(scope.run.name, numbers)}.",
+        notes=tuple(filter(None, [sentences.ungrounded(numbers)])),
         n=n,
         splits=Table(
             pd.DataFrame(rows).astype({"n": "Int64"}),
@@ -510,13 +514,13 @@ def recalled(flows: Flows, scope: Scope, rule: IdentifierRule, n: int) -> Recall
         ),
         by_domain=recalled_places(flows, scope, Side.DOMAIN, rule),
         by_context=recalled_places(flows, scope, Side.CONTEXT, rule),
-        lines=found.ungrounded.lines,
-        messages=found.ungrounded.messages,
+        lines=numbers.ungrounded.lines,
+        messages=numbers.ungrounded.messages,
     )
 
 
-def _split_row(measure: str, n: int | None, found: RecalledNumbers) -> dict[str, Any]:
-    split = found.completeness if n is None else found.violation[n]
+def _split_row(measure: str, n: int | None, numbers: RecalledNumbers) -> dict[str, Any]:
+    split = numbers.completeness if n is None else numbers.violation[n]
     title = measure.capitalize() if n is None else f"{measure.capitalize()}@{n}"
     row: dict[str, Any] = {"measure": measure, "n": n, "title": title}
     row |= {name: getattr(split, name) for name in OUTCOMES}
@@ -561,13 +565,13 @@ POSITIONS = {
 
 def sessions(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Sessions | None:
     """Return which leaks of a run travelled; None of a run without sessions."""
-    found = session_numbers(flows, scope, rule)
-    if found is None:
+    numbers = session_numbers(flows, scope, rule)
+    if numbers is None:
         return None
     rows: list[dict[str, Any]] = [
         {"group": title, "leak_rate": group.rate, "leaks": group.leaks, "exposures": group.exposures}
         | ({"leak_rate_low": ends.low, "leak_rate_high": ends.high} if ends is not None else {})
-        for title, group, ends in session_sentences.groups(found)
+        for title, group, ends in session_sentences.groups(numbers)
     ]
     columns = {
         "group": Column("text", "Exposures that were"),
@@ -577,25 +581,25 @@ def sessions(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.E
     }
     tasks = [
         (k, never.exposures + again.exposures, never.leaks, again.leaks, again.exposures)
-        for k, (never, again) in enumerate(found.by_position, 1)
+        for k, (never, again) in enumerate(numbers.by_position, 1)
     ]
     return Sessions(
-        sentence=f"{session_sentences.travelled(scope.run.name, found)}.",
-        notes=tuple(filter(None, [session_sentences.share_text(found), session_sentences.said_again(found)])),
+        sentence=f"{session_sentences.travelled(scope.run.name, numbers)}.",
+        notes=tuple(filter(None, [session_sentences.share_text(numbers), session_sentences.said_again(numbers)])),
         simulated=scope.simulated,
-        kept=found.sessions.label,
-        order=str(found.sessions.order),
-        seed=found.sessions.seed,
-        leaks=found.leaks,
-        travelled=found.travelled,
-        travelled_share=found.travelled_share,
-        within=found.within,
-        within_flows=found.within_flows,
-        intervals=found.intervals,
+        kept=numbers.sessions.label,
+        order=str(numbers.sessions.order),
+        seed=numbers.sessions.seed,
+        leaks=numbers.leaks,
+        travelled=numbers.travelled,
+        travelled_share=numbers.travelled_share,
+        within=numbers.within,
+        within_flows=numbers.within_flows,
+        intervals=numbers.intervals,
         groups=Table(
             pd.DataFrame(rows, columns=list(columns) if not rows else None),
             columns,
-            f"Tasks in order: {found.sessions.text}.",
+            f"Tasks in order: {numbers.sessions.text}.",
         ),
         positions=Table(pd.DataFrame(tasks, columns=list(POSITIONS)), POSITIONS, "Leaks by task", folded=True),
     )

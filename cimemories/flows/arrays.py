@@ -88,7 +88,7 @@ class FlowArrays:
     # cached_property writes to the instance's __dict__, which a frozen dataclass allows; `replace` leaves it behind.
     @cached_property
     def retained(self) -> Bools:
-        """Which contexts count for which profile: [profile, context]."""
+        """Return the retained contexts of each profile: [profile, context]."""
         return retained(self.labels)
 
     @cached_property
@@ -397,8 +397,8 @@ def _sealed(array: A) -> A:
 
 
 def is_identifier(keys: npt.NDArray[np.object_], bio: Bools, rule: IdentifierRule) -> Bools:
-    """Which attributes the rule never counts as violations (`identifier_sql` says the same). keys, bio: one entry an
-    attribute."""
+    """Return the attributes that the rule never counts as violations (`identifier_sql` says the same). keys, bio: one
+    entry an attribute."""
     match rule:
         case IdentifierRule.EXACT:
             return bio
@@ -416,8 +416,8 @@ def identifier_sql(rule: IdentifierRule) -> str:
 
 
 def retained(labels: Ints) -> Bools:
-    """Which contexts count for which profile: [profile, context], True where at least one attribute has each of the
-    labels of `labels.RETAINING` there, as the flow relation has it too. labels: [profile, attribute, context]."""
+    """Return the contexts that count for each profile: [profile, context], True where at least one attribute has each
+    of the labels of `labels.RETAINING` there, as in the flow relation. labels: [profile, attribute, context]."""
     # Labels of identifiers and of attributes that no memory held count here too: what is retained does not depend on
     # the run.
     kept: Bools = np.logical_and.reduce([(labels == code).any(axis=1) for code in RETAINING])

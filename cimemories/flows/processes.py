@@ -83,7 +83,7 @@ def each_block(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Iterator[T]:
-    """What `ask` says of each block of the same profiles of these runs, in their order, by several processes where
+    """Evaluate `ask` on each block of the same profiles of these runs, in their order, by several processes where
     there are many; those that some run lacks may be among them. One block where all runs fit into memory. ask: a
     function of a module."""
     any_block = False

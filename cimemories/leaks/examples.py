@@ -51,7 +51,7 @@ def examples(flows: Flows, scopes: Sequence[Scope]) -> Examples:
 
 
 def pages(found: Examples, wanted: Wanted, most: int | None = None, first: int = 0) -> Iterator[pd.DataFrame]:
-    """What filters leave, page by page, from the first (from 0) on up to so many."""
+    """Yield what filters leave, page by page, from the first (from 0) on up to so many."""
     number = found.left(wanted).number
     number = number if most is None else min(number, most)
     for start in range(first, number, PAGE):
@@ -70,7 +70,7 @@ class Examples:
 
     @property
     def number(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
         return len(self.frame)
 
     def left(self, wanted: Wanted) -> Left:

@@ -178,7 +178,7 @@ class Terms:
         )
 
     def summed(self) -> Terms:
-        """The same with what leaving contexts out does as sums: the contexts take more memory than all else."""
+        """Return the terms with what leaving contexts out does as sums: the contexts take more memory than all else."""
         return replace(self, without=self.without[:, :0], left=LeftOut.of(self))
 
     @classmethod
@@ -197,8 +197,9 @@ class Terms:
         )
 
     def sampled(self, sums: Sequence[float] | Floats, other: Terms | None = None) -> Terms:
-        """The same with the samples' part, of which only sums are known: that of the profiles that `other` has a number
-        of too (None: all), and that of the others. Each is spread evenly, which is all that a variance asks of it."""
+        """Return the terms with the samples' part, of which only sums are known: that of the profiles that `other` has
+        a number of too (None: all), and that of the others. Each is spread evenly, which is all that a variance asks of
+        it."""
         defined, samples = ~np.isnan(self.own), np.zeros(len(self.own))
         both = defined if other is None else defined & ~np.isnan(other.own)
         for total, some in zip(sums, (both, defined & ~both), strict=True):
@@ -307,7 +308,7 @@ class RateSums:
 
     @classmethod
     def of_user(cls, over: Ints | Floats, under: Ints | Floats) -> RateSums:
-        """What one user adds to any ratio. over, under: [contexts, attributes]."""
+        """Return what one user adds to any ratio. over, under: [contexts, attributes]."""
         r, n = over.sum(axis=0), under.sum(axis=0)
         squares = np.array([[(n * n).sum()], [(n * r).sum()], [(r * r).sum()]])
         return cls(under.sum(axis=1)[None], over.sum(axis=1)[None], squares, np.array([int((n > 0).sum())]), {})

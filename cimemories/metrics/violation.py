@@ -200,7 +200,7 @@ class Missing:
 
 @of_arrays
 def missing(data: FlowArrays) -> Missing:
-    """What the missing messages of a run leave open: pure."""
+    """Return what the missing messages of a run leave open: pure."""
     if data.whole:
         return Missing(data.inappropriate, data.inappropriate, None, len(data.inappropriate.owners), 0)
     kept, planned, draws = data.retained, data.planned_draws, data.draws
