@@ -25,11 +25,11 @@ from uuid import uuid4
 import streamlit as st
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.state import SessionState
-from streamlit.runtime.state.session_state import Serialized, WStates
 
 from cimemories.access.roles import MAY, Role
 from cimemories.text import has_control
 from cimemories.ui import component, login, safe, url
+from cimemories.ui.streamlit_patches import sent_values
 
 # ---- drafts
 
@@ -50,14 +50,11 @@ def keep_sent(state: SessionState, message: WidgetStates) -> None:
     """Keep what a message of the browser changes in the fields of drafts, whether or not a run ever gets to them."""
     if _FIELDS not in state:
         return
-    fields, keys, about = state[_FIELDS], state._key_id_mapper.id_key_mapping, state._new_widget_state.widget_metadata
-    for widget in message.widgets:
-        field = fields.get(keys.get(widget.id))
-        # What is as before nobody has typed; the draft may have been cleared since, or its field been filled.
-        if field is None or widget.id not in about or (sent := widget.SerializeToString()) == field.sent:
-            continue
-        field.values[field.name] = WStates({widget.id: Serialized(widget)}, about)[widget.id]
-        field.sent = sent
+    for key, sent, value in sent_values(state, message):
+        field = state[_FIELDS].get(key)
+        # What is as before the user has not typed; the draft may have been cleared since, or its field been filled.
+        if field is not None and sent != field.sent:
+            field.values[field.name], field.sent = value(), sent
 
 
 class Draft:

@@ -1,20 +1,16 @@
 """`python -m cimemories.ui.server PAGE --server.port PORT`: `streamlit run` of the app, ready for its first visitor.
 
-Streamlit takes a folder named `pages` beside the main script for its older kind of multipage app until the first
-session has called st.navigation. A deep link as the first request to a fresh server then opens with a "Page not found"
-dialog. What st.navigation sets is therefore set before the server starts. The modules that every page needs are
-imported as soon as it has: before, they would take four times as long as all else until the app listens.
+The modules that every page needs are imported as soon as the server has started: before, they would take four times as
+long as all else until the app listens.
 """
 
 from __future__ import annotations
 
 import atexit
 import base64
-import functools
 import gc
 import hashlib
 import importlib
-import inspect
 import os
 import re
 import sys
@@ -22,24 +18,12 @@ import traceback
 from collections.abc import AsyncIterator, Iterable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from threading import Event, Lock, RLock, Thread, local
-from time import monotonic
+from threading import Event, Thread
 from typing import Any
-from weakref import WeakValueDictionary
 
 import streamlit as st
 from starlette.middleware import Middleware
-from streamlit import delta_generator, file_util
-from streamlit.elements.widgets.button import ButtonMixin
-from streamlit.elements.widgets.file_uploader import FileUploaderMixin
-from streamlit.proto.ClientState_pb2 import ClientState
-from streamlit.proto.WidgetStates_pb2 import WidgetStates
-from streamlit.runtime.app_session import AppSession
-from streamlit.runtime.pages_manager import PagesManager
-from streamlit.runtime.scriptrunner_utils import script_requests
-from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequest, ScriptRequests
-from streamlit.runtime.state import SafeSessionState, SessionState
-from streamlit.runtime.state.session_state import WStates
+from streamlit import file_util
 from streamlit.web import cli
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
@@ -48,7 +32,7 @@ from cimemories.access.guard import Gate, Guard, Mode, Site
 from cimemories.access.peers import hold_ipv6
 from cimemories.access.roles import Role
 from cimemories.installation import app_root
-from cimemories.ui import annotator, login, url
+from cimemories.ui import annotator, login, streamlit_patches, url
 
 # ---- garbage collection
 
@@ -172,200 +156,9 @@ def _why_disabled(name: str) -> str | None:
 
 def disable_writing() -> None:
     """Disable, from here on, every button and upload that would be refused: in a read-only app all but those in
-    READING, so that what is new on a page is disabled until somebody says that it only reads; where people log in,
-    those that take another role than theirs. For people; what refuses a forged press is the store.
-
-    All buttons, those of forms too, are drawn by one method of Streamlit's (1.67), which is replaced here: the pages do
-    not have to ask for every one of them.
-    """
-    button, uploader = ButtonMixin._button, FileUploaderMixin._file_uploader
-
-    @functools.wraps(button)
-    def look_only(*given: Any, **named: Any) -> bool:
-        call = inspect.signature(button).bind(*given, **named)
-        name = str(call.arguments["key"] or call.arguments["label"])
-        if (why := _why_disabled(name)) is None:
-            return button(*given, **named)
-        # Without its callback, which a forged press would run.
-        call.arguments |= {"disabled": True, "help": why, "on_click": None}
-        button(*call.args, **call.kwargs)
-        return False
-
-    @functools.wraps(uploader)
-    def no_upload(self: Any, *rest: Any, **named: Any) -> Any:
-        if (why := _why_disabled(str(named.get("key")))) is None:
-            return uploader(self, *rest, **named)
-        uploader(self, *rest, **{**named, "disabled": True, "help": why})
-        return None
-
-    setattr(ButtonMixin, "_button", look_only)  # noqa: B010
-    setattr(FileUploaderMixin, "_file_uploader", no_upload)  # noqa: B010
-
-
-# ---- messages of the browser
-
-
-class Clicks:
-    """What was clicked in a session and has not reached a run yet. gone: the widgets that the page has had within the
-    last minute and no run draws any more, each with the moment at which it went and its value then."""
-
-    def __init__(self) -> None:
-        self.gone: dict[str, tuple[float, object]] = {}
-        self.lock = RLock()  # held by the run that takes them, until its callbacks are done
-        self._arriving = Lock()
-        self._waiting: WidgetStates | None = None
-
-    def arrive(self, message: WidgetStates) -> None:
-        """Keep what this message of the browser says was clicked."""
-        with self._arriving:
-            self._waiting = script_requests._coalesce_replay_trigger_states(self._waiting, message)
-
-    def take(self, message: WidgetStates) -> WidgetStates:
-        """The message with every click that no run has had yet, and without those that one had: each comes once."""
-        with self._arriving:
-            waiting, self._waiting = self._waiting, None
-        rest = [widget for widget in message.widgets if not script_requests._has_active_trigger_value(widget)]
-        both = script_requests._coalesce_widget_states(waiting, WidgetStates(widgets=rest))
-        return both or WidgetStates()
-
-
-# By the state of the session, which lives as long: the session has both.
-_clicks: WeakValueDictionary[int, Clicks] = WeakValueDictionary()
-_callbacks = local()  # running: whether this thread is at the callbacks of a run
-
-
-def ignore_left_pages() -> None:
-    """Let no part of a page run once another page was asked for.
-
-    What a page sends as it is left may come after the click that leaves it: Streamlit's frontend (1.67) sends a value
-    after a timer and a click on a link at once. The server then ran that part after the new page, the frontend took the
-    run for a change back to the old one, and removed all that it had drawn but the header. What such a message says is
-    not lost: what is recorded is sent again until it is confirmed.
-    """
-    if hasattr(ScriptRequests._request_rerun_locked, "notes_page"):
-        return
-    accept, request = ScriptRequests._request_rerun_locked, AppSession.request_rerun
-
-    def request_rerun_locked(self: ScriptRequests, new_data: RerunData) -> bool:
-        # Links, st.switch_page and st.rerun all pass here. Empty for the first run, whose page Streamlit looks up.
-        if not new_data.fragment_id and not new_data.fragment_id_queue:
-            vars(self)["page"] = new_data.page_script_hash
-        return accept(self, new_data)
-
-    def request_rerun(self: AppSession, client_state: ClientState | None) -> None:
-        if client_state and client_state.fragment_id and self._scriptrunner is not None:
-            page = vars(self._scriptrunner._requests).get("page")
-            if page and client_state.page_script_hash not in ("", page):
-                return
-        request(self, client_state)
-
-    request_rerun_locked.notes_page = True  # type: ignore[attr-defined]
-    ScriptRequests._request_rerun_locked = request_rerun_locked  # type: ignore[method-assign]
-    AppSession.request_rerun = request_rerun  # type: ignore[method-assign]
-
-
-def keep_clicks() -> None:
-    """Let no message of the browser take away the click of the one before it.
-
-    The browser names what was clicked in one message only. Where the next message comes before the callbacks of the run
-    for the click are done, Streamlit 1.67 stops that run and forgets its click: a field that is left for a button sends
-    a message right after the click's, so on a busy machine about every fourth such click was lost. Here clicks are kept
-    as they arrive, the next run that begins gets them, whichever it is, and nothing stops a run at its callbacks.
-    """
-    if hasattr(AppSession.request_rerun, "keeps_clicks"):
-        return
-    request = AppSession.request_rerun
-    apply = SafeSessionState.on_script_will_rerun
-    pending_request = ScriptRequests.on_scriptrunner_yield
-
-    def request_rerun(self: AppSession, client_state: ClientState | None) -> None:
-        # Streamlit drops what comes from a fragment that is gone.
-        if client_state and (not client_state.fragment_id or self.has_fragment(client_state.fragment_id)):
-            clicks: Clicks = vars(self).setdefault("clicks", Clicks())
-            _clicks[id(self.session_state)] = clicks
-            clicks.arrive(client_state.widget_states)
-        request(self, client_state)
-
-    def on_script_will_rerun(self: SafeSessionState, fresh: WidgetStates | None, **rest: Any) -> None:
-        clicks = _clicks.get(id(self._state))
-        if fresh is None or clicks is None:
-            apply(self, fresh, **rest)
-            return
-        with clicks.lock:  # the run before may still be at its callbacks
-            self._yield_callback()  # a run that is ended here has taken nothing
-            _callbacks.running = True
-            try:
-                self._state.on_script_will_rerun(clicks.take(fresh), **rest)
-            finally:
-                _callbacks.running = False
-
-    def on_scriptrunner_yield(self: ScriptRequests) -> ScriptRequest | None:
-        return None if getattr(_callbacks, "running", False) else pending_request(self)
-
-    request_rerun.keeps_clicks = True  # type: ignore[attr-defined]
-    AppSession.request_rerun = request_rerun  # type: ignore[method-assign]
-    SafeSessionState.on_script_will_rerun = on_script_will_rerun  # type: ignore[assignment,method-assign]
-    ScriptRequests.on_scriptrunner_yield = on_scriptrunner_yield  # type: ignore[method-assign]
-
-
-def keep_fields() -> None:
-    """Keep what was typed into the fields of a draft as soon as the browser sends it.
-
-    Streamlit (1.67) ends a run, or never begins it, where another message follows, and a link's message holds no field
-    of the page that it leaves. A draft keeps its fields when a run has drawn them: on a busy machine, what was typed
-    right before a click on a link was gone.
-    """
-    if hasattr(AppSession.request_rerun, "keeps_fields"):
-        return
-    request = AppSession.request_rerun
-
-    def request_rerun(self: AppSession, client_state: ClientState | None) -> None:
-        if client_state:
-            annotator.keep_sent(self.session_state, client_state.widget_states)
-        request(self, client_state)
-
-    request_rerun.keeps_fields = True  # type: ignore[attr-defined]
-    AppSession.request_rerun = request_rerun  # type: ignore[method-assign]
-
-
-GONE_SECONDS = 60.0  # a busy server may be so late with a page
-
-
-def ignore_gone_widgets() -> None:
-    """Let a widget that is no longer drawn call its callback only where a person has changed it.
-
-    Streamlit forgets the value of a widget that a run does not draw, and the browser goes on to send it until it has
-    drawn that run to its end. Compared with nothing it is a change (1.67), and its callback ran: whoever followed a
-    link to another view and pressed something there at once was taken back, by the tab of the view that was left.
-    """
-    if hasattr(SessionState._remove_stale_widgets, "notes_values"):
-        return
-    remove, is_changed = SessionState._remove_stale_widgets, SessionState._widget_changed
-
-    def remove_stale_widgets(self: SessionState, active_widget_ids: frozenset[str]) -> None:
-        # Both are replaced, not changed, by what follows.
-        old, new = self._old_state, self._new_widget_state.states
-        remove(self, active_widget_ids)
-        if (clicks := _clicks.get(id(self))) is None:
-            return
-        about = self._new_widget_state.widget_metadata
-        moment = monotonic()
-        gone = {name: it for name, it in clicks.gone.items() if moment - it[0] < GONE_SECONDS}
-        for name in (old.keys() | new.keys()) - self._old_state.keys() - self._new_widget_state.states.keys():
-            # Those of components say themselves what is new.
-            if (of := about.get(name)) is not None and of.callback is not None:
-                gone[name] = moment, WStates({name: new[name]}, about)[name] if name in new else old[name]
-        clicks.gone = gone
-
-    def widget_changed(self: SessionState, widget_id: str) -> bool:
-        clicks = _clicks.get(id(self))
-        if clicks is None or widget_id in self._old_state or widget_id not in clicks.gone:
-            return is_changed(self, widget_id)
-        return bool(self._new_widget_state.get(widget_id) != clicks.gone[widget_id][1])
-
-    remove_stale_widgets.notes_values = True  # type: ignore[attr-defined]
-    SessionState._remove_stale_widgets = remove_stale_widgets  # type: ignore[method-assign]
-    SessionState._widget_changed = widget_changed  # type: ignore[method-assign]
+    READING, so that what is new on a page is disabled until it is added there; where people log in, those that take
+    another role than theirs. For people; what refuses a forged press is the store."""
+    streamlit_patches.disable_widgets(_why_disabled)
 
 
 # ---- server
@@ -386,10 +179,7 @@ HEAVY = (
 
 def protected(workspace: Path) -> dict[str, Any]:
     """Arguments for st.App that make `streamlit run app.py` as closed as `cimemories app`: middleware and lifespan."""
-    keep_clicks()
-    ignore_left_pages()  # after it: what is ignored leaves no click either
-    keep_fields()  # after both: what was typed is kept even so
-    ignore_gone_widgets()
+    streamlit_patches.apply(annotator.keep_sent)
     gate = Gate(workspace, Mode.chosen())
     if readonly.chosen() or login.configured():
         disable_writing()
@@ -397,10 +187,6 @@ def protected(workspace: Path) -> dict[str, Any]:
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
     below = f"/{base}" if base else ""
     site = Site(is_host_allowed, login.configured, login.logged_in, _inline_scripts(), below)
-
-    # At its first element Streamlit looks whether it runs in a REPL, by a stack with the sources of every module: 0.3 s
-    # of the first page, for a warning that is none of a server's.
-    delta_generator._use_warning_has_been_displayed = True
 
     @asynccontextmanager
     async def lifespan(_app: object) -> AsyncIterator[None]:
@@ -477,7 +263,7 @@ def serve(page: str, *options: str) -> None:
     `st.App.run(config=...)` would do without Streamlit's command line, but reads no STREAMLIT_... variables (1.67: only
     the command line does), and loads the settings after app.py was imported, which asks for `server.baseUrlPath`.
     """
-    PagesManager.uses_pages_directory = False
+    streamlit_patches.use_navigation()
     cli.main(["run", page, *options], prog_name="streamlit")
 
 

@@ -22,6 +22,8 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
 from streamlit.runtime.state import get_session_state
 
+from cimemories.ui.streamlit_patches import is_shown
+
 PARAMETERS = frozenset(
     {
         *("dataset", "labelling", "run", "judge", "profile", "context", "attribute", "domain", "n", "sample"),
@@ -192,12 +194,7 @@ def set_field(key: str, value: object) -> None:
     Not for lists, whose options the browser knows by their texts alone and has to be told of where these change, nor
     for sliders: with other bounds one is another widget, which has no value yet.
     """
-    state = get_session_state()._state
-    widget_id = state._key_id_mapper.get_id_from_key(key)
-    # Only what came with this run's message tells what the browser shows: a value of an earlier run may never have
-    # reached it, where st.rerun followed at once.
-    shown = widget_id is not None and widget_id in state._new_widget_state and key not in state._new_session_state
-    if not shown or st.session_state.get(key, _NOTHING) != value:
+    if not is_shown(key) or st.session_state.get(key, _NOTHING) != value:
         st.session_state[key] = value
 
 

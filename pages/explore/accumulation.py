@@ -21,9 +21,10 @@ from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, Clock, Order, accumulation, baseline, effort, hazard
 from cimemories.metrics.one_user import OneUser, first_leak, one_user, users
 from cimemories.text import count, percent, shortened, simulated_text
-from cimemories.ui import answers, charts, page, presenter, safe, url
-from cimemories.ui.presenter import Dropped, Show, Slide
+from cimemories.ui import answers, charts, page, safe, url
 from cimemories.ui.safe import INAPPROPRIATE, MODEL
+from pages.explore import accumulation_presenter as presenter
+from pages.explore.accumulation_presenter import Dropped, Show, Slide
 from pages.explore.run_scope import caveats, counting, interval_parts, run_scope
 
 if TYPE_CHECKING:

@@ -5,21 +5,26 @@ one is drawn changes nothing."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from streamlit import delta_generator, env_util
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession
+from streamlit.runtime.pages_manager import PagesManager
 from streamlit.runtime.scriptrunner import StopException
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
 from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
 from streamlit.runtime.state import SafeSessionState, SessionState, session_state, session_state_proxy
 from streamlit.runtime.state.common import WidgetMetadata
 
-from cimemories.ui import server
+from cimemories.ui import annotator, streamlit_patches
 from cimemories.ui.annotator import Draft
 
+ROOT = Path(__file__).resolve().parents[2]
 CLICK = WidgetState(id="button", trigger_value=True)
 OTHER = WidgetState(id="other", trigger_value=True)
 
@@ -37,12 +42,17 @@ class State:
 
     given: WidgetStates
 
+    def __contains__(self, _key: str) -> bool:
+        return False
+
     def on_script_will_rerun(self, message: WidgetStates, **_rest: object) -> None:
         self.given = message
 
 
 class Session:
     """A session whose runs a test starts: `arrive` is a message of the browser, `run` the run for it."""
+
+    _scriptrunner = None
 
     def __init__(self) -> None:
         self.session_state = State()
@@ -69,11 +79,21 @@ class Session:
         return {item.id: getattr(item, str(item.WhichOneof("value"))) for item in self.session_state.given.widgets}
 
 
+def receive(patch: pytest.MonkeyPatch, request: Callable[[Any, ClientState], None]) -> None:
+    """Apply the patch to sessions whose requests go to `request`, until the end of the test."""
+    patch.setattr(AppSession, "request_rerun", request)
+    for owner, name in (
+        (ScriptRequests, "_request_rerun_locked"),
+        (ScriptRequests, "on_scriptrunner_yield"),
+        (SafeSessionState, "on_script_will_rerun"),
+    ):
+        patch.setattr(owner, name, getattr(owner, name))
+    streamlit_patches.receive_messages(annotator.keep_sent)
+
+
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
-    monkeypatch.setattr(AppSession, "request_rerun", lambda _session, _state: None)
-    monkeypatch.setattr(SafeSessionState, "on_script_will_rerun", SafeSessionState.on_script_will_rerun)
-    server.keep_clicks()
+    receive(monkeypatch, lambda _session, _state: None)
     return Session()
 
 
@@ -118,7 +138,7 @@ def test_a_state_without_a_browser_gets_its_messages_as_they_are(session: Sessio
 
 def test_it_is_done_once(session: Session) -> None:
     before: Callable[..., None] = AppSession.request_rerun
-    server.keep_clicks()
+    streamlit_patches.receive_messages(lambda _state, _message: None)
     assert AppSession.request_rerun is before
 
 
@@ -130,7 +150,7 @@ class View:
     def __init__(self) -> None:
         self.chosen: list[str] = []
         self.state = SessionState()
-        self.clicks = server._clicks.setdefault(id(self.state), server.Clicks())
+        self.clicks = streamlit_patches._clicks.setdefault(id(self.state), streamlit_patches.Clicks())
 
     def run(self, *widgets: WidgetState, draws: bool) -> None:
         """A run for a message of the browser, which draws the choice or not."""
@@ -160,7 +180,7 @@ def view(monkeypatch: pytest.MonkeyPatch) -> View:
     monkeypatch.setattr(SessionState, "_widget_changed", SessionState._widget_changed)
     context = SimpleNamespace(page_script_hash="review", fragment_ids_this_run=None, script_requests=None)
     monkeypatch.setattr(session_state, "get_script_run_ctx", lambda: context)
-    server.ignore_gone_widgets()
+    streamlit_patches.ignore_gone_widgets()
     view = View()
     view.run(draws=True)
     view.run(view.sends("overlap"), draws=True)
@@ -188,8 +208,8 @@ def test_a_view_that_comes_again_hears_of_every_choice(view: View) -> None:
 
 
 def test_what_went_long_ago_is_forgotten(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
-    late = server.monotonic() + server.GONE_SECONDS
-    monkeypatch.setattr(server, "monotonic", lambda: late)
+    late = streamlit_patches.monotonic() + streamlit_patches.GONE_SECONDS
+    monkeypatch.setattr(streamlit_patches, "monotonic", lambda: late)
     view.run(draws=False)
     assert not view.clicks.gone
 
@@ -198,6 +218,7 @@ class Left:
     """A session whose run was asked for a page; keeps what other requests reach it."""
 
     def __init__(self, target: str) -> None:
+        self.session_state = State()
         self.reached: list[str] = []
         self._scriptrunner = SimpleNamespace(_requests=ScriptRequests())
         self.ask(target)
@@ -218,9 +239,7 @@ def _only_present_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     def reach(session: Left, state: ClientState) -> None:
         session.reached.append(state.page_script_hash)
 
-    monkeypatch.setattr(AppSession, "request_rerun", reach)
-    monkeypatch.setattr(ScriptRequests, "_request_rerun_locked", ScriptRequests._request_rerun_locked)
-    server.ignore_left_pages()
+    receive(monkeypatch, reach)
 
 
 @pytest.mark.usefixtures("_only_present_pages")
@@ -271,10 +290,7 @@ class Form:
 
 @pytest.fixture
 def form(monkeypatch: pytest.MonkeyPatch) -> Form:
-    monkeypatch.setattr(AppSession, "request_rerun", lambda _session, _state: None)
-    monkeypatch.setattr(ScriptRequests, "_request_rerun_locked", ScriptRequests._request_rerun_locked)
-    server.ignore_left_pages()
-    server.keep_fields()
+    receive(monkeypatch, lambda _session, _state: None)
     return Form(monkeypatch)
 
 
@@ -298,6 +314,22 @@ def test_a_draft_is_not_filled_again_with_what_was_typed_before_it_was_cleared(f
     assert form.kept is None
     form.arrive(typed("http://cpu:8000/v1"))
     assert form.kept == "http://cpu:8000/v1"
+
+
+def test_the_first_session_finds_the_pages_of_st_navigation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PagesManager, "uses_pages_directory", None)
+    streamlit_patches.use_navigation()
+    PagesManager(str(ROOT / "app.py"))
+    assert PagesManager.uses_pages_directory is False
+
+
+def test_the_first_element_reads_no_sources_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_generator, "_use_warning_has_been_displayed", False)
+    monkeypatch.setattr(env_util, "is_repl", lambda: pytest.fail("looks for a REPL"))
+    monkeypatch.setattr(streamlit_patches, "receive_messages", lambda _keep: None)
+    monkeypatch.setattr(streamlit_patches, "ignore_gone_widgets", lambda: None)
+    streamlit_patches.apply(annotator.keep_sent)
+    delta_generator._maybe_print_use_warning()
 
 
 def test_a_session_without_a_draft_keeps_nothing(form: Form) -> None:
