@@ -29,7 +29,7 @@ from cimemories.demo_parts import FOLDER, MODELS, ORIGIN, REAL_ABOUT, about_real
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.planning import look_up, write
 from cimemories.evaluation.planning import prepare as prepare_run
-from cimemories.evaluation.spec import SIMULATED_JUDGE_TOKENS, JudgeSpec, RunSpec
+from cimemories.evaluation.spec import JudgeSpec, RunSpec
 from cimemories.formats.batch_files import read_calls, write_calls
 from cimemories.formats.official import read_profiles, write_profiles
 from cimemories.llm.capabilities import Server
@@ -204,7 +204,7 @@ def _run_spec(model: str) -> RunSpec:
         base_url=SIMULATOR,
         samples=SAMPLES,
         name=f"{model} on the demo",
-        judges=(JudgeSpec(kind="llm", model=JUDGE, base_url=SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS),),
+        judges=(JudgeSpec(kind="llm", model=JUDGE, base_url=SIMULATOR),),
     )
 
 

@@ -68,7 +68,7 @@ class Described:
 
     @property
     def default(self) -> Any:
-        return self.info.get_default(call_default_factory=True)
+        return self.info.get_default(call_default_factory=True, validated_data={})
 
     @property
     def option(self) -> str:

@@ -26,7 +26,7 @@ def test_the_command_line_is_that_of_its_commands() -> None:
     # What tells that the writer finds anything: a command, one of a group, an example, an option, a page that is named.
     assert "\n### cimemories review status\n" in page
     assert "\n$ cimemories freeze mine --by Ada\n" in page
-    assert "| `--judge-prompt <str>` | Judge prompt from a file, FILE:LEVEL ([formats](formats.md)). |" in page
+    assert "| `--judge-prompt <list[str]>` | Judge prompt from a file, FILE:LEVEL ([formats](formats.md)). |" in page
     assert "survival" not in page  # hidden: the old name of `consensus`
 
 

@@ -257,7 +257,7 @@ class Workspace:
             judge_model=_list(judge_model),
             judge_base_url=_list(judge_base_url),
             judge_api_key_env=_list(judge_api_key_env),
-            judge_price=_list(judge_prices),
+            judge_prices=_list(judge_prices),
         )
         store = self._session.store
         settings |= {"dataset": dataset, "model": model, "base_url": base_url}

@@ -283,12 +283,16 @@ class PlanOptions:
             raise StoreError("--json prints the plan: give it with --plan.")
 
 
-def options_of(model: type[Settings], leave_out: Collection[str] = ()) -> Any:
+def options_of(model: type[Settings], leave_out: Collection[str] = (), several: str = "") -> Any:
     """Return a dataclass of the options for the settings of a model, for `grouped`: its values are as they are typed,
-    for the model to read."""
+    for the model to read. several: what begins the names of options that are given for several such models."""
     options: list[Any] = []
     for item in model.described().values():
         if item.name in leave_out:
+            continue
+        if several:
+            option = Option(item.option, metavar=item.setting.metavar, help=item.setting.help)
+            options.append((f"{several}{item.name}", Annotated[list[str] | None, option], None))
             continue
         names = [name for name in (item.option, item.setting.short) if name]
         # The bounds of what is typed as text are for the model to check.
@@ -346,16 +350,6 @@ def one_of(kind: type[E], value: str, what: str) -> E:
     if value not in set(kind):
         raise StoreError(f"there is no {what} '{value}'. Use {', '.join(kind)}.")
     return kind(value)
-
-
-def token_limit(text: str, option: str = "--max-tokens") -> int | None:
-    """A number of tokens, or None for `server`. Raises StoreError for anything else."""
-    if text == "server":
-        return None
-    # isdigit alone takes digits of all scripts, superscripts among them, which int refuses.
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise StoreError(f"{option} takes a number of tokens, 1 or more, or `server` to leave the limit to the server.")
-    return int(text)
 
 
 def priors_by_key(text: str) -> dict[str, float]:

@@ -26,18 +26,9 @@ from cimemories.cli.options import (
     grouped,
     open_record,
     options_of,
-    token_limit,
 )
 from cimemories.cli.work import find_labels, work_on
-from cimemories.evaluation.spec import (
-    BATCH,
-    JUDGE_TOKENS,
-    SIMULATED_JUDGE_TOKENS,
-    JudgeSpec,
-    RunSpec,
-    command_of,
-    read_fields,
-)
+from cimemories.evaluation.spec import BATCH, JudgeSpec, RunSpec, command_of
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
@@ -47,53 +38,28 @@ from cimemories.store.team import log
 
 if TYPE_CHECKING:
     from cimemories.evaluation.estimates import Estimate
-    from cimemories.evaluation.prices import Prices
-    from cimemories.evaluation.spec import JudgeSpec, RunSpec
     from cimemories.llm.local_vllm import Servers
     from cimemories.seeds.prompts import Prompt, PromptFile
 
 
 @dataclass(frozen=True)
-class JudgeOptions:
+class JudgeOptions(options_of(JudgeSpec, several="judge_")):  # type: ignore[misc]
     """Which judges read a run's messages, and how they are asked."""
 
     judge: Annotated[
         list[str] | None,
         Option(help="`matcher` judges by rule. For `run` the default is the matcher and the model under test."),
     ] = None
-    judge_model: Annotated[list[str] | None, Option(help="Judge model; repeatable.")] = None
-    judge_base_url: Annotated[
-        list[str] | None,
-        Option(help="Server of the judges, once for all or once each. For `run` the default is --base-url."),
-    ] = None
-    judge_api_key_env: Annotated[
-        list[str] | None, Option(help="Environment variable with their API key, once for all or once each.")
-    ] = None
-    judge_max_tokens: Annotated[
-        str | None,
-        Option(
-            metavar="N",
-            help="Token limit of a judgement with its reasoning; `server` leaves it to the server. Default: 16384, or "
-            "half of the server's context if that is less.",
-        ),
-    ] = None
-    judge_split: Annotated[int | None, Option(min=1, help="At most N attributes in one request.")] = None
-    judge_set: Annotated[list[str] | None, Option(help="Extra field of a judge's request, NAME=JSON; repeatable.")] = (
-        None
-    )
-    judge_prompt: Annotated[str | None, Option(help="Judge prompt from a file, FILE:LEVEL (docs/formats.md).")] = None
     judge_reasoning: Annotated[
         bool, Option("--judge-reasoning", help="Judge the model's reasoning too, reported apart from messages.")
     ] = False
-    judge_price: Annotated[list[str] | None, Option(help="As --price, once for all judges or once each.")] = None
 
     def judges(
         self, base_url: str = "", api_key_env: str = DEFAULT_KEY_ENV, servers: Servers | None = None
     ) -> list[JudgeSpec]:
-        """The judges, models first; the matcher where none is named. base_url and api_key_env: the model's, for judges
-        without their own. servers: of those at the word local-vllm. Their keys may then be sent to their servers:
-        whoever gave the command named both."""
-        from cimemories.evaluation.prices import Prices
+        """Return the judges, models first; the matcher if none is named. base_url and api_key_env: the model's, for
+        judges without their own. servers: of those at the word local-vllm. The keys may then be sent to the servers:
+        the user named both."""
         from cimemories.llm.endpoint import allow_key
         from cimemories.llm.local_vllm import Servers
 
@@ -101,48 +67,30 @@ class JudgeOptions:
             raise StoreError(
                 f"there is no judge '{unknown[0]}'. Use --judge matcher, or --judge-model MODEL for a model."
             )
-        if not self.judge_model:
-            # What is said of a judge model that is not named would change nothing, and the matcher alone would judge.
-            names = ("base_url", "api_key_env", "max_tokens", "split", "set", "prompt", "price")
-            for name in (f"judge_{name}" for name in names):
-                if getattr(self, name):
-                    raise StoreError(f"--{name.replace('_', '-')} needs a judge model: --judge-model MODEL.")
-        models, servers = self.judge_model or [], servers or Servers()
-        urls, keys = self.judge_base_url or [base_url], self.judge_api_key_env or [api_key_env]
-        prices: list[Prices | None] = [Prices.read(text) for text in self.judge_price or ()] or [None]
-        for values, option in ((urls, "--judge-base-url"), (keys, "--judge-api-key-env"), (prices, "--judge-price")):
-            if len(values) not in (1, max(len(models), 1)):
+        settings = JudgeSpec.described()
+        given: dict[str, Any] = {name: values for name in settings if (values := getattr(self, f"judge_{name}"))}
+        models, servers = given.pop("model", []), servers or Servers()
+        if not models and (given or self.judge_reasoning):
+            # Without a model these options would change nothing, and the matcher alone would judge.
+            option = settings[next(iter(given))].option if given else "--judge-reasoning"
+            raise StoreError(f"{option} needs a judge model: --judge-model MODEL.")
+        given = {"base_url": [base_url], "api_key_env": [api_key_env]} | given
+        given |= {"prompt": list(map(_judge_prompt, given["prompt"]))} if "prompt" in given else {}
+        same = {"fields": given.pop("fields", None)}
+        for name, values in given.items():
+            if models and len(values) not in (1, len(models)):
+                option = settings[name].option
                 raise StoreError(f"give {option} once for all judges, or once for each --judge-model in its order.")
-        judges = [
-            JudgeSpec(
-                kind="llm",
-                model=model,
-                base_url=servers.at(urls[i % len(urls)], model),
-                api_key_env=keys[i % len(keys)],
-                max_tokens=self._token_limit(urls[i % len(urls)]),
-                split=self.judge_split,
-                fields=read_fields(self.judge_set),
-                prompt=_judge_prompt(self.judge_prompt) if self.judge_prompt else None,
-                prices=prices[i % len(prices)],
-            )
-            for i, model in enumerate(models)
-        ]
-        for judge in judges:
-            allow_key(judge.api_key_env, judge.base_url)
-        if self.judge_reasoning:
-            if not judges:
-                raise StoreError("--judge-reasoning needs a judge model: --judge-model MODEL.")
-            # The first judge once more: reasoning is read beside the message, and reported apart from it.
-            judges.append(judges[0].replace(channel="reasoning"))
+        judges = []
+        for number, model in enumerate(models):
+            own = {name: values[number % len(values)] for name, values in given.items()}
+            own["base_url"] = servers.at(own["base_url"], model)
+            judges.append(JudgeSpec(kind="llm", model=model, **own, **same))
+            allow_key(own["api_key_env"], own["base_url"])
+        # The first judge once more: reasoning is read beside the message, and reported apart from it.
+        judges += [judge.replace(channel="reasoning") for judge in judges[:1] if self.judge_reasoning]
         # The matcher where it is named, and where nobody is: a run without any judge would have no numbers.
         return judges + [JudgeSpec()] * bool(self.judge or not judges)
-
-    def _token_limit(self, base_url: str) -> int | None:
-        from cimemories.llm.worker import SIMULATOR
-
-        if self.judge_max_tokens is None:
-            return SIMULATED_JUDGE_TOKENS if base_url == SIMULATOR else JUDGE_TOKENS
-        return token_limit(self.judge_max_tokens, "--judge-max-tokens")
 
 
 RunOptions = options_of(RunSpec)
@@ -178,7 +126,8 @@ def run_spec(
         # The model judges its own messages at its own price, unless the judge is served elsewhere.
         price = settings.get("prices")
         own = [price] if price and not judges.judge_base_url else None
-        judges = replace(judges, judge=["matcher"], judge_model=[model], judge_price=judges.judge_price or own)
+        itself: dict[str, Any] = {"judge_model": [model], "judge_prices": judges.judge_prices or own}
+        judges = replace(judges, judge=["matcher"], **itself)
     file = prompt_file_of(wording.prompt_file)
     level, template = settings.get("prompt_level", "base"), settings.get("memory_template", "bullets")
     spec = RunSpec(
@@ -216,7 +165,7 @@ def note_on_biography(path: Path | None, file: PromptFile | None) -> None:
 
 def refuse_with_reference(judges: JudgeOptions) -> None:
     """Raises StoreError for options of judges that `--reference` sets itself."""
-    if judges.judge_max_tokens not in (None, "server") or judges.judge_split is not None:
+    if set(judges.judge_max_tokens or ()) - {"server"} or judges.judge_split:
         raise StoreError("--reference sets the judges' token limit and split itself: leave those options out.")
 
 
@@ -300,9 +249,9 @@ def judge(
     if options.judge_model and not options.judge_base_url:
         raise StoreError("where is the judge served? Give --judge-base-url URL, or local-vllm to serve it yourself.")
     if price is not None:
-        if options.judge_price:
+        if options.judge_prices:
             raise StoreError("give --price or --judge-price, not both: here they are the same.")
-        options = replace(options, judge_price=[price])
+        options = replace(options, **dict[str, Any](judge_prices=[price]))
     servers = Servers(serve or ())
     judges = options.judges(servers=servers)
     servers.checked()

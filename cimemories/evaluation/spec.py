@@ -44,13 +44,8 @@ RESERVED = frozenset({"model", "messages", "n", "seed", "stream", "response_form
 MESSAGE_TOKENS = 1024
 # A judge's limit has to leave room for reasoning: 2,048 tokens cut what models like DeepSeek-R1 answer.
 JUDGE_TOKENS = 16_384
-SIMULATED_JUDGE_TOKENS = 2048  # the simulator does not think first; as in the recorded calls of the demo
+SIMULATED_JUDGE_TOKENS = 2048
 SERVERS_LIMIT = "server"  # the word for no limit of ours: what the server allows
-
-
-def judge_tokens(base_url: str) -> int:
-    """Return the default limit of a judge's answers at an address."""
-    return SIMULATED_JUDGE_TOKENS if base_url == SIMULATOR else JUDGE_TOKENS
 
 
 # ---- types of settings, which also read what people type
@@ -99,6 +94,11 @@ def _unreserved(value: Mapping[str, object]) -> Mapping[str, object]:
     return value
 
 
+def _judge_tokens(judge: Mapping[str, object]) -> int:
+    # The simulator does not think first; its limit is that of the recorded calls of the demo.
+    return SIMULATED_JUDGE_TOKENS if judge.get("base_url") == SIMULATOR else JUDGE_TOKENS
+
+
 def _prompt_hash(prompt: Prompt) -> dict[str, str]:
     """Return how a record names a wording: the text itself is kept apart."""
     return {"level": prompt.level, "source": prompt.source, "sha256": prompt.sha256}
@@ -110,40 +110,6 @@ Fields = Annotated[Mapping[str, Any], BeforeValidator(read_fields), AfterValidat
 PromptByHash = Annotated[InstanceOf[Prompt], PlainSerializer(_prompt_hash)]
 # PostgreSQL's integers have 32 bits: a run of another seed could not be written there, nor moved there.
 SEED = Field(ge=-(2**31), le=2**31 - 1)
-
-# ---- a judge
-
-
-class JudgeSpec(Settings):
-    """A judge that is asked for. kind 'matcher' needs nothing else; 'llm' needs a model and where it is served.
-
-    max_tokens: limit of one answer; None sends none, so that the server's own holds; JUDGE_TOKENS becomes half of the
-    server's context if that is less. channel: message, or reasoning (what a reasoning model thought before it).
-    split: at most so many attributes a call. fields: further fields of the request body. json_schema: how its answers
-    are held to their form; None: as the server can. prompt: another wording than that of seeds/prompts/judge.yaml.
-    prices: of its tokens; None: not known. reference: by the authors' settings.
-    """
-
-    kind: Literal["matcher", "llm"] = "matcher"
-    model: str = MATCHER
-    base_url: str = ""
-    api_key_env: str = DEFAULT_KEY_ENV
-    max_tokens: Limit = JUDGE_TOKENS
-    channel: Literal["message", "reasoning"] = "message"
-    split: Annotated[int | None, Field(ge=1)] = None
-    fields: Fields = Field(default_factory=dict)
-    prompt: PromptByHash | None = None
-    json_schema: Literal["json_schema", "plain_schema", "json_object", "none"] | None = None
-    timeout: float | None = None
-    prices: Priced = None
-    reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
-
-    @property
-    def request_fields(self) -> dict[str, object]:
-        """Return the further fields of its requests, without the limit on tokens: temperature 0 unless it is set."""
-        # The authors' requests have the whole number.
-        return {"temperature": 0.0 if self.reference is None else 0, **self.fields}
-
 
 # ---- settings that runs, labellings and generations share
 
@@ -223,6 +189,72 @@ Cap = Annotated[
         placeholder="none",
     ),
 ]
+
+# ---- a judge
+
+
+def _of_judges(title: str, help: str, option: str, metavar: str | None = None) -> Setting:
+    return Setting(title, help, Group.JUDGING, option=f"--judge-{option}", metavar=metavar)
+
+
+class JudgeSpec(Settings):
+    """A judge of messages. kind 'matcher' needs nothing else; 'llm' needs a model and where it is served.
+
+    max_tokens: None sends no limit; JUDGE_TOKENS becomes half of the server's context if that is less. channel: what it
+    reads, the message or the model's reasoning before it. json_schema: the form that holds its answers; None for what
+    the server can do. prompt: None for seeds/prompts/judge.yaml. reference: as of RunSpec.
+    """
+
+    kind: Literal["matcher", "llm"] = "matcher"
+    model: Annotated[str, _of_judges("Model", "Judge model; repeatable.", "model")] = MATCHER
+    base_url: Annotated[
+        str,
+        _of_judges(
+            "Base URL",
+            "Server of the judges, once for all or once each. For `run` the default is --base-url.",
+            "base-url",
+        ),
+    ] = ""
+    api_key_env: Annotated[
+        str,
+        _of_judges(
+            "API key variable", "Environment variable with their API key, once for all or once each.", "api-key-env"
+        ),
+    ] = DEFAULT_KEY_ENV
+    max_tokens: Annotated[
+        Limit,
+        _of_judges(
+            "Token limit",
+            "Token limit of a judgement with its reasoning, once for all or once each; `server` leaves it to the "
+            "server. Default: 16384, or half of the server's context if that is less.",
+            "max-tokens",
+            "N",
+        ),
+    ] = Field(default_factory=_judge_tokens)
+    channel: Literal["message", "reasoning"] = "message"
+    split: Annotated[
+        int | None,
+        Field(ge=1),
+        _of_judges("Split", "At most N attributes in one request, once for all or once each.", "split", "N"),
+    ] = None
+    fields: Annotated[
+        Fields, _of_judges("Fields", "Extra field of a judge's request, NAME=JSON; repeatable.", "set")
+    ] = Field(default_factory=dict)
+    prompt: Annotated[
+        PromptByHash | None,
+        _of_judges("Prompt", "Judge prompt from a file, FILE:LEVEL (docs/formats.md).", "prompt"),
+    ] = None
+    json_schema: Literal["json_schema", "plain_schema", "json_object", "none"] | None = None
+    timeout: float | None = None
+    prices: Annotated[Priced, _of_judges("Prices", "As --price, once for all judges or once each.", "price")] = None
+    reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
+
+    @property
+    def request_fields(self) -> dict[str, object]:
+        """Return the further fields of its requests but for the token limit: temperature 0 unless it is set."""
+        # The authors' requests have the whole number.
+        return {"temperature": 0.0 if self.reference is None else 0, **self.fields}
+
 
 # ---- a run
 #
@@ -678,44 +710,26 @@ def _judge_options(spec: RunSpec) -> list[object]:
     if reasoning and reasoning != [judge.replace(channel=reasoning[0].channel) for judge in models[:1]]:
         raise _no_command("its reasoning is not judged as its messages are, by the first judge alone")
 
-    def each(option: str, values: list[Any]) -> list[object]:
-        """Return a repeatable option: once if all judges have the same value, else once for each in their order."""
-        same = all(value == values[0] for value in values)
-        if not same and None in values:
-            raise _no_command(f"{option} is for all judges or for none")
-        return _option(option, values[:1] if same else values)
-
-    def together(option: str, values: list[Any]) -> list[object]:
-        """Return an option that holds for all judges."""
-        if any(value != values[0] for value in values):
-            raise _no_command(f"its judges differ in {option}, which is for all of them")
-        return _option(option, values[:1])
-
-    keys = [judge.api_key_env for judge in models]
-    wordings = [_file(judge.prompt) for judge in models]
-    prompts = [
-        f"{file}:{judge.prompt.level}" if judge.prompt and file else None
-        for judge, file in zip(models, wordings, strict=True)
-    ]
-    limits = [SERVERS_LIMIT if judge.max_tokens is None else judge.max_tokens for judge in models]
-    return [
-        *_option("--judge-model", [judge.model for judge in models]),
-        *each("--judge-base-url", [judge.base_url for judge in models]),
-        # A judge without a variable of its own is asked with that of the model under test.
-        *([] if set(keys) <= {spec.api_key_env} else each("--judge-api-key-env", keys)),
-        *together("--judge-split", [judge.split for judge in models]),
-        # The default depends on the server; reference settings set the limit themselves.
-        *([] if spec.reference else together("--judge-max-tokens", limits)),
-        *together("--judge-set", [judge.fields for judge in models]),
-        *together("--judge-prompt", prompts),
-        *each("--judge-price", [judge.prices for judge in models]),
-        *_option("--judge-reasoning", bool(reasoning)),
-        *_option("--judge", [judge.kind for judge in rest]),
-    ]
+    options: list[object] = []
+    for item in JudgeSpec.described().values():
+        values = [getattr(judge, item.name) for judge in models]
+        if item.name == "api_key_env" and set(values) <= {spec.api_key_env}:
+            continue  # the default is the variable of the model under test
+        if item.name == "max_tokens":
+            # The default depends on the server; reference settings set the limit themselves.
+            values = [] if spec.reference else [SERVERS_LIMIT if value is None else value for value in values]
+        elif item.name == "prompt":
+            files = [_file(prompt) for prompt in values]
+            values = [file and f"{file}:{prompt.level}" for file, prompt in zip(files, values, strict=True)]
+        same = item.name != "model" and all(value == values[0] for value in values)
+        if not same and (None in values or item.name == "fields"):
+            raise _no_command(f"{item.option} is for all judges or for none")
+        options += _option(item.option, values[:1] if same else values)
+    return [*options, *_option("--judge-reasoning", bool(reasoning)), *_option("--judge", [j.kind for j in rest])]
 
 
 def _file(prompt: Prompt | None) -> str | None:
-    """Return the file that a prompt is of; None for one of the seeds, and if there is none."""
+    """Return the file that a prompt is of, or None for one of the seeds and for none."""
     return None if prompt is None or prompt.source == FROM_SEEDS else prompt.source
 
 

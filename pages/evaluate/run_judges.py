@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from cimemories.evaluation.spec import JUDGE_TOKENS, SIMULATED_JUDGE_TOKENS, JudgeSpec
+from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.llm.worker import SIMULATOR
 from cimemories.store.engine import StoreError
@@ -201,9 +201,7 @@ def _spec(draft: Draft, name: str, number: int, base_url: str, key_env: str, sam
     split = None if draft.get("reference") else draft.get(f"{name}.split")
     limit = draft.get(f"{name}.max_tokens", JUDGE_TOKENS)
     if kind == SIMULATED:
-        return JudgeSpec(
-            kind="llm", model=SIM_JUDGE, base_url=SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS, split=split
-        )
+        return JudgeSpec(kind="llm", model=SIM_JUDGE, base_url=SIMULATOR, split=split)
     model = same if kind == ITSELF else str(draft.get(f"{name}.model") or "").strip()
     beside = kind in (ITSELF, SAME)
     url = base_url if beside else str(draft.get(f"{name}.base_url") or "").strip()

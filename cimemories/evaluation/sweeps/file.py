@@ -19,6 +19,7 @@ from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.planning import PUBLISHED_LEVELS, as_reference
 from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.spec import (
+    JUDGE_TOKENS,
     LLM,
     SERVERS_LIMIT,
     Fields,
@@ -26,7 +27,6 @@ from cimemories.evaluation.spec import (
     Limit,
     Priced,
     RunSpec,
-    judge_tokens,
 )
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable
 from cimemories.llm.local_vllm import WORD, Servers
@@ -210,14 +210,15 @@ class JudgeEntry(Seed):
     model: Line
     base_url: Address
     api_key_env: KeyVariable = DEFAULT_KEY_ENV
-    max_tokens: Limit = Field(default_factory=lambda given: judge_tokens(given["base_url"]))
+    max_tokens: Limit = JUDGE_TOKENS
     channel: Literal["message", "reasoning"] = "message"
     split: int | None = Field(default=None, ge=1)
     fields: Fields = Field(default_factory=dict)
     prices: Priced = None
 
     def spec(self) -> JudgeSpec:
-        return JudgeSpec(kind=LLM, **dict(self))
+        # The limit that is not given depends on the address.
+        return JudgeSpec(kind=LLM, **{name: getattr(self, name) for name in self.model_fields_set})
 
 
 def judge_entry(judge: JudgeSpec) -> dict[str, object] | str:
