@@ -183,3 +183,11 @@ def without_formula(cell: object) -> object:
     """A cell as a spreadsheet may have it: text that begins like a formula gets an apostrophe in front."""
     # Spreadsheets run such a cell when the file is opened, and its text may come from a model.
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people say it: '45 s', '3 min', '2 h 10 min'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -168,11 +168,3 @@ def _reading(kind: str, judge: JudgeRow, among: list[JudgeRow], settled: Mapping
     done = settled.get(JudgementStatus.OK, 0)
     missing = sum(settled.values()) - done
     return Stage(kind, judge_title(judge, among), awaited, done, missing, settled.get(JudgementStatus.FAILED, 0))
-
-
-def in_words(seconds: float) -> str:
-    """A duration as a person says it: '45 s', '3 min', '2 h 10 min'."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

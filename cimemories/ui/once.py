@@ -1,5 +1,5 @@
-"""Buttons that do something once, however often they are clicked before the page shows what came of it, and work that
-takes its time in a thread of its own, which no click ends midway.
+"""Buttons that do something once, however often they are clicked before the page shows what came of it, and work in
+progress, which no click ends midway.
 
 A click starts another run of the page, and the run before may still be at what an earlier click asked for: the two
 overlap (Streamlit 1.67), and to both the button is pressed. Where both start a run, there are two. So a button as it is
@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 import streamlit as st
 
 from cimemories.access import roles
+from cimemories.text import duration
 from cimemories.ui import safe, url
 
 T = TypeVar("T")
@@ -86,115 +87,147 @@ def forget() -> None:
     st.session_state.get(_PRESSES, []).clear()
 
 
-# ---- work that takes its time
+# ---- work in progress
+#
+# What takes its time is either recorded (a run, a labelling, a generation), done by a worker and read from the record
+# again and again, or a Job in a thread of the app. Both are drawn in a fragment that looks every second or so, with the
+# same words: how far, how fast, how long still. Neither ends where the user leaves the page.
 
 
 Report = Callable[[float | None, str], None]  # share done, 0 to 1, None where it is not known; what is done now
 LOOK_SECONDS = 0.5
 SHORT_SECONDS = 0.3  # what is done by then needs no bar
-KEPT_SECONDS = 3600  # what nobody came back for
+KEPT_SECONDS = 3600  # how long the result of a job is kept
+PACE_SECONDS = 20.0  # what a rate is taken over
+
+
+def pace(key: str, done: int, planned: int, unit: str = "") -> str:
+    """Return the rate over the last seconds and the time left at it, such as '3.1 calls a second, about 2 min left';
+    '' until there is one. key: of the session's memory of what was done when."""
+    # Not the time of day, which may be set back between two readings.
+    now = time.monotonic()
+    seen: list[tuple[float, int]] = [it for it in st.session_state.get(key, []) if now - it[0] <= PACE_SECONDS]
+    st.session_state[key] = [*seen, (now, done)]
+    if not seen or now - seen[0][0] < 1 or done <= seen[0][1]:
+        return ""
+    rate = (done - seen[0][1]) / (now - seen[0][0])
+    return f"{rate:,.1f}{unit and f' {unit}'} a second, about {duration(max(0, planned - done) / rate)} left"
 
 
 class StoppedError(Exception):
-    """Somebody pressed Stop, or nobody waits any more."""
+    """The user has pressed Stop."""
 
 
 class Job(Generic[T]):
     """Work in a thread, begun at once. It gets a function to report to, which raises StoppedError once it is stopped,
-    and it must not draw anything. whole: an app that is stopped waits for its end."""
+    and it must not draw anything. finishes: an app that is stopped waits for its end."""
 
-    def __init__(self, work: Callable[[Report], T], *, whole: bool = False) -> None:
+    def __init__(self, work: Callable[[Report], T], *, finishes: bool = False) -> None:
         self.began = time.monotonic()
         self.share: float | None = 0.0
         self.text = ""
         self.stopped = threading.Event()
-        self._work = work
-        self._actor = roles.actor()  # taken now: the thread has no session to be asked
-        self._results: list[T] = []
+        self._result: T
         self._problem: Exception | None = None
-        self._thread = threading.Thread(target=self._run, daemon=not whole)
+        actor = roles.actor()  # taken now: the thread has no session to be asked
+
+        def report(share: float | None, text: str) -> None:
+            if self.stopped.is_set():
+                raise StoppedError
+            self.share, self.text = share, text
+
+        def run() -> None:
+            try:
+                with roles.acting(actor):
+                    self._result = work(report)
+            except Exception as problem:
+                self._problem = problem
+
+        self._thread = threading.Thread(target=run, daemon=not finishes)
         self._thread.start()
 
-    def _run(self) -> None:
-        try:
-            with roles.acting(self._actor):
-                self._results.append(self._work(self._report))
-        except Exception as problem:  # raised again for whoever asks for the result
-            self._problem = problem
-
-    def _report(self, share: float | None, text: str) -> None:
-        if self.stopped.is_set():
-            raise StoppedError
-        self.share, self.text = share, text
-
     def done(self, seconds: float = 0.0) -> bool:
-        """Whether it has ended; waits for that, but no longer than so many seconds."""
+        """Return whether it has ended; waits for that, at most so many seconds."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def result(self) -> T:
-        """What came of it, once it has ended. Raises what the work raised."""
+        """Return what came of it, once it has ended. Raises what the work raised."""
         if self._problem is not None:
             raise self._problem
-        return self._results[0]
+        return self._result
+
+    def draw(self, *, stop: str = "") -> None:
+        """Draw how far it is. stop: the key of a button that stops it; '' for none."""
+        text = "Stopping …" if self.stopped.is_set() else self.text
+        if self.share is None:
+            safe.inline(f"{text} ({time.monotonic() - self.began:.0f} s)")
+        else:
+            st.progress(self.share, text=safe.plain_label(text))
+        if stop:
+            st.button("Stop", key=stop, icon=":material/stop:", on_click=url.durable(self.stopped.set))
 
 
 _beginning = threading.Lock()
-_jobs: dict[str, Job[Any]] = {}  # of the whole process: a reload of the page is another session
+_jobs: dict[str, Job[Any]] = {}  # of the process: a reload of the page is another session
 
 
-def begin(job: str, work: Callable[[Report], object]) -> bool:
-    """Begin work under this name, and say whether it was: not where some is under way there, begun in another window
-    for example. What a button does that needs more than a moment:
+def _begun(name: str, work: Callable[[Report], Any], *, finishes: bool) -> tuple[Job[Any], bool]:
+    with _beginning:
+        for other, old in [*_jobs.items()]:
+            if old.done() and time.monotonic() - old.began > KEPT_SECONDS:
+                del _jobs[other]
+        if new := name not in _jobs:
+            _jobs[name] = Job(work, finishes=finishes)
+        job = _jobs[name]
+    if new:
+        job.done(SHORT_SECONDS)
+    return job, new
+
+
+def begin(name: str, work: Callable[[Report], object]) -> bool:
+    """Begin what a button asks for, and return whether it was begun: not while work of this name is under way, begun in
+    another window for example.
 
         if once.under_way("bulk.demo", show, key="bulk.batch"):
             return                                    # a bar with Stop stands where the button was
         once.button("Apply", lambda: once.begin("bulk.demo", decide_all), key="bulk.apply")
     """
-    for name, other in [*_jobs.items()]:
-        if other.done() and time.monotonic() - other.began > KEPT_SECONDS:
-            _jobs.pop(name, None)
-    with _beginning:
-        if job in _jobs:
-            return False
-        _jobs[job] = Job(work, whole=True)
-    _jobs[job].done(SHORT_SECONDS)
-    return True
+    return _begun(name, work, finishes=True)[1]
 
 
-def behind(job: str, work: Callable[[Report], object]) -> Job[Any]:
-    """Work that fills a cache while the page goes on: what is under way under this name, or else begun now."""
-    with _beginning:
-        if job not in _jobs or _jobs[job].done():
-            _jobs[job] = Job(work)
-        now = _jobs[job]
-    now.done(SHORT_SECONDS)
-    return now
+def job(name: str, work: Callable[[Report], T]) -> Job[T]:
+    """Return the computation of this name, begun now if it is not there yet. What has ended is kept for an hour, unless
+    it failed: the name must say all that its result depends on."""
+    found: Job[T] = _begun(name, work, finishes=False)[0]
+    if found.done() and found._problem is not None:
+        _jobs.pop(name, None)
+    return found
 
 
-def under_way(job: str, then: Callable[[Any], object], *, key: str) -> bool:
-    """Draw how far the work under this name is, with a Stop button, and say True, in whatever session; False where
-    there is none. Once it has ended do `then` with its result, once, and draw the page anew. Raises what the work
-    raised, once."""
-    now = _jobs.get(job)
+def under_way(name: str, then: Callable[[Any], object], *, key: str) -> bool:
+    """Draw how far the work of this name is, with a Stop button, and return True, in whatever session; False if there
+    is none. Once it has ended do `then` with its result, once, and draw the page again. Raises what the work raised,
+    once."""
+    now = _jobs.get(name)
     if now is None:
         return False
     lead = url.durable(then)  # made here, as in `button`
     if now.done():
-        if _jobs.pop(job, None) is now:  # not another session at the same moment
+        if _jobs.pop(name, None) is now:  # not another session at the same moment
             lead(now.result())
             st.rerun()
         return False
+    wait(now, stop=f"{key}.stop")
+    return True
+
+
+def wait(now: Job[Any], *, stop: str) -> None:
+    """Draw how far a job is, with a Stop button of this key, and the page again once it has ended."""
 
     def look() -> None:
         if now.done():
             st.rerun()
-        text = "Stopping …" if now.stopped.is_set() else now.text
-        if now.share is None:
-            safe.inline(f"{text} ({time.monotonic() - now.began:.0f} s)")
-        else:
-            st.progress(now.share, text=safe.plain_label(text))
-        st.button("Stop", key=f"{key}.stop", icon=":material/stop:", on_click=url.durable(now.stopped.set))
+        now.draw(stop=stop)
 
     st.fragment(look, run_every=LOOK_SECONDS)()
-    return True

@@ -16,7 +16,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from cimemories.model import Verdict
 from cimemories.text import Parts, exact_percent, sentence, simulated_text, without_credentials, without_options
-from cimemories.ui import component, once, safe, url
+from cimemories.ui import component, safe, url
 from cimemories.ui.safe import Html, join, show, tag
 
 # ---- rule sliders
@@ -330,28 +330,6 @@ def no_runs(title: str, nothing: str, why: str) -> None:
     """The same for a page that needs a run."""
     head(title, "No runs yet.")
     empty(nothing, why, lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"))
-
-
-LOOK_SECONDS = 0.1
-
-
-def computed(compute: Callable[[once.Report], T], room: DeltaGenerator, *, key: str, on_stop: Callable[[], None]) -> T:
-    """The result of `compute`, with a bar and a Stop button where it takes its time. Stop works at once, since a thread
-    computes: it ends at its next report, and may draw nothing; so it does where the run of the page ends. room: an
-    `st.empty` for these, empty in the end. Raises what `compute` raises."""
-    job = once.Job(compute)
-    if not job.done(LOOK_SECONDS):  # what is there already needs no bar
-        with room.container():
-            bar = st.progress(job.share or 0.0, text=safe.plain_label(job.text))
-            st.button("Stop", key=f"{key}.stop", on_click=url.durable(on_stop))
-        try:
-            while not job.done(LOOK_SECONDS):
-                # Here the run of the page ends where Stop was pressed.
-                bar.progress(job.share or 0.0, text=safe.plain_label(job.text))
-        finally:
-            job.stopped.set()
-    room.empty()
-    return job.result()
 
 
 NOTICE_SECONDS = 3.0

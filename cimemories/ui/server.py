@@ -99,6 +99,7 @@ READING = (
         "compare.sensitivity.compute",
         "compare.sensitivity.stop",
         "consensus.back",
+        "failure.again.",
         "home.evaluate",
         "heatmaps.cell.",
     ),

@@ -38,12 +38,11 @@ from cimemories.store.upkeep import deleting
 from cimemories.text import count, listed, sentence
 from cimemories.ui import annotator, answers, exports, once, page, safe, url
 from cimemories.ui.annotator import Draft
-from pages.curate.label_matrix import RESUMABLE, named, pace_sentence, worker_button, worker_log
+from pages.curate.label_matrix import RESUMABLE, named, worker_button, worker_log
 from pages.evaluate.run_detail import raise_and_resume
 from pages.evaluate.run_engine import draw_engine, draw_served
 from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
 from pages.evaluate.run_settings import draw_row, values
-from pages.start import database_lost
 
 _OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
 
@@ -390,7 +389,7 @@ def _watch(store: Store, row: GenerationRow) -> None:
             st.rerun()
         _running(store, row, now)
 
-    database_lost.fragment(look, run_every="1s")()
+    st.fragment(look, run_every="1s")()
 
 
 def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
@@ -400,7 +399,9 @@ def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
     tokens = f"{count(now.prompt_tokens)} prompt and {count(now.completion_tokens, 'completion token')}"
     parts = [
         f"{count(now.settled)} of {count(now.expected, 'call')} done",
-        "waiting to start" if waiting else pace_sentence(row.id, "calls", now.settled, now.expected),
+        "waiting to start"
+        if waiting
+        else once.pace(f"pace.{row.id}", now.settled, now.expected, "calls") or "measuring the pace",
         f"{tokens}, cost {now.cost}" if now.cost else tokens,
     ]
     if rejected := sum(now.rejected.values()):

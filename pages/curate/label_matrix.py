@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation.costs import cost_of
 from cimemories.flows import catalogue
 from cimemories.flows.labels import TOO_FEW_NAME
-from cimemories.flows.progress import in_words
 from cimemories.labels.matrix import Differs, Matrix, MatrixView, view
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
 from cimemories.llm.worker import SIMULATOR
@@ -39,7 +37,6 @@ from pages.evaluate.run_detail import raise_and_resume
 from pages.evaluate.run_engine import draw_engine, draw_served
 from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
 from pages.evaluate.run_settings import draw_row, values
-from pages.start import database_lost
 
 # ---- dataset and labelling
 
@@ -232,17 +229,6 @@ SIMULATED_MODEL = "sim-labeler"
 RESUMABLE = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
 
 
-def pace_sentence(work_id: str, unit: str, done: int, expected: int) -> str:
-    """'14.2 ballots a second, 3 min left', measured since this session first saw the work running; says so while there
-    is nothing to measure yet."""
-    since, first = st.session_state.setdefault(f"pace.{work_id}", (time.time(), done))
-    seconds = time.time() - since
-    if done <= first or seconds < 1:
-        return "measuring the pace"
-    rate = (done - first) / seconds
-    return f"{rate:,.1f} {unit} a second, {in_words((expected - done) / rate)} left"
-
-
 def worker_log(store: Store, work_id: str) -> None:
     """The last lines of a worker's log, folded; nothing where it has written none."""
     if log := launch.log_tail(store, work_id):
@@ -288,10 +274,8 @@ def watch(store: Store, row: LabellingRow | None, profile: int | None) -> None:
             else:
                 _running(store, now, voted)
 
-        database_lost.fragment(live, run_every="1s")()
+        st.fragment(live, run_every="1s")()
         return
-    # When it is resumed the pace is measured anew: the pause is no work.
-    st.session_state.pop(f"pace.{row.id}", None)
     if row.status in RESUMABLE:
         _stopped(store, row)
     elif _settled(row) > row.ballots.get(labellings.OK, 0):
@@ -317,7 +301,7 @@ def _running(store: Store, row: LabellingRow, voted: tuple[int, int]) -> None:
         elif row.status == WorkStatus.CANCELLING:
             text = f"Cancelling: {ballots}; votes so far are kept."
         else:
-            pace = pace_sentence(row.id, "ballots", done, row.expected)
+            pace = once.pace(f"pace.{row.id}", done, row.expected, "ballots") or "measuring the pace"
             text = f"The personas are voting: {ballots}, {pace}."
         safe.inline(f"{text} {_of_profile(*voted)}", muted=True)
         if row.error:  # while it runs: what slows it down

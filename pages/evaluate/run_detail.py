@@ -34,7 +34,6 @@ from cimemories.flows.progress import (
     MESSAGES,
     RESUMABLE,
     RunProgress,
-    in_words,
     run_progress,
 )
 from cimemories.flows.scope import judge_title, simulated_parts
@@ -58,7 +57,6 @@ from cimemories.ui.annotator import Draft
 from pages.evaluate import run_engine, run_servers
 from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
 from pages.evaluate.run_judges import MATCHER, any_model, draw_judges, specs
-from pages.start import database_lost
 
 # ---- actions
 
@@ -360,7 +358,6 @@ def _button(label: str, icon: str, key: str, act: Callable[[], object], *, disab
 # ---- progress
 
 
-SPAN_SECONDS = 20.0  # what the rate of a run is taken over
 SILENT_SECONDS = 30.0  # how long a server that gives no figures is left alone
 TITLES = {GATE: "Gate", DRAFT: "Draft", MESSAGES: "Messages", JUDGE: "Judge", CHECK: "Task check"}
 CALL_KINDS = {
@@ -419,22 +416,9 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
     if now.status == WorkStatus.QUEUED:
         end = ". Waiting for the worker to start."
     elif now.active:
-        rate = pace(f"runs.pace.{row.id}", now.settled, now.to_settle) or ", measuring the rate"
-        end = f"{rate}; {now.worker}."
+        rate = once.pace(f"runs.pace.{row.id}", now.settled, now.to_settle) or "measuring the rate"
+        end = f"; {rate}; {now.worker}."
     safe.inline(f"{now.status}: {'; '.join(parts)}{end}")
-
-
-def pace(key: str, done: int, planned: int) -> str:
-    """', 3.1 a second, about 2 min left': the rate over the last seconds, and the time left at it; empty until there is
-    one. key: of the session's memory of what was done when."""
-    # Not the time of day, which may be set back between two readings.
-    clock = time.monotonic()
-    seen: list[tuple[float, int]] = [s for s in st.session_state.get(key, []) if clock - s[0] <= SPAN_SECONDS]
-    st.session_state[key] = [*seen, (clock, done)]
-    if not seen or clock - seen[0][0] < 2 or done <= seen[0][1]:
-        return ""
-    rate = (done - seen[0][1]) / (clock - seen[0][0])
-    return f", {rate:,.1f} a second, about {in_words(max(0, planned - done) / rate)} left"
 
 
 def calls_table(now: RunProgress) -> safe.Html:
@@ -545,7 +529,7 @@ def draw(store: Store, row: RunRow) -> None:
         # While it goes, that not all is judged yet is no news.
         warnings = () if live else run_warnings(store, row.id)
         page.notices([*warnings, *filter(None, [labeller_warning(store, row.id)])])
-    database_lost.fragment(_live, run_every=LOOK if live else None)(store, row, live)
+    st.fragment(_live, run_every=LOOK if live else None)(store, row, live)
     draw_actions(store, row)
     page.fold(
         "Manifest: exactly what was run",

@@ -14,7 +14,6 @@ from cimemories.evaluation.estimates import Estimate
 from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.spec import RunSpec
 from cimemories.flows.flows import shared_flows
-from cimemories.flows.progress import in_words
 from cimemories.flows.scope import resolve_scope
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import SIMULATOR
@@ -24,7 +23,7 @@ from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
-from cimemories.text import sentence
+from cimemories.text import duration, sentence
 from cimemories.ui import answers, page, safe, tables
 from cimemories.ui.annotator import Draft
 from pages.evaluate.run_judges import cost_cap
@@ -133,7 +132,7 @@ def _time(estimated: Estimate) -> str:
         return "none: everything is already recorded"
     if estimated.seconds is None:
         return "unknown: no call of some kind is recorded yet"
-    return f"about {in_words(estimated.seconds)}, with {estimated.concurrency} requests at once"
+    return f"about {duration(estimated.seconds)}, with {estimated.concurrency} requests at once"
 
 
 def draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, estimated: Estimate) -> None:

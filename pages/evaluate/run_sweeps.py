@@ -44,7 +44,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RETRIABLE, SweepRow
 from cimemories.text import count, percent, sentence
-from cimemories.ui import page, safe, shell, tables, url
+from cimemories.ui import once, page, safe, shell, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_detail, run_engine, run_judges, run_new, run_servers
 from pages.evaluate.run_detail import PROBLEMS, show_run
@@ -53,7 +53,6 @@ from pages.evaluate.run_model import SIMULATED_MODELS
 from pages.evaluate.run_new import BY_REFERENCE, SETTINGS
 from pages.evaluate.run_settings import draw_field, draw_fixed
 from pages.explore.compare_scope import show_drawing
-from pages.start import database_lost
 
 # ---- the form of a new sweep
 
@@ -398,7 +397,7 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
     by_id = {row.id: row for row in rows}
     chosen = _list(rows, by_id, {row.id: row.name for row in data})
     live = chosen.status in ACTIVE
-    database_lost.fragment(_live, run_every=LOOK if live else None)(store, chosen.id, live)
+    st.fragment(_live, run_every=LOOK if live else None)(store, chosen.id, live)
 
 
 def _list(rows: list[SweepRow], by_id: dict[str, SweepRow], names: dict[int, str]) -> SweepRow:
@@ -454,6 +453,8 @@ def _header(table: SweepTable) -> None:
         f"{row.status}: {table.done} of {count(len(table.cells), 'run')} done",
         f"{count(settled)} of {count(planned, 'response')} judged",
     ]
+    if row.status in ACTIVE and (pace := once.pace(f"runs.pace.{row.id}", settled, planned)):
+        parts.append(pace)
     if cost.known or not cost.unpriced:
         parts.append(f"cost {cost.text}")
     if row.cap is not None:

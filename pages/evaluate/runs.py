@@ -22,8 +22,7 @@ from cimemories.text import count, percent, sentence, simulated_text
 from cimemories.ui import answers, once, page, safe, shell, tables, url
 from cimemories.ui.tables import Cell, Group, Head, Row
 from pages.evaluate import run_detail
-from pages.evaluate.run_detail import cost_text, pace, show_run
-from pages.start import database_lost
+from pages.evaluate.run_detail import cost_text, show_run
 
 LIST, NEW, SWEEPS, SERVERS = "list", "new", "sweeps", "servers"
 TABS = {LIST: "Runs", NEW: "New run", SWEEPS: "Sweeps", SERVERS: "Servers"}
@@ -67,7 +66,7 @@ def draw() -> None:
     else:
         _list_and_panel(store, rows)
     if tab in (LIST, SWEEPS) and not active:
-        database_lost.fragment(_watch, run_every=IDLE_LOOK)(store, marks)
+        st.fragment(_watch, run_every=IDLE_LOOK)(store, marks)
 
 
 def _watch(store: Store, seen: frozenset[tuple[str, ...]]) -> None:
@@ -103,7 +102,7 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
         page.notice("The run in the link does not exist (any longer). Choose one from the list.")
     active = frozenset(row.id for row in rows if row.status in ACTIVE)
     counting = bool(_uncounted(run_lines(shared_flows(store), rows, known=True)))
-    listed = database_lost.fragment(_list, run_every=LOOK if active or counting else None)
+    listed = st.fragment(_list, run_every=LOOK if active or counting else None)
     if chosen is None:
         listed(store, None, active, counting)
         page.fold("All columns as a table", ":material/table:", "runs.box.columns", lambda: _columns(store, rows))
@@ -155,7 +154,7 @@ def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_coun
     if was_counting and counting is None:
         st.rerun()  # the page, which then looks no more
     if counting is not None:
-        st.progress(counting.share or 0.0, text=safe.plain_label(counting.text))
+        counting.draw()
 
 
 def _uncounted(lines: Sequence[RunLine]) -> list[RunRow]:
@@ -174,7 +173,8 @@ def _counted(store: Store, rows: Sequence[RunRow]) -> tuple[list[RunLine], once.
 
     counting = None
     if waiting:
-        job = once.behind(f"runs.count.{store.engine.url}.{store.workspace.absolute()}", count_them)
+        of = ".".join(f"{row.id}-{row.revision}" for row in waiting)
+        job = once.job(f"runs.count.{store.engine.url}.{store.workspace.absolute()}.{of}", count_them)
         if job.done():
             job.result()  # raises what went wrong
         else:
@@ -209,6 +209,8 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
     if active:
         written = run.expected - run.responses.get(ResponseStatus.OWED, 0)
         state += f", {count(written)} of {count(run.expected)} written"
+        if pace := once.pace(f"runs.pace.list.{run.id}", run.judged, run.expected):
+            state += f", {pace}"
     cells = (
         Cell(
             text=safe.option(run.name),
@@ -222,7 +224,7 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
             value=coverage,
             bar=coverage,
             hint=f"{count(run.judged)} of {count(run.expected, 'message')} judged",
-            small=state + (pace(f"runs.pace.list.{run.id}", run.judged, run.expected) if active else ""),
+            small=state,
         ),
         _number(line, line.violation, f"n = {line.n}"),
         _number(line, line.completeness),

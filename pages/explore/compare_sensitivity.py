@@ -42,7 +42,6 @@ from cimemories.ui import answers, once, page, safe, tables, url
 from cimemories.ui.page import Moved, least_votes, rule_sliders
 from pages.explore import compare_scope
 from pages.explore.compare_scope import Compared, SetTakeaway, show
-from pages.start import database_lost
 
 # ---- what each choice does alone, personas left out, fewer profiles, and coverage
 
@@ -230,11 +229,11 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     compare_scope.differences(compared, more=more)
     now = result.at(result.base)
     # A fragment: a slider in it moves without the parts below, which try many settings.
-    database_lost.fragment(_panel)(compared, result, measure, now)
+    st.fragment(_panel)(compared, result, measure, now)
     set_takeaway(f"{choices_part(compared, result, measure)}.")
     personas_part(compared, result, measure)
     norms_part(compared)
-    database_lost.fragment(profiles_part)(compared, result, measure)
+    st.fragment(profiles_part)(compared, result, measure)
     coverage_part(compared)
 
 
@@ -278,9 +277,17 @@ def _study_if_requested(compared: Compared, set_takeaway: SetTakeaway) -> Study 
             per_norm(compared.flows, scope, compared.rule)
         return result
 
-    return page.computed(
-        compute, room, key="compare.sensitivity", on_stop=lambda: st.session_state.update({ASKED: None})
-    )
+    store = compared.flows.store
+    job = once.job(f"sensitivity.{store.engine.url}.{store.workspace.absolute()}.{of}", compute)
+    if not job.done():
+        set_takeaway("Computing what the numbers and the order depend on.")
+        once.wait(job, stop="compare.sensitivity.stop")
+        return None
+    try:
+        return job.result()
+    except once.StoppedError:
+        st.session_state[ASKED] = None
+        st.rerun()
 
 
 def _panel(compared: Compared, study: Study, measure: Measure, now: Sequence[Numbers]) -> None:

@@ -27,7 +27,6 @@ from cimemories.ui import charts, exports, page, safe, shell, tables, url
 from cimemories.ui.safe import Marked
 from pages.evaluate.run_detail import draw_controls, draw_stages, start_button
 from pages.evaluate.run_estimate import show as show_estimate
-from pages.start import database_lost
 
 LOOK = "1s"
 PARAPHRASES = {Paraphrase.TEMPLATE: "Short note", Paraphrase.MODEL: "Model under test"}
@@ -164,7 +163,7 @@ def _outcome(flows: Flows, scope: Scope, row: RunRow, attribute: int) -> None:
     live = row.status in ACTIVE
     try:  # somebody else may have deleted it since the page looked
         if not row.status.is_finished or run_progress(flows.store, row.id).retriable:
-            database_lost.fragment(_live, run_every=LOOK if live else None)(flows.store, row, live)
+            st.fragment(_live, run_every=LOOK if live else None)(flows.store, row, live)
         why = explain(flows, scope, row)
     except StoreError as problem:
         page.error("This replay cannot be shown.", str(problem))

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from cimemories.store.engine import StoreError
+from cimemories.store.engine import DatabaseLost, StoreError
 from cimemories.store.upkeep.problems import explained, problem
 from cimemories.text import sentence
 from cimemories.ui import page, workbench
+from pages.start import database_lost
 
 
 def draw(error: Exception) -> bool:
-    """Draw what went wrong, on the page or where a callback or fragment stopped. False for a bug, which is not drawn:
-    Streamlit reports it, and the server's log has the traceback."""
+    """Draw what went wrong, on the page or where a callback or fragment stopped, and return True. False for a bug,
+    which is not drawn: Streamlit reports it, and the server's log has the traceback.
+
+    A fragment that looks at work in progress goes on looking, and shows it again once it can be read.
+    """
+    if isinstance(error, DatabaseLost):
+        database_lost.explain(error)
+        st.button("Try again", key=f"failure.again.{id(error)}", icon=":material/refresh:")
+        return True
     text = explanation(error)
     if text is not None:
         page.error("This did not work.", text)

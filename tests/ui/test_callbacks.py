@@ -23,10 +23,9 @@ OURS = [ROOT / "app.py", *sorted(ROOT.glob("pages/*/*.py")), *sorted((ROOT / "ci
 HARMLESS = {
     *("st.login", "st.logout"),  # Streamlit's own
     "lambda: None",  # of components, whose state is read in the run
-    "now.stopped.set",  # ui/once.py: a flag of a thread, nothing of the session
+    "self.stopped.set",  # ui/once.py: a flag of a thread, nothing of the session
     "opened",  # ui/exports.py: warms up the maker of images, and touches nothing of the session
-    # tables.table hands its own on, which is no function; page.computed makes what it is given durable.
-    *("on_select", "lambda: st.session_state.update({ASKED: None})"),
+    "on_select",  # tables.table hands its own on, which is no function
 }
 
 

@@ -14,6 +14,8 @@ from streamlit.testing.v1 import AppTest
 
 from cimemories.ui import once
 
+HOSTILE = "![x](http://127.0.0.1:1/a.png) <img src=x onerror=alert(1)>"
+
 
 class Rerun(BaseException):
     """What ends a run of a page, in place of Streamlit's."""
@@ -157,3 +159,47 @@ def test_a_click_that_no_button_has_taken_is_forgotten_at_the_end_of_a_run(monke
     once.forget()
     once.button("Stop", lambda: done.append("stopped"), key="stop")
     assert not done
+
+
+def test_the_bar_of_a_job_shows_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streamlit reads the text beside a bar as markdown, and a judge may be called anything."""
+    shown: list[str] = []
+    monkeypatch.setattr(st, "progress", lambda share, text: shown.append(text))
+    go_on = threading.Event()
+
+    def compute(report: once.Report) -> int:
+        report(0.5, HOSTILE)
+        assert go_on.wait(20)
+        return 7
+
+    job = once.Job(compute)
+    assert not job.done(0.2)
+    job.draw()
+    assert "img src" in shown[0] and "![x](http:" not in shown[0]
+    go_on.set()
+    assert job.done(20) and job.result() == 7
+
+
+def test_what_is_computed_is_kept_by_its_name_unless_it_failed() -> None:
+    begun: list[str] = []
+
+    def compute(report: once.Report) -> int:
+        begun.append("once")
+        if len(begun) == 1:
+            raise ValueError("not now")
+        return len(begun)
+
+    with pytest.raises(ValueError, match="not now"):
+        once.job("test.kept", compute).result()
+    assert [once.job("test.kept", compute).result() for _ in range(3)] == [2, 2, 2]
+
+
+def test_the_pace_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(st, "session_state", {})
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(once, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    assert once.pace("run", 0, 100, "calls") == ""
+    clock.now = 10.0
+    assert once.pace("run", 50, 100, "calls") == "5.0 calls a second, about 10 s left"
+    clock.now = 25.0
+    assert once.pace("run", 80, 100) == "2.0 a second, about 10 s left"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import html
-import time
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import pytest
-import streamlit
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories.model import Label
 from cimemories.text import visible
-from cimemories.ui import once, page
 from cimemories.ui.safe import (
     CELL_LIMIT,
     FOLD,
@@ -204,25 +200,6 @@ def test_no_text_is_sent_whole_that_a_browser_cannot_lay_out() -> None:
     assert len(seen.text) < LONGEST + 100 and "900,000 more characters" in seen.text
     assert [name for name, _ in seen.tags].count("mark") == 1
     assert clip("abc", 2) == "ab… (1 more characters)" and clip("abc", 3) == "abc"
-
-
-def test_the_bar_of_a_computation_shows_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streamlit reads the text beside a bar as markdown, and a judge may be called anything."""
-    shown: list[str] = []
-    bar = SimpleNamespace(progress=lambda share, text: shown.append(text))
-    patched = {"progress": lambda share, text: bar.progress(share, text) or bar, "button": lambda *_, **__: False}
-    for name, value in patched.items():
-        monkeypatch.setattr(streamlit, name, value)
-    monkeypatch.setattr(page, "LOOK_SECONDS", 0.05)
-
-    def compute(report: once.Report) -> int:
-        report(0.5, HOSTILE)
-        time.sleep(0.3)
-        return 7
-
-    assert page.computed(compute, streamlit.empty(), key="test", on_stop=lambda: None) == 7
-    assert any("img src" in text for text in shown)
-    assert not [text for text in shown if "![x](http:" in text]
 
 
 @given(st.lists(st.sampled_from(["Ann Lee", "Ann Lee (2)", "Ann Lee (3)", "x" * 200, "x" * 199, ""]), max_size=12))

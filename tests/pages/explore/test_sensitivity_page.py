@@ -6,15 +6,10 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
-import streamlit
 from paging import button, opened, page_html
-from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
-from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
-from streamlit.runtime.scriptrunner_utils.script_run_context import get_script_run_ctx
 from streamlit.testing.v1 import AppTest
 from two_runs import world as two_runs
 from worlds import add_dataset, add_run
@@ -27,7 +22,7 @@ from cimemories.metrics.violation import balanced
 from cimemories.store import labellings
 from cimemories.store.engine import Store
 from cimemories.store.tables import run
-from cimemories.ui import once, page
+from cimemories.ui import once
 from pages.explore import compare_sensitivity
 
 COMPARE = "pages/explore/compare.py"
@@ -99,23 +94,6 @@ def test_it_is_computed_when_asked_and_can_be_stopped(runs: list[str]) -> None:
     assert "has not been computed yet" in page_html(app)
 
 
-class StopPressed:
-    """The bar of a computation; somebody presses Stop as soon as both are drawn."""
-
-    def __init__(self, *given: object, **named: object) -> None:
-        self.bar = streamlit.progress(*given, **named)  # type: ignore[arg-type]
-
-    def progress(self, *given: object, **named: object) -> None:
-        run = get_script_run_ctx()
-        assert run is not None and run.script_requests is not None
-        stop = WidgetState(
-            id=run.session_state._state._key_id_mapper.get_id_from_key("compare.sensitivity.stop"), trigger_value=True
-        )
-        asked = RerunData(run.query_string, WidgetStates(widgets=[stop]), page_script_hash=run.page_script_hash)
-        assert run.script_requests.request_rerun(asked)
-        self.bar.progress(*given, **named)  # type: ignore[arg-type]
-
-
 def test_stop_ends_the_computing_at_once(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = threading.Event()
 
@@ -131,9 +109,12 @@ def test_stop_ends_the_computing_at_once(runs: list[str], monkeypatch: pytest.Mo
     app = opened(COMPARE, tab="sensitivity")
     with monkeypatch.context() as patch:
         patch.setattr(compare_sensitivity, "_tried", endless)
-        patch.setattr(page, "st", SimpleNamespace(**{**vars(streamlit), "progress": StopPressed}))
+        patch.setattr(once, "SHORT_SECONDS", 0.1)
         button(app, "Compute sensitivity").click().run()
+        app.run()  # the page is left and opened again
+        button(app, "Stop").click().run()
     assert stopped.wait(timeout=60)
+    app.run()
     assert "has not been computed yet" in page_html(app) and not app.get("plotly_chart")
     assert "Stop" not in [item.label for item in app.button]
     button(app, "Compute sensitivity").click().run()
