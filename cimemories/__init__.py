@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from cimemories.version import __version__, revision
 
 if TYPE_CHECKING:
+    from cimemories.answers.heatmap import Heatmap
     from cimemories.answers.metrics import Metrics
-    from cimemories.api.heatmap import Heatmap
     from cimemories.api.run import Run
     from cimemories.api.workspace import Dataset, Datasets, Runs, Workspace, open
     from cimemories.check.checking import CheckResult
@@ -31,7 +31,7 @@ _HOMES = {
     **dict.fromkeys(("open", "Workspace", "Datasets", "Dataset", "Runs"), "cimemories.api.workspace"),
     "Run": "cimemories.api.run",
     "Metrics": "cimemories.answers.metrics",
-    "Heatmap": "cimemories.api.heatmap",
+    "Heatmap": "cimemories.answers.heatmap",
     "Difference": "cimemories.compare.difference",
     "CheckResult": "cimemories.check.checking",
     "StoreError": "cimemories.store.engine",

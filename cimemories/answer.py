@@ -234,7 +234,7 @@ def in_math(text: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """What a question about results returns. Fields of a subclass are numbers, tables (in the order in which they are
-    drawn) and answers to further questions, which are drawn below.
+    drawn) and answers to further questions, which are drawn below. A field with repr=False is for drawing alone.
 
     sentence: the takeaway, whole: it ends with a full stop. notes: what a reader has to know before quoting a number.
     simulated: which parts of the numbers come from a simulator.
@@ -246,7 +246,7 @@ class Answer:
 
     def fields(self) -> dict[str, Any]:
         """Return the fields by name, those of the subclass first."""
-        names = [field.name for field in dataclasses.fields(self)]
+        names = [field.name for field in dataclasses.fields(self) if field.repr]
         first = len(dataclasses.fields(Answer))
         return {name: getattr(self, name) for name in names[first:] + names[:first]}
 

@@ -48,10 +48,10 @@ RANKS = {
     "review": 11,
     "leaks": 11,
     "compare": 11,
-    "answers": 12,
     "charts": 12,
-    "check": 12,
-    "report": 13,
+    "answers": 13,
+    "check": 13,
+    "report": 14,
     **dict.fromkeys(
         (
             "api",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from cimemories.api.heatmap import Heatmap, word_of
 from cimemories.api.session import Choices, Reading, Session
 from cimemories.api.table import Form, checked_form, of_columns
-from cimemories.store.engine import StoreError
+from cimemories.store.engine import word_of
 from cimemories.text import percent, shortened, simulated_text, visible
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from cimemories.answers.accumulation import Accumulated
+    from cimemories.answers.heatmap import Heatmap
     from cimemories.answers.metrics import Metrics
     from cimemories.flows.arrays import IdentifierRule
     from cimemories.flows.scope import Scope
@@ -220,15 +220,12 @@ class Run:
         """Violation and completeness by two things, each of domain, event, attribute, profile, context, recipient and
         sphere (paper, Figure 3). n: samples that violation is read at; default: the largest n that messages support.
         Raises StoreError for two sides that are the same, another word, or an n above the run's samples."""
-        from cimemories.metrics.headline import headline
-        from cimemories.metrics.heatmap import By, grid
+        from cimemories.answers.heatmap import heatmap
+        from cimemories.metrics.heatmap import By
 
-        sides = [word_of(By, side, "side of a heatmap") for side in (rows, columns)]
-        if sides[0] == sides[1]:
-            raise StoreError(f"a heatmap needs two different sides, both are '{rows}'. Use two of {', '.join(By)}.")
-        flows, (scope, rule) = self._session.flows, self._read(**reading)
-        at = self._checked_n(n, headline(flows, scope, rule, warned=False).n)
-        return Heatmap(grid(flows, scope, sides[0], sides[1], at, rule), flows, scope, rule)
+        row, column = (word_of(By, side, "side of a heatmap") for side in (rows, columns))
+        scope, rule = self._read(**reading)
+        return heatmap(self._session.flows, scope, row, column, n, rule)
 
     def _read(self, identifiers: str = "exact", **choices: Unpack[Choices]) -> tuple[Scope, IdentifierRule]:
         from cimemories.flows.arrays import IdentifierRule
@@ -246,13 +243,6 @@ class Run:
 
         store = self._session.store
         return scope_by_words(store, self.id, labels=labels, rule=rule, judge=judge, grounded=grounded)
-
-    def _checked_n(self, n: int | None, usual: int) -> int:
-        from cimemories.answers.metrics import no_such_n
-
-        if n is not None and (n != int(n) or not 1 <= n <= self.samples):
-            raise no_such_n(self.id, self.samples, n)
-        return usual if n is None else n
 
     def __repr__(self) -> str:
         mark = f", {simulated_text(self.simulated)}" if self.simulated else ""

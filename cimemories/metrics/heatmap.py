@@ -344,77 +344,64 @@ def _ratio(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> Floats:
     return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
 
 
-def as_frame(grid: Grid) -> pd.DataFrame:
-    """A heatmap as a table, one row a cell, row by row: `row`, `column` (in full), `row_id`, `column_id`, violation,
-    violation_pairs, completeness, completeness_pairs."""
-    height, width = len(grid.rows), len(grid.columns)
-    sides: dict[str, object] = {}
-    for name, side, repeat in (("row", grid.rows, True), ("column", grid.columns, False)):
-        for key, texts in ((name, side.titles), (f"{name}_id", side.ids)):
-            whole = np.array([*texts, ""], dtype=object)[:-1]  # of one text alone numpy would make its letters
-            sides[key] = np.repeat(whole, width) if repeat else np.tile(whole, height)
-    names = ("violation", "violation_pairs", "completeness", "completeness_pairs")
-    values = {name: getattr(grid, name).reshape(-1) for name in names}
-    frame = pd.DataFrame({**sides, **values})
-    return frame[["row", "column", *names, "row_id", "column_id"]]
-
-
 MEASURES = ("violation", "completeness")
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Two heatmaps with the same rows and columns. A difference is second - first, -1 to 1, nan in a cell where either
-    has no pair: what is missing on one side is no change."""
-
-    first: Grid
-    second: Grid
-
-    def of(self, measure: str) -> Floats:
-        """[rows, columns]. measure: 'violation' or 'completeness'."""
-        result: Floats = getattr(self.second, measure) - getattr(self.first, measure)
-        return result
-
-    @property
-    def same_pairs(self) -> bool:
-        """Whether both rest on as many pairs in every cell; if not, the cells compare different flows."""
-        return all(
-            np.array_equal(getattr(self.first, f"{measure}_pairs"), getattr(self.second, f"{measure}_pairs"))
-            for measure in MEASURES
-        )
-
-
-def difference(first: Grid, second: Grid) -> Difference:
-    """Both on the places of the first, in its order; places that the second does not have are empty there, places that
-    it has alone are left out."""
+def on_places(grid: Grid, first: Grid) -> Grid:
+    """Return the values of a heatmap on the rows and columns of another one, in its order. Places that it does not have
+    are empty; places that it has alone are left out."""
     rows, columns = (
-        np.array([places.get(place_id, -1) for place_id in here.ids], dtype=np.int64)
-        for here, places in (
-            (first.rows, {place_id: i for i, place_id in enumerate(second.rows.ids)}),
-            (first.columns, {place_id: i for i, place_id in enumerate(second.columns.ids)}),
-        )
+        np.array([side.ids.index(i) if i in side.ids else -1 for i in other.ids], np.int64)
+        for side, other in ((grid.rows, first.rows), (grid.columns, first.columns))
     )
-    # The first run's places: `_aligned` has moved the second's values to them.
-    return Difference(first, replace(_aligned(second, rows, columns), rows=first.rows, columns=first.columns))
-
-
-def _aligned(grid: Grid, rows: Ints, columns: Ints) -> Grid:
-    """Values of these rows and columns, -1 for one that is not there."""
-    here, there = np.ix_(rows >= 0, columns >= 0), np.ix_(rows[rows >= 0], columns[columns >= 0])
+    to, of = np.ix_(rows >= 0, columns >= 0), np.ix_(rows[rows >= 0], columns[columns >= 0])
 
     def moved(values: npt.NDArray[Any], empty: float) -> npt.NDArray[Any]:
-        whole = np.full((len(rows), len(columns)), empty)
-        whole[here] = values[there]
-        return whole
+        result = np.full((len(rows), len(columns)), empty)
+        result[to] = values[of]
+        return result
 
     return replace(
         grid,
+        rows=first.rows,
+        columns=first.columns,
         violation=moved(grid.violation, np.nan),
         violation_pairs=moved(grid.violation_pairs, 0),
         completeness=moved(grid.completeness, np.nan),
         completeness_pairs=moved(grid.completeness_pairs, 0),
         necessary_draws=moved(grid.necessary_draws, 0),
     )
+
+
+def same_pairs(first: Grid, second: Grid) -> bool:
+    """Return whether both rest on as many pairs in every cell; if not, the cells compare different flows."""
+    names = [f"{measure}_pairs" for measure in MEASURES]
+    return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in names)
+
+
+def as_frame(grid: Grid, second: Grid | None = None) -> pd.DataFrame:
+    """Return one row a cell, row by row: `row`, `column` (in full), violation, violation_pairs, completeness,
+    completeness_pairs, `row_id`, `column_id`.
+
+    second: another run on the same places. Then every number is there once for each run (violation_first,
+    violation_second), with violation_difference and completeness_difference, second - first: nan where either has no
+    pair, since what is missing on one side is no change."""
+    height, width = len(grid.rows), len(grid.columns)
+    sides: dict[str, Any] = {}
+    for name, side, repeat in (("row", grid.rows, True), ("column", grid.columns, False)):
+        for key, texts in ((name, side.titles), (f"{name}_id", side.ids)):
+            cells = np.array([*texts, ""], dtype=object)[:-1]  # of one text alone numpy would make its letters
+            sides[key] = np.repeat(cells, width) if repeat else np.tile(cells, height)
+    names = ("violation", "violation_pairs", "completeness", "completeness_pairs")
+    grids = {"": grid} if second is None else {"_first": grid, "_second": second}
+    numbers = {f"{name}{end}": getattr(of, name).reshape(-1) for name in names for end, of in grids.items()}
+    if second is not None:
+        numbers |= {
+            f"{measure}_difference": (getattr(second, measure) - getattr(grid, measure)).reshape(-1)
+            for measure in MEASURES
+        }
+    ids = {name: sides.pop(name) for name in ("row_id", "column_id")}
+    return pd.DataFrame({**sides, **numbers, **ids})
 
 
 def as_first(flows: Flows, scope: Scope, run_id: str) -> tuple[Scope, str]:
@@ -433,18 +420,6 @@ def as_first(flows: Flows, scope: Scope, run_id: str) -> tuple[Scope, str]:
             continue  # this run was judged by others
     other = by(None)
     return other, f"{scope.judge_text} did not judge {other.run.name}: its claims are those of {other.judge_text}"
-
-
-def difference_frame(difference: Difference) -> pd.DataFrame:
-    """One row a cell, as as_frame has it, every number once for the first and once for the second run, and the two
-    differences."""
-    keys = ["row", "column", "row_id", "column_id"]
-    first, second = as_frame(difference.first), as_frame(difference.second)
-    numbers = [name for name in first.columns if name not in keys]
-    frame = first[keys].assign(
-        **{f"{name}_{side}": part[name] for name in numbers for side, part in (("first", first), ("second", second))}
-    )
-    return frame.assign(**{f"{measure}_difference": difference.of(measure).reshape(-1) for measure in MEASURES})
 
 
 def flows_of_both(
@@ -511,31 +486,36 @@ def most_leaked(grid: Grid, most: int) -> Grid:
     return grid.take(np.sort(np.lexsort((-pairs, -leaked))[:most]), np.arange(len(grid.columns)))
 
 
-def ordered(grid: Grid, rows: Order, columns: Order, groups: Sequence[str] = ()) -> Grid:
-    """The same heatmap with its sides in order. By value: the highest first, by the pooled value of the whole row or
-    column, those without any pair last. groups: of each column; columns of one then stand together, where its first
-    one does."""
+def orders(
+    grid: Grid, rows: Order, columns: Order, groups: Sequence[str] = (), second: Grid | None = None
+) -> tuple[Ints, Ints]:
+    """Return the positions of rows and of columns in these orders. By value: the highest first, by the pooled value of
+    the row or column, those without any pair last. groups: of each column; columns of one group stand together, where
+    its first one does. second: another run on the same places; by value is then by the difference of the pooled values,
+    the largest rise first."""
     pooled = {measure: grid.pooled(measure) for measure in MEASURES}
-    order = _orders(grid, pooled, (grid.violation, grid.completeness), (rows, columns))
-    return grid.take(order[0], _together(order[1], groups))
-
-
-def ordered_difference(both: Difference, rows: Order, columns: Order, groups: Sequence[str] = ()) -> Difference:
-    """The same of two runs: by value is by the difference of the pooled values, the largest rise first."""
-    pooled = {}
-    for measure in MEASURES:
-        before, after = both.first.pooled(measure), both.second.pooled(measure)
-        pooled[measure] = (after[0] - before[0], after[1] - before[1])
-    order = _orders(both.first, pooled, (both.of("violation"), both.of("completeness")), (rows, columns))
-    order = order[0], _together(order[1], groups)
-    return Difference(both.first.take(*order), both.second.take(*order))
-
-
-def _together(order: Ints, groups: Sequence[str]) -> Ints:
-    if not groups:
-        return order
-    first = {groups[i]: place for place, i in reversed(list(enumerate(order.tolist())))}
-    return np.array(sorted(order.tolist(), key=lambda i: first[groups[i]]), np.int64)
+    values = [getattr(grid, measure) for measure in MEASURES]
+    if second is not None:
+        after = {measure: second.pooled(measure) for measure in MEASURES}
+        pooled = {m: (after[m][0] - pooled[m][0], after[m][1] - pooled[m][1]) for m in MEASURES}
+        values = [getattr(second, measure) - value for measure, value in zip(MEASURES, values, strict=True)]
+    sides: list[Ints] = []
+    for side, order in enumerate((rows, columns)):
+        names = (grid.rows, grid.columns)[side].names
+        match order:
+            case Order.NAME:
+                sides.append(np.array(sorted(range(len(names)), key=lambda i: (names[i].casefold(), i)), np.int64))
+            case Order.VIOLATION | Order.COMPLETENESS:
+                sides.append(by_value(pooled[order][side]))
+            case Order.ALIKE:
+                beside = np.concatenate(values, axis=1 - side)
+                sides.append(alike(beside if side == 0 else beside.T))
+            case _:
+                sides.append(np.arange(len(names)))
+    if groups:
+        first = {groups[i]: place for place, i in reversed(list(enumerate(sides[1].tolist())))}
+        sides[1] = np.array(sorted(sides[1].tolist(), key=lambda i: first[groups[i]]), np.int64)
+    return sides[0], sides[1]
 
 
 def spheres(flows: Flows, scope: Scope, columns: Places) -> dict[str, str]:
@@ -546,25 +526,6 @@ def spheres(flows: Flows, scope: Scope, columns: Places) -> dict[str, str]:
     own = places(flows, scope, By.SPHERE)
     spheres = {int(place): own.names[own.codes[at]] for at, place in reversed(list(enumerate(columns.codes)))}
     return {columns.ids[place]: name for place, name in spheres.items()}
-
-
-def _orders(
-    grid: Grid, pooled: Mapping[str, tuple[Floats, Floats]], values: tuple[Floats, Floats], how: tuple[Order, Order]
-) -> tuple[Ints, Ints]:
-    sides: list[Ints] = []
-    for side, wanted in enumerate(how):
-        names = (grid.rows if side == 0 else grid.columns).names
-        match wanted:
-            case Order.NAME:
-                sides.append(np.array(sorted(range(len(names)), key=lambda i: (names[i].casefold(), i)), np.int64))
-            case Order.VIOLATION | Order.COMPLETENESS:
-                sides.append(by_value(pooled[wanted][side]))
-            case Order.ALIKE:
-                beside = np.concatenate(values, axis=1 - side)
-                sides.append(alike(beside if side == 0 else beside.T))
-            case _:
-                sides.append(np.arange(len(names)))
-    return sides[0], sides[1]
 
 
 def by_value(values: Floats) -> Ints:

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from cimemories.answers.heatmap import Heatmap, View, drawing
 from cimemories.charts import bars, comparison, svg
 from cimemories.charts.bars import Bounded, HasBounds, IntervalSeries, interval_rows
-from cimemories.charts.heatmap import Map, MapPart, Side, heatmap_figure
 from cimemories.charts.lines import Line as Curve
 from cimemories.charts.lines import line_figure
 from cimemories.charts.recalled import recalled_bars
@@ -21,10 +21,10 @@ from cimemories.compare.leaderboard import Leaderboard, Line
 from cimemories.flows.arrays import Floats
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, Effort
-from cimemories.metrics.heatmap import Grid, pairs_leaked
+from cimemories.metrics.heatmap import MEASURES, Order
 from cimemories.metrics.intervals import Intervals
 from cimemories.metrics.recalled.split import RecalledNumbers
-from cimemories.metrics.separation import Cell, Standing
+from cimemories.metrics.separation import Standing
 from cimemories.metrics.uncertainty import Interval
 from cimemories.model import Label
 from cimemories.report.document import Figure
@@ -45,58 +45,13 @@ def _drawing(drawing: comparison.Drawing | None, name: str, *, simulated: Parts)
     return _figure(drawing.fig, name, drawing.title, drawing.subtitle, drawing.alt, simulated=simulated)
 
 
-def heatmap(
-    grid: Grid, worst: tuple[Cell | None, Cell | None], name: str, run_id: str, samples: str = "", *, simulated: Parts
-) -> Figure | None:
-    """Violation@n and completeness side by side, one row a context, one column a domain; rows with the highest
-    violation first. worst: the cells where most leaks, and where most is left out. samples: what
-    is said of the n that it is read at, where missing messages limit it. None where no cell has a value."""
-    if grid.empty:
-        return None
-    kept = _order(grid)
-    maps = [
-        Map(pairs_leaked(grid.n), "inappropriate pairs", MapPart(grid.violation[kept], grid.violation_pairs[kept])),
-        Map(
-            "Completeness",
-            "necessary pairs",
-            MapPart(grid.completeness[kept], grid.completeness_pairs[kept]),
-            good=True,
-        ),
-    ]
-    names = [grid.rows.names[row] for row in kept]
-    columns = Side(grid.columns.names, grid.columns.names)
-    fig = heatmap_figure(maps, Side(names, names), columns, title="", subtitle="", numbered=True)
-    clauses = [
-        sentences.cell(cell, f"of {cell.column} to {cell.row}" if cell else "", measure)
-        for cell, measure in zip(worst, ("violation", "completeness"), strict=True)
-    ]
-    subtitle = (
-        f"{int(grid.violation_pairs.sum()):,} inappropriate and {int(grid.completeness_pairs.sum()):,} necessary "
-        f"pairs of all profiles, {count(len(kept), 'context')}, {count(len(grid.columns), 'domain')}{samples}"
-    )
-    alt = (
-        f"Two grids of {count(len(kept), 'context')} by {count(len(grid.columns), 'domain')}, pairs leaked left and "
-        "completeness right; "
-        "the same numbers are in the table."
-    )
-    title = f"{name}: {'; '.join(clauses)}"
-    return _figure(fig, f"figure-heatmap-{run_id}", title, subtitle, alt, simulated=simulated)
-
-
-def _order(grid: Grid) -> list[int]:
-    """Rows with any pair, most violated first; those without an inappropriate pair last, by completeness."""
-    violation, completeness = grid.pooled("violation")[0], grid.pooled("completeness")[0]
-    defined = np.flatnonzero((grid.violation_pairs + grid.completeness_pairs).sum(axis=1) > 0)
-    return sorted(
-        (int(i) for i in defined),
-        # 2.0 is above every completeness: among equals, rows without a necessary pair come last.
-        key=lambda i: (
-            math.isnan(violation[i]),
-            -np.nan_to_num(violation[i]),
-            np.nan_to_num(completeness[i], nan=2.0),
-            i,
-        ),
-    )
+def heatmap(result: Heatmap, name: str) -> Figure:
+    """Draw a heatmap with a row of any pair, the highest violation first."""
+    pairs = result.grid.violation_pairs + result.grid.completeness_pairs
+    shown = drawing(result, View(rows=Order.VIOLATION, most=int((pairs.sum(axis=1) > 0).sum())))
+    title = f"{name}: {'; '.join(result.worst(measure) for measure in MEASURES)}"
+    alt = "Two grids, pairs leaked left and completeness right; the same numbers are in the table."
+    return _figure(shown.figure, f"figure-heatmap-{result.run}", title, shown.subtitle, alt, simulated=result.simulated)
 
 
 def curves_of_run(accumulated: Accumulation, independent: Floats) -> list[Curve]:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from cimemories.answer import Table as AnswerTable
 from cimemories.answers.consensus import shares
+from cimemories.answers.heatmap import heatmap
 from cimemories.answers.judges import judges_together
 from cimemories.answers.metrics import by_norm, interval_parts, metrics
 from cimemories.compare import leaderboard
@@ -30,13 +31,12 @@ from cimemories.metrics.accumulation import Accumulation, accumulation, baseline
 from cimemories.metrics.breakdown import By, breakdown, run_dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By as Side
-from cimemories.metrics.heatmap import as_frame, grid, pairs_leaked
 from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
 from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.label_uncertainty import WIDTH, decisions_needed, label_effects
 from cimemories.metrics.power import POWER, pilot
 from cimemories.metrics.sentences import bias, confirmed, corrected, label_width
-from cimemories.metrics.separation import most_violated_group, worst_cell
+from cimemories.metrics.separation import most_violated_group
 from cimemories.metrics.uncertainty import NORMAL_95, Interval
 from cimemories.model import ResponseStatus
 from cimemories.report import figures
@@ -399,32 +399,15 @@ def heatmaps(basis: Basis) -> Section | None:
     """Contexts by domains as in the paper's Figure 3, a figure and its table a run. None where no cell has a value."""
     blocks: list[Block] = []
     for line in basis.lines:
-        cells = grid(basis.flows, line.scope, Side.CONTEXT, Side.DOMAIN, line.numbers.n, basis.rule)
-        name = basis.run_names[line.run.id]
-        sides = (basis.flows, line.scope, Side.CONTEXT, Side.DOMAIN, cells.n)
-        worst = worst_cell(*sides, "violation", basis.rule), worst_cell(*sides, "completeness", basis.rule)
-        samples = sentences.limited(cells.n, line.run.samples)
-        figure = figures.heatmap(cells, worst, name, line.run.id, samples, simulated=line.simulated)
-        if figure is None:
+        result = heatmap(basis.flows, line.scope, Side.CONTEXT, Side.DOMAIN, line.numbers.n, basis.rule)
+        if result.grid.empty:
             continue
-        blocks += [Heading(name)] if basis.several else []
-        frame = as_frame(cells)
+        name, frame = basis.run_names[line.run.id], result.cells.frame
         # A cell without a pair of either kind is hatched in the figure and left out here: it has no number.
-        frame = frame[(frame["violation_pairs"] + frame["completeness_pairs"]) > 0]
-        rows = [
-            (
-                str(item["row"]),
-                str(item["column"]),
-                *_cells(item, "violation", "violation_pairs", "completeness", "completeness_pairs"),
-            )
-            for item in frame.to_dict("records")
-        ]
-        columns = ("Context", "Domain", pairs_leaked(cells.n), "pairs", "Completeness", "pairs")
-        caption = f"The cells of the heatmap of {name}"
-        blocks += [
-            figure,
-            table(caption, columns, rows, simulated=line.simulated, folded=True, text_columns=(0, 1)),
-        ]
+        counted = replace(result.cells, frame=frame[(frame["violation_pairs"] + frame["completeness_pairs"]) > 0])
+        blocks += [Heading(name)] if basis.several else []
+        blocks.append(figures.heatmap(result, name))
+        blocks.append(of_answer(counted, f"The cells of the heatmap of {name}", simulated=line.simulated))
     if not blocks:
         return None
     text = (

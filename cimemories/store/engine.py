@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -195,6 +196,7 @@ OWN_LOOK_SECONDS = 1.0  # the same while a connection of the same process may co
 CONNECT_SECONDS, SILENT_SECONDS = 5, 30
 CHUNK = 2000  # values of one IN list, or rows of one INSERT of up to 15 columns
 T = TypeVar("T")
+Word = TypeVar("Word", bound=StrEnum)
 _log = logging.getLogger(__name__)
 _warned: set[Path] = set()  # workspaces on a network share that this process has warned of
 _waiting: set[sa.Engine] = set()  # those whose database is being waited for
@@ -203,6 +205,13 @@ _returned = threading.Condition()  # notified when a connection of this process 
 
 class StoreError(Exception):
     """The record cannot do what was asked. The message is for people: what, where, what to do next."""
+
+
+def word_of(kind: type[Word], word: str, what: str) -> Word:
+    """Return the member of an enumeration of words. Raises StoreError that lists them."""
+    if word not in set(kind):
+        raise StoreError(f"there is no {what} '{word}'. Use {', '.join(kind)}.")
+    return kind(word)
 
 
 class NotAllowed(StoreError):

@@ -26,19 +26,26 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
+TABLES = (
+    ("CSV table", as_csv, "csv", "text/csv"),
+    ("Parquet table", as_parquet, "parquet", "application/vnd.apache.parquet"),
+)
+
+
 # A fragment: opening the popover starts a run of this alone.
 @st.fragment
 def buttons(
     name: str,
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Callable[[], pd.DataFrame],
     *,
     fig: go.Figure | None,
     key: str,
     simulated: Parts,
     about: Mapping[str, object],
 ) -> None:
-    """A popover with the exports of one chart. name: of the files, without an ending. frame: the chart as a table.
-    fig: the chart; None for a table alone. about: what it rests on (run, labels, judge, n, rule)."""
+    """A popover with the exports of one chart. name: of the files, without an ending. frame: the chart as a
+    table, or what reads it. fig: the chart; None for a table alone. about: what it rests on (run, labels, judge, n,
+    rule)."""
     # Names hold data, such as a model's maker/name: no part of one becomes a path or a hidden file.
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "export"
 
@@ -72,13 +79,12 @@ def buttons(
             download(
                 "SVG image", lambda: export.as_svg(chart, simulated=simulated, source=source), "svg", "image/svg+xml"
             )
-        download("CSV table", lambda: as_csv(frame, simulated=simulated, about=about), "csv", "text/csv")
-        download(
-            "Parquet table",
-            lambda: as_parquet(frame, simulated=simulated, about=about),
-            "parquet",
-            "application/vnd.apache.parquet",
-        )
+        for label, write, ending, mime in TABLES:
+
+            def content(write: Callable[..., bytes] = write) -> bytes:
+                return write(frame() if callable(frame) else frame, simulated=simulated, about=about)
+
+            download(label, content, ending, mime)
 
 
 # ---- files that take a while to write

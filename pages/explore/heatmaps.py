@@ -3,73 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
-import pandas as pd
 import streamlit as st
 
-from cimemories.answers.metrics import metrics
-from cimemories.charts.heatmap import (
-    PHONE_WIDTH,
-    PLOT_WIDTH,
-    Tooltips,
-    heatmap_figure,
-    tooltips,
-)
-from cimemories.charts.run_heatmap import (
+from cimemories.answers.heatmap import (
     BOTH,
+    CELL_PAGE,
     COMPLETENESS,
     RECALLED,
     RECALLED_NEEDED,
     ROWS_SHOWN,
-    SIDES,
-    TWO_MAPS,
+    SAID,
     VIOLATION,
-    column_groups,
-    maps_of,
-    read_at,
-    sides_text,
-    subtitle,
-    titles,
-    where,
+    WORDS,
+    Heatmap,
+    View,
+    drawing,
+    heatmap,
 )
+from cimemories.answers.metrics import metrics
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
-from cimemories.flows.labels import LABELS
 from cimemories.flows.recalled import recalls
-from cimemories.flows.scope import Scope, parts_of
-from cimemories.metrics import heatmap, sentences, warnings
+from cimemories.flows.scope import Scope
+from cimemories.metrics import sentences, warnings
 from cimemories.metrics.headline import headline
-from cimemories.metrics.heatmap import (
-    CELL_PAGE,
-    By,
-    Difference,
-    Grid,
-    Order,
-    as_first,
-    cell_flows,
-    difference,
-    difference_frame,
-    flows_of_both,
-    most_leaked,
-    ordered,
-    ordered_difference,
-)
-from cimemories.metrics.recalled.groups import recalled_draws, recalled_grid
-from cimemories.metrics.recalled.split import recalled_numbers
-from cimemories.metrics.separation import cell_changes
-from cimemories.model import Label
+from cimemories.metrics.heatmap import By, Grid, Order, as_first, pairs_leaked
 from cimemories.store.engine import StoreError
 from cimemories.text import count, percent, sentence
-from cimemories.ui import answers, charts, exports, page, safe, shell, tables, url
-from cimemories.ui.tables import Column
+from cimemories.ui import answers, charts, exports, page, safe, shell, url
 from pages.explore import heatmaps_recalled
 from pages.explore.run_scope import RunScope, caveats, counting, interval_parts, run_scope
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 
 KEY = "heatmaps.maps"
 
@@ -88,22 +54,20 @@ def draw() -> None:
     with chosen.columns[1]:
         names = catalogue.run_names(flows.store, scope.run.dataset)
         others = {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
-        view = _view(others, notes, recalls(flows, scope))
-    other = _against(flows, scope, view)
+        rows, columns, view, against = _view(others, notes, recalls(flows, scope))
+    other = _other(flows, scope, against)
     # Beyond it some flows lost messages, and cells that pool them would be too low.
     most = min(chosen.numbers.n, headline(flows, other).n if other else scope.run.samples)
     with chosen.columns[0]:
         n = _samples(most, notes)
-    for note in notes:
-        page.notice(note)
-    with counting(flows, scope):
-        whole = heatmap.grid(flows, scope, view.rows, view.columns, n)
+    page.notices(notes)
+    with counting(flows, scope, *([other] if other else [])):
+        result = heatmap(flows, scope, rows, columns, n, other=other)
     caveats(chosen.numbers)
     with chosen.top:  # before the chart, which takes the browser a while
-        takeaway = _takeaway(chosen, other, whole)
-        page.head("Heatmaps", takeaway, simulated=_simulated(scope, other))
-    if scope.labelling is not None and not whole.empty:
-        _maps(chosen, view, whole, other)
+        page.head("Heatmaps", result.sentence, simulated=result.simulated)
+    if scope.labelling is not None and not result.grid.empty:
+        _maps(chosen, result, view)
     else:
         page.empty(
             "No labelled flow to show",
@@ -111,7 +75,7 @@ def draw() -> None:
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
     if scope.labelling is not None and recalls(flows, scope):
-        heatmaps_recalled.draw(flows, scope, whole.n, (view.rows, view.columns))
+        heatmaps_recalled.draw(flows, scope, n, (rows, columns))
     interval_parts(chosen, "heatmaps.interval")
     page.fold(
         "All numbers of this run",
@@ -124,64 +88,44 @@ def draw() -> None:
         page.notice(sentence(warning))
 
 
-def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> None:
-    """The maps and what is under them. other: the run to compare with."""
-    flows, scope = chosen.flows, chosen.scope
-    few = most_leaked(whole, _most(whole))
-    phone = shell.is_phone()
-    maps = 2 if view.measure in TWO_MAPS and not phone else 1
-    spheres = column_groups(flows, scope, few, maps, PHONE_WIDTH if phone else PLOT_WIDTH)
-    groups = [spheres[place] for place in few.columns.ids] if spheres else []
-    shown, frame = ordered(few, view.row_order, view.column_order, groups), heatmap.as_frame(whole)
-    about = scope.about | {"n": whole.n}
-    both = None
-    if other is not None:
-        with counting(flows, other):
-            second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
-        both = ordered_difference(difference(few, second), view.row_order, view.column_order, groups)
-        shown, frame = both.first, difference_frame(difference(whole, second))
-        about |= {"compared with": other.run.id, "judge of that": other.judge_text}
-    recalled = None
-    if view.measure in (RECALLED, RECALLED_NEEDED):
-        of = recalled_grid(flows, scope, view.rows, view.columns, whole.n)
-        recalled = difference(shown, of).second  # in the order of what is shown
-        frame = frame.assign(recalled=getattr(of, _SAID[view.measure]).reshape(-1))
-    simulated = _simulated(scope, other)
-    with counting(flows, scope, *([other] if other else [])):
-        texts = _titles(flows, scope, other, view, shown, both)
-    size = len(shown.rows), len(shown.columns)
-    selected = charts.clicked_cell(KEY, *size) or charts.clicked_cell(f"{KEY}.2", *size) or _cell(shown)
+def _maps(chosen: RunScope, result: Heatmap, view: View) -> None:
+    """Draw the maps and what is under them."""
+    view = replace(view, most=_most(result.grid), phone=shell.is_phone())
+    with counting(chosen.flows, chosen.scope):
+        drawn = drawing(result, view)
+    size = len(drawn.grid.rows), len(drawn.grid.columns)
+    selected = charts.clicked_cell(KEY, *size) or charts.clicked_cell(f"{KEY}.2", *size) or _cell(drawn.grid)
     if selected is not None:
-        _put_cell(shown, selected)
-    # A click changes nothing about the figure, and it takes longer to make than all the rest.
-    drawing = ("heatmap drawing", scope.version, other and other.version, view, shown.n, len(shown.rows), texts, phone)
-    fig, each, read = flows.cached(drawing, lambda: _figure(view, shown, both, texts, spheres, phone, recalled))
-    alt = f"{texts[0]}. {texts[1]}. The same numbers are in the table below."
-    if phone:  # where a line of the page breaks, and one of a chart is cut off
-        safe.inline(texts[0], strong=True)
-        safe.inline(texts[1], muted=True)
-    for part, key in zip(each, (KEY, f"{KEY}.2"), strict=False):
-        charts.show_heatmap(part, read, key=key, alt=alt, selected=selected)
-    exports.buttons(f"heatmap-{scope.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
+        _put_cell(drawn.grid, selected)
+    alt = f"{drawn.title}. {drawn.subtitle}. The same numbers are in the table below."
+    if view.phone:  # where a line of the page breaks, and one of a chart is cut off
+        safe.inline(drawn.title, strong=True)
+        safe.inline(drawn.subtitle, muted=True)
+    for part, key in zip(drawn.parts, (KEY, f"{KEY}.2"), strict=False):
+        charts.show_heatmap(part, drawn.tooltips, key=key, alt=alt, selected=selected)
+    exports.buttons(
+        f"heatmap-{result.run}",
+        result.cells.frame,
+        fig=drawn.figure,
+        key="heatmaps.export",
+        simulated=result.simulated,
+        about=result.about,
+    )
     if selected is not None:
         with st.container(key="drawer", border=True):
-            _flows(flows, scope, shown, selected, other, about)
+            _flows(chosen, result, drawn.grid, selected)
     else:
         page.notice("Click a cell to see its flows: which attribute, whose, and in how many samples it was revealed.")
-    page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, shown.n))
+    twin = partial(answers.twin, result.cells, "heatmaps.table", alt="All cells of the maps")
+    page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", twin)
 
 
-def _simulated(scope: Scope, other: Scope | None) -> tuple[str, ...]:
-    """What is simulated of the run or of the one to compare with."""
-    return parts_of(each.simulated for each in (scope, other) if each)
-
-
-def _against(flows: Flows, scope: Scope, view: View) -> Scope | None:
-    """The run to compare this one with; None where none is selected, or it has nothing to show yet."""
-    if view.against is None:
+def _other(flows: Flows, scope: Scope, against: str | None) -> Scope | None:
+    """Return the run to compare with; None if none is selected, or it has nothing to show yet."""
+    if against is None:
         return None
     try:
-        other, note = as_first(flows, scope, view.against)
+        other, note = as_first(flows, scope, against)
     except StoreError as problem:
         page.error("No difference to show.", str(problem))
         return None
@@ -190,231 +134,81 @@ def _against(flows: Flows, scope: Scope, view: View) -> Scope | None:
     return other
 
 
-def _titles(
-    flows: Flows, scope: Scope, other: Scope | None, view: View, shown: Grid, both: Difference | None
-) -> tuple[str, str]:
-    """Title and subtitle."""
-    if both is not None and other is not None:
-        measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
-        sides = heatmap.places(flows, scope, view.rows), heatmap.places(flows, scope, view.columns)
-        tested = cell_changes(flows, (scope, other), sides, shown.n, measure)
-        cell = where(shown, tested.widest.row, tested.widest.column) if tested.widest else ""
-        does = "leaks" if measure == VIOLATION else "conveys"
-        # A test is of the flows that both runs judged; a cell of the map has all of each.
-        pairs = {int(getattr(part, f"{measure}_pairs").sum()) for part in (both.first, both.second)}
-        alone = pairs != {tested.pairs}
-        title = sentences.changed_cells(tested, scope.run.name, other.run.name, does, cell, alone=alone)
-        return title, _pairs_of_both(both, other.run.name, alone) + read_at(flows, shown.n, scope, other)
-    if view.measure in _SAID and (numbers := recalled_numbers(flows, scope, shown.n)) is not None:
-        label = Label.INAPPROPRIATE if view.measure == RECALLED else Label.NECESSARY
-        title = f"{str(label).capitalize()} attributes: {sentences.outcomes(numbers.by_label[str(label)])}"
-        return title, subtitle(shown) + read_at(flows, shown.n, scope)
-    return titles(flows, scope, shown, view.measure)
-
-
-def _takeaway(chosen: RunScope, other: Scope | None, grid: Grid) -> str:
-    """The sentence of the head: the numbers of the run, then those of the one to compare with, as before and after."""
-    scope = chosen.scope
-    if scope.labelling is None or not grid.violation_pairs.any():
-        return f"{scope.run.name}: nothing to measure yet."
-    every = [chosen.numbers, headline(chosen.flows, other)] if other else [chosen.numbers]
-    texts = [
-        sentences.heatmap(at.scope.run.name, grid.n, at.violation[grid.n], at.attributes, at.completeness)
-        for at in every
-    ]
-    lost = "".join(sentences.missing(at.coverage, at.scope.run.name if other else "") for at in every)
-    return f"{'; '.join(texts)}.{lost}"
-
-
-def _figure(
-    view: View,
-    shown: Grid,
-    both: Difference | None,
-    texts: tuple[str, str],
-    spheres: Mapping[str, str],
-    phone: bool,
-    recalled: Grid | None,
-) -> tuple[go.Figure, list[go.Figure], Tooltips]:
-    """The chart to export, those to show (on a phone each map is one, else it is the same), and what the pointer reads
-    in them. spheres: of the columns by id, where their names do not fit."""
-    maps, rows, columns = maps_of(shown, both, view.measure, spheres, recalled)
-    fig = heatmap_figure(maps, rows, columns, title=texts[0], subtitle=texts[1])
-    each = [fig]
-    if phone:
-        each = [heatmap_figure([m], rows, columns, title=m.name, subtitle="", pixels=PHONE_WIDTH) for m in maps]
-    return fig, each, tooltips(maps, rows, columns)
-
-
-def _twin(frame: pd.DataFrame, view: View, n: int) -> None:
-    sides: dict[str, Column | tuple[Column, str]] = {
-        "row": ("text", SIDES[view.rows]),
-        "column": ("wide", SIDES[view.columns]),
-    }
-    for measure, unit in ((VIOLATION, "Inappropriate pairs"), (COMPLETENESS, "Necessary pairs")):
-        name = heatmap.pairs_leaked(n) if measure == VIOLATION else measure.capitalize()
-        for end, ending in (("", ""), ("_first", " before"), ("_second", " after"), ("_difference", ", difference")):
-            if f"{measure}{end}" in frame:
-                sides[f"{measure}{end}"] = ("percent", f"{name}{ending}")
-            if f"{measure}_pairs{end}" in frame:
-                sides[f"{measure}_pairs{end}"] = ("count", f"{unit}{ending}")
-    if "recalled" in frame:
-        sides["recalled"] = ("percent", "Inappropriate recalled" if view.measure == RECALLED else "Necessary recalled")
-    tables.table(frame, key="heatmaps.table", columns=sides, alt="All cells of the maps")
-
-
-# ---- controls
-
-
-def _flows(
-    flows: Flows, scope: Scope, grid: Grid, selected: tuple[int, int], other: Scope | None, about: dict[str, object]
-) -> None:
-    """The flows of one cell; with another run, in how many samples each of the two reveals them."""
+def _flows(chosen: RunScope, result: Heatmap, grid: Grid, selected: tuple[int, int]) -> None:
+    """Draw the flows of a cell, a page at a time; a row leads to its messages."""
     row, column = selected
-    cell = {grid.rows.by: grid.rows.ids[row], grid.columns.by: grid.columns.ids[column]}
+    cell = grid.rows.ids[row], grid.columns.ids[column]
     name = f"{grid.rows.names[row]} to {grid.columns.titles[column]}"
     if not grid.columns.by.of_context or grid.rows.by.of_context:
         name = f"{grid.rows.titles[row]}, {grid.columns.titles[column]}"
-    place = f"{scope.run.id}.{'.'.join(cell.values())}"
-    # Of a run that does not fit into memory a page at a time: the session holds where it begins.
-    paged = flows.is_large(scope) or (other is not None and flows.is_large(other))
-    start = st.session_state.get(_START, {}).get(place, 0) if paged else 0
-    at = (start, CELL_PAGE) if paged else None
-    with counting(flows, scope, *([other] if other else [])):
-        frame = (
-            cell_flows(flows, scope, cell, grid.n, page=at)
-            if other is None
-            else flows_of_both(flows, scope, other, cell, grid.n, page=at)
-        )
-    listed = len(frame) if paged or st.session_state.get(_WHOLE) == place else min(DRAWER_MOST, len(frame))
-    left, right, closing = st.columns([10, 2, 1], vertical_alignment="center")
-    with left:
-        safe.heading(name)
-        of_which = "" if other is None else " of the run that reveals it more often"
-        limited = f" Listed are {count(listed)} of {count(len(frame), 'flow')}." if listed < len(frame) else ""
-        if paged and len(frame):
-            limited = f" Listed are flows {count(start + 1)} to {count(start + len(frame))}, the most revealed first."
-        text = f"{_counts(grid, selected)}{limited} Select a row to read the messages{of_which}."
-        safe.inline(text, muted=True)
-    with closing:
-        st.button("Close", key="heatmaps.close", type="tertiary", on_click=url.durable(_forget_cell))
-    if frame.empty and start:
-        page.notice("There are no further flows.")
-        _turn_pages(place, start, more=False)
-        return
-    if frame.empty:
-        page.notice("No flow of this cell counts: its attributes are ambiguous here, or only sign the message.")
-        return
-    shown = frame.assign(
-        label=[safe.glyphed(LABELS[code]) for code in frame["label"]],
-        revealed=_revealed(frame["reveals"], frame["draws"]),
-        by=["person" if decided else "consensus" for decided in frame["decided"]],
-    )
-    columns: dict[str, Column | tuple[Column, str]] = {"label": ("text", "Label"), "revealed": ("text", "Revealed in")}
-    if other is not None:
-        shown = shown.assign(revealed_other=_revealed(frame["reveals_other"], frame["draws_other"]))
-        columns |= {"revealed": ("text", "Revealed before"), "revealed_other": ("text", "Revealed after")}
-    elif recalls(flows, scope):
-        shown = shown.assign(recalled=_revealed(pd.Series(recalled_draws(flows, scope, frame)), frame["draws"]))
-        columns["recalled"] = ("text", "Recalled in")
-    shown.index = pd.Index([f"{a}.{c}" for a, c in zip(shown["attribute"], shown["context"], strict=True)])
-    with right:
-        exports.buttons(
-            f"cell-{scope.run.id}",
-            shown.drop(columns=["profile", "attribute", "context"]),
-            fig=None,
-            key="heatmaps.cell.export",
-            simulated=_simulated(scope, other),
-            about=about,
-        )
-        if limited and not paged:
-            st.button(
-                "List all",
-                key="heatmaps.cell.all",
-                type="tertiary",
-                icon=":material/unfold_more:",
-                on_click=url.durable(lambda: st.session_state.update({_WHOLE: place})),
-            )
-    picked = tables.table(
-        shown.head(listed),
-        key=f"heatmaps.cell.{place}",
-        columns=columns
-        | {
-            "key": ("text", "Attribute"),
-            "statement": ("wide", "Memory statement"),
-            "user": ("text", "Profile"),
-            "recipient": ("text", "Recipient"),
-            "event": ("text", "Event"),
-            "by": ("small", "Labelled by"),
-        },
-        on_select="row",
-        height=DRAWER_TABLE if len(shown) > DRAWER_ROWS else "content",
-        alt="Flows of the chosen cell",
-    )
-    if paged:
-        # Of two runs it is not known how many there are before all pages are read.
-        pairs = int(grid.violation_pairs[selected] + grid.completeness_pairs[selected])
-        more = len(frame) == CELL_PAGE and (other is not None or start + CELL_PAGE < pairs)
-        _turn_pages(place, start, more=more)
-    if picked is not None:
-        flow = frame.iloc[picked]
-        leaked_more = other is not None and bool(flow["more_in_other"])
-        url.go(
-            "leaks",
-            run=other.run.id if other is not None and leaked_more else scope.run.id,
-            judge=None if leaked_more else url.get("judge"),
-            profile=int(flow["profile"]),
-            context=int(flow["context"]),
-            attribute=int(flow["attribute"]),
-        )
-
-
-def _turn_pages(place: str, start: int, *, more: bool) -> None:
-    """Buttons to the flows before and after those of the cell that are listed."""
-
-    def turn(by: int) -> None:
-        st.session_state[_START] = {place: max(start + by, 0)}
-
-    with st.container(horizontal=True):
-        for name, by, there in (("Previous", -CELL_PAGE, start > 0), ("Next", CELL_PAGE, more)):
-            st.button(
-                f"{name} {CELL_PAGE}",
-                key=f"heatmaps.cell.{name.lower()}",
-                disabled=not there,
-                on_click=url.durable(partial(turn, by)),
-            )
-
-
-def _revealed(reveals: pd.Series, draws: pd.Series) -> list[str]:
-    return ["" if pd.isna(n) else f"{int(r)} of {int(n)}" for r, n in zip(reveals, draws, strict=True)]
-
-
-def _counts(grid: Grid, selected: tuple[int, int]) -> str:
+    place = ".".join((result.run, *cell))
+    start = st.session_state.get(_START, {}).get(place, 0)
+    with counting(chosen.flows, chosen.scope):
+        listed = result.cell(*cell, start, CELL_PAGE + 1)  # one more tells whether there is a page after it
+    more, frame = len(listed.frame) > CELL_PAGE, listed.frame.head(CELL_PAGE)
     wrong, needed = int(grid.violation_pairs[selected]), int(grid.completeness_pairs[selected])
     parts = []
     if wrong:
         share = percent(float(grid.violation[selected]))
-        parts.append(f"{heatmap.pairs_leaked(grid.n)}: {share} of {count(wrong, 'inappropriate pair')}")
+        parts.append(f"{pairs_leaked(grid.n)}: {share} of {count(wrong, 'inappropriate pair')}")
     if needed:
         share = percent(float(grid.completeness[selected]))
         parts.append(f"completeness {share} of {count(needed, 'necessary pair')}")
-    text = ", ".join(parts) or "No pair that counts"
-    return sentence(text)
-
-
-def _pairs_of_both(difference: Difference, second: str, alone: bool) -> str:
-    """What the colours of a difference mean, and what it rests on. alone: whether a run has pairs that the other has
-    not."""
-    numbers = [
-        f"{count(part.violation_pairs.sum())} inappropriate and {count(part.completeness_pairs.sum())} necessary pairs"
-        for part in (difference.first, difference.second)
-    ]
-    counted = f"{numbers[0]} in each" if difference.same_pairs else f"{numbers[0]} before, {numbers[1]} after"
-    if alone:
-        counted = f"a cell shows all flows of each run, the title tests those that both have; {counted}"
-    return (
-        f"orange (+): {second} higher, blue (-): lower; {counted}, {sides_text(difference.first)}; "
-        "hatched: no such pair in one run"
+    text = sentence(", ".join(parts) or "No pair that counts")
+    if start or more:
+        text += f" Listed are flows {count(start + 1)} to {count(start + len(frame))}, the most revealed first."
+    of_which = " of the run that reveals it more often" if result.against else ""
+    left, right, closing = st.columns([10, 2, 1], vertical_alignment="center")
+    with left:
+        safe.heading(name)
+        safe.inline(f"{text} Select a row to read the messages{of_which}.", muted=True)
+    with closing:
+        st.button("Close", key="heatmaps.close", type="tertiary", on_click=url.durable(_forget_cell))
+    if frame.empty:
+        page.notice("No flow of this cell counts: its attributes are ambiguous here, or only sign the message.")
+        return
+    with right:
+        exports.buttons(
+            f"cell-{result.run}",
+            lambda: result.cell(*cell, 0, MOST_EXPORTED).frame,
+            fig=None,
+            key="heatmaps.cell.export",
+            simulated=result.simulated,
+            about=result.about,
+        )
+    shown = replace(listed, frame=frame.assign(label=frame["label"].map(safe.glyphed)))
+    picked = answers.twin(
+        shown,
+        f"heatmaps.cell.{place}",
+        on_select="row",
+        height=DRAWER_TABLE if len(frame) > DRAWER_ROWS else "content",
+        alt="Flows of the chosen cell",
     )
+    if start or more:
+
+        def turn(by: int) -> None:
+            st.session_state[_START] = {place: max(start + by, 0)}
+
+        with st.container(horizontal=True):
+            for label, by, there in (("Previous", -CELL_PAGE, start > 0), ("Next", CELL_PAGE, more)):
+                st.button(
+                    f"{label} {CELL_PAGE}",
+                    key=f"heatmaps.cell.{label.lower()}",
+                    disabled=not there,
+                    on_click=url.durable(partial(turn, by)),
+                )
+    if picked is not None:
+        flow = frame.iloc[picked]
+        leaked_more = result.against is not None and bool(flow["more_in_other"])
+        url.go(
+            "leaks",
+            run=result.against if leaked_more else result.run,
+            judge=None if leaked_more else url.get("judge"),
+            **{name: int(flow[name]) for name in ("profile", "context", "attribute")},
+        )
+
+
+# ---- controls
 
 
 # What the address calls the place of a cell on each side.
@@ -436,30 +230,12 @@ ORDERS = {
 }
 SHOWN = {BOTH: "both", VIOLATION: "violation", COMPLETENESS: "completeness"}
 OF_RECALLED = {RECALLED: "recalled and leaked", RECALLED_NEEDED: "recalled and conveyed"}
-_SAID = {RECALLED: VIOLATION, RECALLED_NEEDED: COMPLETENESS}
 MOST = (15, ROWS_SHOWN, 60, 120)
 DRAWER_ROWS, DRAWER_TABLE = 4, 178  # flows of a cell that are in sight at once, and their pixels
-# Flows of a cell that are sent at once: with 100 profiles all of them are over 200 kB a click, and few are in sight.
-DRAWER_MOST = 50
-_WHOLE = "heatmaps.cell.whole"  # the cell all of whose flows are listed
+MOST_EXPORTED = 200_000  # flows of a cell, of which a file has the most revealed
 _START = "heatmaps.cell.start"  # by cell, how many of its flows stand before the page that is listed
 NOBODY = "none"
 LAST = "heatmaps.cell"
-
-
-class View(NamedTuple):
-    """Sides, their order, which maps, and the run that this one is compared with (None: no other).
-
-    No dataclass: each run of the page makes this class anew, and as part of a cache's key only a tuple is equal to one
-    of an earlier run.
-    """
-
-    rows: By
-    columns: By
-    row_order: Order
-    column_order: Order
-    measure: str
-    against: str | None
 
 
 def _samples(most: int, notes: list[str]) -> int:
@@ -490,10 +266,12 @@ def _unless(number: int, usual: int) -> int | None:
     return None if number == usual else number
 
 
-def _view(others: Mapping[str, str], notes: list[str], recalling: bool) -> View:
+def _view(others: Mapping[str, str], notes: list[str], recalling: bool) -> tuple[By, By, View, str | None]:
     """Draw the choices, folded away under a button that says what is shown: six lists would take the browser as long
-    as the maps. others: names by id of the runs that this one can be set against. notes: gets what has to be said of
-    the link. recalling: whether something chooses what reaches the run's prompts."""
+    as the maps. Returns both sides, how they are drawn, and the run to compare with.
+
+    others: names by id of the runs that this one can be set against. notes: gets what has to be said of the link.
+    recalling: whether something chooses what reaches the run's prompts."""
     rows, columns = _sides()
     orders = {str(order): text for order, text in ORDERS.items()}
     named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
@@ -505,7 +283,7 @@ def _view(others: Mapping[str, str], notes: list[str], recalling: bool) -> View:
         help="Rows and columns, their order, which maps, and another run to compare with",
     ):
         left, right = st.columns(2)
-        sides = {str(by): SIDES[by] for by in By}
+        sides = {str(by): WORDS[by][0] for by in By}
         with left:
             rows = By(_choice("Rows", {k: v for k, v in sides.items() if k != columns}, "rows", rows, By.DOMAIN, notes))
         with right:
@@ -521,9 +299,9 @@ def _view(others: Mapping[str, str], notes: list[str], recalling: bool) -> View:
             shown = _choice("Maps", measures, "measure", url.get("measure"), BOTH, notes)
         with right:
             other = _choice("Difference to", named, "against", url.get("against"), NOBODY, notes)
-    if other != NOBODY and shown in _SAID:  # a difference is one of what was said
-        shown = _SAID[shown]
-    return View(rows, columns, row_order, column_order, shown, None if other == NOBODY else other)
+    if other != NOBODY and shown in SAID:  # a difference is one of what was said
+        shown = SAID[shown]
+    return rows, columns, View(shown, row_order, column_order), None if other == NOBODY else other
 
 
 def _button_text(rows: By, columns: By, others: Mapping[str, str]) -> str:
@@ -532,7 +310,7 @@ def _button_text(rows: By, columns: By, others: Mapping[str, str]) -> str:
     def now(param: str) -> str | None:
         return url.get(param) or url.remembered(param)
 
-    parts = [f"{SIDES[rows]} × {SIDES[columns].lower()}"]
+    parts = [f"{WORDS[rows][0]} × {WORDS[columns][0].lower()}"]
     if now("measure") in (VIOLATION, COMPLETENESS):
         parts.append(f"{now('measure')} alone")
     elif (measure := now("measure")) in OF_RECALLED:

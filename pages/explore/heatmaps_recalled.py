@@ -10,9 +10,9 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.answer import Table
+from cimemories.answers.heatmap import WORDS
 from cimemories.answers.metrics import recalled, recalled_places
 from cimemories.charts.recalled import MOST_PLACES, most_said, recalled_bars, recalled_flow
-from cimemories.charts.run_heatmap import PLURAL, SIDES
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
@@ -51,7 +51,7 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
             page.choice("Attributes", LABELS, "heatmaps.recalled.label", "label", default=str(Label.INAPPROPRIATE))
         )
     with side_column:
-        named = {str(by): SIDES[by] for by in sides}
+        named = {str(by): WORDS[by][0] for by in sides}
         by = By(page.choice("By", named, "heatmaps.recalled.by", "by", default=str(sides[0])))
     with look_column:
         look = page.choice("As", {BARS: "Bars", FLOW: "Flow"}, "heatmaps.recalled.as", "figure", default=BARS)
@@ -68,7 +68,7 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
     of = numbers.by_label[str(label)]
     subtitle = (
         f"{count(of.draws, 'judged sample')} of {count(of.flows, 'flow')} where an attribute is {label}, by "
-        f"{SIDES[by].lower()}{cut}"
+        f"{WORDS[by][0].lower()}{cut}"
     )
     title = f"{str(label).capitalize()} attributes: {sentences.outcomes(of)}"
     draw_figure = recalled_flow if flow else recalled_bars
@@ -92,7 +92,7 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
         for note in answer.notes:
             page.notice(sentence(note))
     picked = page.fold(
-        f"Stored, recalled and said as a table, {PLURAL[by]}",
+        f"Stored, recalled and said as a table, {WORDS[by][1]}",
         ":material/table:",
         "heatmaps.recalled.box",
         lambda: _table(places, label, by),

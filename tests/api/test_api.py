@@ -31,10 +31,10 @@ from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run
 
 import cimemories
-from cimemories.answer import LONGEST_CELL
+from cimemories.answer import LONGEST_CELL, plain
+from cimemories.answers.heatmap import View, drawing
 from cimemories.api import running
 from cimemories.api.table import of_columns
-from cimemories.charts.run_heatmap import run_figure
 from cimemories.cli import cli, output
 from cimemories.evaluation.planning import spec_of
 from cimemories.evaluation.spec import command_of
@@ -246,7 +246,8 @@ def test_a_heatmap_is_the_pages(app_store: Store) -> None:
             ws.runs[run_id].heatmap(n=6)
         with pytest.raises(StoreError, match="1 to 5, not 1.5"):
             ws.runs[run_id].heatmap(n=1.5)
-        assert len(run_figure(heatmap._flows, heatmap._scope, heatmap.grid, most=1).layout.yaxis.ticktext) == 1
+        assert len(drawing(heatmap, View(most=1)).figure.layout.yaxis.ticktext) == 1
+        assert heatmap.as_json()["cells"] == plain(cells) and "grid" not in heatmap.as_json()
     assert figure == shown and [trace["type"] for trace in figure["data"]].count("heatmap") == 2
     # fact_1 in context 2: revealed in all samples.
     assert cells[(cells["row"] == "fact 1") & (cells["violation"] == 1)]["violation_pairs"].tolist() == [1, 1]
