@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cimemories.answers.metrics import Metrics
     from cimemories.api.run import Run
     from cimemories.api.workspace import Dataset, Datasets, Runs, Workspace, open
-    from cimemories.check.checking import CheckResult
     from cimemories.compare.difference import Difference
     from cimemories.llm.endpoint import EndpointError
     from cimemories.llm.worker import WorkError
@@ -33,13 +32,11 @@ _HOMES = {
     "Metrics": "cimemories.answers.metrics",
     "Heatmap": "cimemories.answers.heatmap",
     "Difference": "cimemories.compare.difference",
-    "CheckResult": "cimemories.check.checking",
     "StoreError": "cimemories.store.engine",
     "EndpointError": "cimemories.llm.endpoint",
     "WorkError": "cimemories.llm.worker",
 }
 __all__ = [
-    "CheckResult",
     "Dataset",
     "Datasets",
     "Difference",

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import cimemories
+from cimemories.extras.check.api import check
+from cimemories.extras.check.checking import CheckResult
 
 PAGE = Path(__file__).with_name("api.md")
-CLASSES = ("Workspace", "Datasets", "Dataset", "Runs", "Run", "Metrics", "Heatmap", "Difference", "CheckResult")
+CLASSES = ("Workspace", "Datasets", "Dataset", "Runs", "Run", "Metrics", "Heatmap", "Difference")
 HEAD = """\
 # The Python API
 
@@ -63,6 +65,7 @@ def page() -> str:
     parts = [HEAD, _entry("cimemories.open", cimemories.open)]
     for name in CLASSES:
         parts += _class(name, getattr(cimemories, name))
+    parts += [_entry("cimemories.extras.check.api.check", check), *_class("CheckResult", CheckResult)]
     return "\n".join(parts)
 
 

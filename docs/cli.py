@@ -18,7 +18,7 @@ from cimemories.cli.base import load
 
 PAGE = Path(__file__).with_name("cli.md")
 NAME = "cimemories"
-# By the module that a command is in; one that is not here goes under its module's name.
+# By the module that a command is in; those of cimemories/extras/ are each in a module named command.
 TITLES = {
     "datasets": "Data",
     "labels": "Labels",
@@ -28,9 +28,10 @@ TITLES = {
     "batch": "Batch files",
     "metrics": "Numbers",
     "compare": "Comparisons",
-    "leaks": "Leaks, reports and checks",
+    "leaks": "Leaks and reports",
     "serve": "App and servers",
     "upkeep": "Workspace",
+    "command": "Extras",
 }
 HEAD = """\
 # The command line
@@ -75,7 +76,7 @@ def commands(among: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, Any
             yield from commands(command.commands, f"{prefix} {name}")
         else:
             module = command.callback.__module__.rsplit(".", 1)[-1]
-            yield TITLES.get(module, module.capitalize()), f"{prefix} {name}", command
+            yield TITLES[module], f"{prefix} {name}", command
 
 
 def _summary(command: Any) -> str:

@@ -39,9 +39,8 @@ server.spare_libraries = lambda: None  # which collects garbage so that the coll
 HOME = PAGES["home"]
 ROOT = Path(__file__).resolve().parent.parent
 # The keys of all expanders whose inside is made only when they are open.
-FOLDS = sorted(
-    {key for page in ROOT.glob("pages/*/*.py") for key in re.findall(r'"(\w+\.box\.\w+)"', page.read_text())}
-)
+PAGE_FILES = [*ROOT.glob("pages/*/*.py"), *ROOT.glob("cimemories/extras/*/page*.py")]
+FOLDS = sorted({key for page in PAGE_FILES for key in re.findall(r'"(\w+\.box\.\w+)"', page.read_text())})
 
 
 def opened(page: str, *folds: str, **query: object) -> AppTest:

@@ -21,13 +21,13 @@ import serving
 from playwright.sync_api import Browser, ElementHandle, Page, TimeoutError, expect
 
 from cimemories import demo
+from cimemories.extras.site.site import PAGES as SITE_PAGES
+from cimemories.extras.site.site import collect_site, write_site
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.model import Label
 from cimemories.report.collect import collect
 from cimemories.report.render import as_html
-from cimemories.report.site import PAGES as SITE_PAGES
-from cimemories.report.site import collect_site, write_site
 from cimemories.store import datasets, decisions, reviews, runs
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import open_store

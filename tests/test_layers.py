@@ -29,6 +29,7 @@ RANKS = {
     "files": 0,
     "installation": 0,
     "version": 0,
+    "extras": 0,  # cimemories/extras/__init__.py; a folder in it is an `extra`
     "access": 0,
     "seeds": 1,
     "store": 1,
@@ -50,12 +51,12 @@ RANKS = {
     "compare": 11,
     "charts": 12,
     "answers": 13,
-    "check": 13,
     "report": 14,
     **dict.fromkeys(
         (
             "api",
             "cli",
+            "extra",
             "inspect_eval",
             "serving",
             "demo",
@@ -81,6 +82,7 @@ LABELS = (
     "multiselect pills segmented_control text_input text_area number_input slider file_uploader"
 )
 RENDERERS = frozenset(f"{TEXTS} {LABELS}".split())
+FOLDERS = {path.parent.name for path in (ROOT / "cimemories" / "extras").glob("*/__init__.py")}
 SAFE = "cimemories/ui/safe.py"
 SQL = re.compile(r"\b(SELECT\s.+\sFROM|INSERT\s+INTO|DELETE\s+FROM|UPDATE\s+\w+\s+SET|CREATE\s+TABLE)\b", re.DOTALL)
 INSTRUCTIONS = re.compile(r"\b(You are (a|an|the)|Your task is|(Answer|Respond|Reply) (only )?(with|in))\b")
@@ -104,9 +106,28 @@ def nodes(file: str) -> list[ast.AST]:
 
 
 def part_of(file: str) -> str:
-    """The part of the house that a file is: 'store' for cimemories/store/runs.py, 'cli' for cimemories/cli.py."""
+    """The part of the house that a file is: 'store' for cimemories/store/runs.py, 'cli' for cimemories/cli.py.
+
+    A file of an extra whose name begins with page is one of the pages.
+    """
     pieces = Path(file).with_suffix("").parts
+    if extra_of(file) and pieces[-1].startswith("page"):
+        return "pages"
+    if extra_of(file):
+        return "extra"
     return pieces[1] if pieces[0] == "cimemories" else pieces[0]
+
+
+def extra_of(file: str) -> str:
+    """The extra that a file belongs to; '' for one of the core."""
+    pieces = Path(file).parts
+    return pieces[2] if pieces[:2] == ("cimemories", "extras") and len(pieces) > 3 else ""
+
+
+def extra_imported(name: str) -> str:
+    """The extra that an imported module belongs to; '' for another one."""
+    pieces = [*name.split("."), ""]
+    return pieces[2] if pieces[:2] == ["cimemories", "extras"] and pieces[2] in FOLDERS else ""
 
 
 @cache
@@ -128,7 +149,7 @@ def project_imports(file: str) -> Iterator[tuple[str, int]]:
         if pieces[0] in ("pages", "app"):
             yield pieces[0], line
         elif pieces[0] == "cimemories" and len(pieces) > 1:
-            yield pieces[1], line
+            yield "extra" if extra_imported(name) else pieces[1], line
 
 
 def allowed(here: str, there: str) -> bool:
@@ -141,6 +162,8 @@ def allowed(here: str, there: str) -> bool:
         return there in ("model", "charts", "access", "answer", "text", "installation")
     if there in ("pages", "app"):
         return here == "app"
+    if there == "extra":  # which of them, test_an_extra_is_imported_by_itself_alone says
+        return here in ("extra", "pages")
     return RANKS[there] < RANKS[here] or RANKS[here] == RANKS[there] == TOP
 
 
@@ -170,6 +193,20 @@ def test_imports_point_one_way() -> None:
         for there, line in project_imports(file)
         if part_of(file) != "__init__" and not allowed(part_of(file), there)
     ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_extra_is_imported_by_itself_alone() -> None:
+    """So that its folder can be deleted: the core finds what it adds by cimemories/extras/__init__.py."""
+    wrong = []
+    for file in sources():
+        for name, line in imported(file):
+            extra = extra_imported(name)
+            if extra and extra != extra_of(file):
+                wrong.append(f"{file}:{line}: must not import the extra {extra}")
+            register = extra_of(file) and Path(file).parts[3:] == ("__init__.py",)
+            if register and name != "cimemories.extras.Extra":
+                wrong.append(f"{file}:{line}: is imported by every command, and must not import {name}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cimemories.answer import Listing
-    from cimemories.check.checking import CheckResult
     from cimemories.compare.difference import Difference
     from cimemories.compare.leaderboard import Leaderboard
     from cimemories.store.datasets import DatasetRow
@@ -186,36 +185,6 @@ class Workspace:
         """The runs of these names, ids or objects, each once."""
         chosen = [item if isinstance(item, Run) else self.runs[item] for item in runs]
         return list({run.id: run for run in chosen}.values())
-
-    def check(
-        self,
-        file: str | Path,
-        run: Run | str,
-        **reading: Unpack[Reading],
-    ) -> CheckResult:
-        """Hold a run against a file of budgets and named flows, as `cimemories check FILE --run RUN` does
-        (docs/check.md). reading: as in `Run`. Raises StoreError, with file
-        and line, for a file that cannot be read, and for a flow or baseline that means nothing here."""
-        from cimemories.check.budgets import read_check_file
-        from cimemories.check.checking import check_file
-        from cimemories.seeds.reading import SeedError
-
-        scope, rule = (run if isinstance(run, Run) else self.runs[run])._read(**reading)
-        try:
-            return check_file(self._session.flows, scope, read_check_file(Path(file)), rule)
-        except SeedError as error:
-            raise StoreError(str(error)) from None
-
-    def _refuse_beforehand(self, file: str | Path, dataset: str, samples: int) -> None:
-        """Raises StoreError for what of a file of budgets can be seen to be wrong before a model is asked."""
-        from cimemories.check.budgets import read_check_file
-        from cimemories.check.checking import refuse_beforehand
-        from cimemories.seeds.reading import SeedError
-
-        try:
-            refuse_beforehand(self._session.store, read_check_file(Path(file)), dataset, samples)
-        except SeedError as error:
-            raise StoreError(str(error)) from None
 
     def run(
         self,

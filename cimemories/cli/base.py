@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -26,14 +27,14 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_group
 
-from cimemories import files
+from cimemories import extras, files
 from cimemories.text import visible, without_credentials
 from cimemories.version import __version__
 
 ENDING_SECONDS = 10.0  # how long an interrupted command may clean up before another signal interrupts that too
 
-# The commands of each module of this folder, in the order of `--help`. `--help` and `--version` load none of them: all
-# together take 1.5 s, most of it for SQLAlchemy.
+# The commands of each module of this folder, in the order of `--help`; those of extras come after them. `--help` and
+# `--version` load none of them: all together take 1.5 s, most of it for SQLAlchemy.
 MODULES = {
     "runs": "run judge repeat runs resume pause cancel presets",
     "datasets": "import export datasets generate generations packs contexts freeze versions card",
@@ -41,20 +42,20 @@ MODULES = {
     "sweeps": "sweep sweeps",
     "metrics": "metrics power accumulate",
     "compare": "compare leaderboard sensitivity",
-    "leaks": "leaks why report publish check",
+    "leaks": "leaks why report",
     "serve": "app simulate serve servers stop-server same-server",
     "upkeep": "backup restore verify purge delete log people",
     "review": "review",
     "batch": "batch",
 }
-COMMANDS = {name: module for module, names in MODULES.items() for name in names.split()}
+COMMANDS = {name: f"cimemories.cli.{module}" for module, names in MODULES.items() for name in names.split()}
 
 
 class Commands(TyperGroup):
-    """The commands of COMMANDS, each loaded when it is asked for."""
+    """The commands of COMMANDS and of extras, each loaded when it is asked for."""
 
     def list_commands(self, _context: Any) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *_of_extras()]
 
     def get_command(self, _context: Any, name: str) -> Any:
         if name not in self.commands:
@@ -62,16 +63,26 @@ class Commands(TyperGroup):
         return self.commands.get(name)
 
     def format_commands(self, _context: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            texts = summaries()
-            formatter.write_dl([(name, texts[name]) for name in COMMANDS])
+        texts = summaries()
+        for title, names in (("Commands", COMMANDS), ("Commands of extras", _of_extras())):
+            if names:
+                with formatter.section(title):
+                    formatter.write_dl([(name, texts[name]) for name in names])
+
+
+def _of_extras() -> dict[str, str]:
+    """Return the modules of the commands of extras, without those that join a group of commands."""
+    return {name: module for name, module in extras.registered("commands").items() if " " not in name}
 
 
 def summaries() -> dict[str, str]:
     """Return the first sentence of each command's help, read from the sources of the modules."""
     texts = {}
-    for module in MODULES:
-        for item in ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")).body:
+    for module in dict.fromkeys([*COMMANDS.values(), *_of_extras().values()]):
+        spec = find_spec(module)
+        assert spec
+        assert spec.origin
+        for item in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
             match item:
                 case ast.FunctionDef(decorator_list=[ast.Call(ast.Attribute(ast.Name("cli"), "command"), names), *_]):
                     name = ast.literal_eval(names[0]) if names else item.name.replace("_", "-")
@@ -85,10 +96,13 @@ def summaries() -> dict[str, str]:
 def load(name: str = "") -> Any:
     """Import the module of a command, and return all that are loaded by name.
 
-    For a name that is not in COMMANDS, all are: it is hidden, or mistyped, and typer suggests what may be meant.
+    For a name that is nowhere, all are: it is hidden, or mistyped, and typer suggests what may be meant.
     """
-    for module in [COMMANDS[name]] if name in COMMANDS else MODULES:
-        import_module(f"cimemories.cli.{module}")
+    modules = [*COMMANDS.items(), *extras.registered("commands").items()]
+    # "review audit" of an extra joins the group `review`.
+    chosen = [module for command, module in modules if command.split()[0] == name]
+    for module in dict.fromkeys(chosen or [module for _, module in modules]):
+        import_module(module)
     return get_group(cli).commands
 
 

@@ -1,20 +1,18 @@
-"""Commands that write out what a run leaked (examples, the report, the site), and hold it against budgets."""
+"""Commands that list what a run leaked, explain a leak, and write the report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
 from cimemories import files
 from cimemories.cli import output
-from cimemories.cli.base import cli, errors_end_with
+from cimemories.cli.base import cli
 from cimemories.cli.options import (
-    LABELLING_ID,
     RUN_ID,
     AsJson,
     AsLatex,
@@ -27,13 +25,11 @@ from cimemories.cli.options import (
     grouped,
     one_of,
     open_record,
-    options_of,
 )
-from cimemories.cli.runs import JudgeOptions, WordingOptions, print_plan, run_spec
-from cimemories.cli.work import announce, exit_if_incomplete, find_labels, outcome, progress
-from cimemories.evaluation.spec import BATCH, RunSpec
+from cimemories.cli.runs import print_plan
+from cimemories.cli.work import execute_run, exit_if_incomplete
 from cimemories.store import runs as store_runs
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
+from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
 
 Values = list[str] | None
 MOST_HELD = 1_000  # rows of leaks that are in memory at once where they are written one by one
@@ -178,24 +174,11 @@ def why(
         print_plan(estimated, as_json=False)
         return
     replay = attribution.plan_attribution(store, planned)
-    _execute(store, replay, concurrency)
+    execute_run(store, replay, concurrency)
     with store.read() as connection:
         row = store_runs.named(connection, replay)
     output.answer(explain(flows, scope, row), as_json, out, workspace)
     exit_if_incomplete(store, replay, 0.0)
-
-
-def _execute(store: Store, run_id: str, concurrency: int) -> None:
-    """Do what is left of a run."""
-    from cimemories.evaluation import runs
-
-    announce(run_id)
-    with store.read() as connection:
-        if store_runs.named(connection, run_id).status.is_finished:
-            return
-    with progress(store, run_id) as report:
-        runs.execute(store.patient(), run_id, concurrency=concurrency, on_progress=report)
-    outcome(store, run_id)
 
 
 # ---- report
@@ -239,206 +222,3 @@ def report(
     figures = f" and {len(written) - 1} figures in {render.figures_folder(to)}" if len(written) > 1 else ""
     output.line(f"wrote {written[0]}{figures}")
     output.notes([result.simulated])
-
-
-# ---- publish
-
-
-@cli.command()
-@grouped
-def publish(
-    run_ids: Annotated[
-        list[str], Argument(metavar="RUN", callback=RUN_ID, help="Runs of one dataset; the first is the reference.")
-    ],
-    options: NumberOptions,
-    to: Annotated[Path, Option(help="Folder to write: new, empty, or with --force a site published before.")],
-    no_texts: Annotated[
-        bool, Option("--no-texts", help="Leave out messages, memory statements and names of users.")
-    ] = False,
-    force: Annotated[bool, Option("--force", help="Replace a site published before.")] = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
-    """Write a website on runs that needs no server.
-
-    It has leaderboard, heatmaps, leaks, accumulation and manifest. A reader moves the threshold of labels, the personas
-    and the judge, and numbers and places follow.
-
-    Example: cimemories publish run-3f9a run-77 --to site
-    """
-    from cimemories.flows.flows import Flows
-    from cimemories.report.site import check_folder, collect_site, write_site
-
-    rule = options.identifier_rule()
-    # Before the numbers are computed: a folder that is taken is told at once.
-    check_folder(to, force=force)
-    store = open_record(workspace)
-    scopes = options.scopes(store, run_ids)
-    with output.err.status("publish") as status:
-        site = collect_site(
-            Flows(store),
-            scopes,
-            rule,
-            made=datetime.now(UTC),
-            texts=not no_texts,
-            progress=lambda share, part: status.update(f"publish: {part}, {share:.0%}"),
-        )
-        with files.written_for_user(to, workspace):
-            size = write_site(site, to, force=force)
-    output.line(f"wrote {to / 'index.html'} ({size / 1e6:,.1f} MB in all)")
-    output.notes([site.simulated, site.fixed])
-    output.notes([site.warning], "warning")
-
-
-# ---- check
-
-UNDECIDED = 2  # exit status of a check that could not be decided, and of one that was not understood
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """The model that is run before it is checked."""
-
-    dataset: Annotated[str | None, Option("--dataset", "-d", help="Dataset to run a model on.")] = None
-    model: Annotated[str | None, Option("--model", "-m", help="Model to run, as the server knows it.")] = None
-    base_url: Annotated[str | None, Option(help="Its OpenAI-compatible server, or `simulator`.")] = None
-
-    def chosen(self, run_id: str | None) -> dict[str, str]:
-        """Return the settings of a new run that are given; none for one that is there. Raises StoreError for neither or
-        both."""
-        given = {name: value for name, value in vars(self).items() if value}
-        if bool(run_id) == bool(given) or (given and len(given) < 3):
-            raise StoreError(
-                "what is to be checked? Give --run RUN for a run of the workspace, or all of --dataset, --model and "
-                "--base-url for a model that is run first."
-            )
-        return given
-
-
-@dataclass(frozen=True)
-class CountOptions:
-    """Which labels and which judge decide; --judge says who judges a new run."""
-
-    labels: Annotated[
-        str | None,
-        Option(
-            callback=LABELLING_ID, help="`decisions` (default), `consensus`, or a labelling's id, as for `metrics`."
-        ),
-    ] = None
-    rule: Annotated[str | None, Option(help="Consensus rule: `paper`, or one of the dataset.")] = None
-    by_judge: Annotated[
-        str | None, Option(help="Whose claims count: id or name of a judge, any, majority or all. Default: the first.")
-    ] = None
-    grounded: Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")] = False
-    identifiers: Annotated[str, Option(help="Attributes that never count as violations: exact, substring or none.")] = (
-        "exact"
-    )
-
-
-@dataclass(frozen=True)
-class WrittenOptions:
-    """What a check writes, whatever it finds."""
-
-    junit: Annotated[Path | None, Option(metavar="FILE", help="Write JUnit XML.")] = None
-    markdown: Annotated[Path | None, Option(metavar="FILE", help="Write a summary with the leaked sentences.")] = None
-    write_baseline: Annotated[
-        Path | None, Option(metavar="FILE", help="Write the run's counts, for `no worse than FILE`.")
-    ] = None
-    app_url: Annotated[str | None, Option(metavar="URL", help="Where the app is opened, for links in --markdown.")] = (
-        None
-    )
-
-    def checked(self) -> str | None:
-        """The address of the app. Raises StoreError for it, and for a path that no file can be written to, before
-        anything is paid for."""
-        from cimemories.check.reports import checked_app
-
-        for path in filter(None, (self.junit, self.markdown, self.write_baseline)):
-            if path.exists() and not path.is_file():
-                raise StoreError(f"{path} is no file that could be written. Name another one.")
-        return checked_app(self.app_url) if self.app_url else None
-
-
-MessageOptions = options_of(RunSpec, leave_out=("dataset", "model", "base_url"))
-
-
-@cli.command()
-@grouped
-def check(
-    model: ModelOptions,
-    counting: CountOptions,
-    written: WrittenOptions,
-    messages: MessageOptions,  # type: ignore[valid-type]
-    judge_options: JudgeOptions,
-    wording: WordingOptions,
-    file: Annotated[Path | None, Argument(help="File of budgets and flows (docs/check.md).")] = None,
-    run_id: Annotated[
-        str | None, Option("--run", metavar="RUN", callback=RUN_ID, help="Check this run of the workspace.")
-    ] = None,
-    concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
-    """Check a run against budgets and named flows, for CI.
-
-    With --dataset, --model and --base-url the model is run first, with the options of `cimemories run`. Exits with 0 if
-    everything is kept, 1 if a budget or flow is not, 2 if that could not be decided, or on an error.
-
-    Example: cimemories check privacy.yaml --run run-3f9a1c2e --junit junit.xml
-    """
-    from cimemories.check import checking, reports
-    from cimemories.check.baseline import baseline_text
-    from cimemories.check.budgets import read_check_file
-    from cimemories.evaluation import planning
-    from cimemories.flows.arrays import IdentifierRule
-    from cimemories.flows.flows import Flows
-    from cimemories.flows.scope import scope_by_words
-    from cimemories.metrics.headline import headline
-
-    with errors_end_with(UNDECIDED):
-        if file is None:
-            raise StoreError(
-                "name the file of budgets and flows: cimemories check FILE. The workspace's database is checked by "
-                "`cimemories verify`."
-            )
-        new, app = model.chosen(run_id), written.checked()
-        rule = one_of(IdentifierRule, counting.identifiers, "identifier rule")
-        budgets = read_check_file(file)
-        store = open_store(workspace) if new else open_record(workspace)
-        if new:
-            settings: dict[str, Any] = {**new, **vars(messages)}
-            checking.refuse_beforehand(store, budgets, settings["dataset"], settings["samples"])
-            if settings["base_url"] == BATCH:
-                raise StoreError(
-                    "a check waits for its answers: batch files have no server. Import them, then use --run."
-                )
-            spec = run_spec(settings, judge_options, wording)
-            run_id = planning.plan(store, spec, find_labels=find_labels)
-            _execute(store, run_id, concurrency)
-        scope = scope_by_words(
-            store,
-            str(run_id),
-            labels=counting.labels,
-            rule=counting.rule,
-            judge=counting.by_judge,
-            grounded=counting.grounded,
-        )
-        flows, baseline = Flows(store), written.write_baseline
-        result = checking.check_file(flows, scope, budgets, rule, baseline)
-        if written.junit is not None:
-            output.place(written.junit, reports.as_junit(result), workspace)
-        if written.markdown is not None:
-            output.place(written.markdown, reports.as_markdown(result, app).encode(), workspace)
-        if as_json:
-            output.as_json(result)
-        else:
-            output.line("\n".join(reports.as_lines(result)))
-        output.answer_notes(result)
-        if baseline is not None:
-            numbers = headline(flows, scope, rule)
-            if not scope.run.expected or numbers.judged / scope.run.expected < budgets.coverage:
-                raise StoreError(
-                    f"{baseline} was not written: only {numbers.judged:,} of {scope.run.expected:,} planned messages "
-                    f"are judged. Finish the run first: cimemories resume {scope.run.id}"
-                )
-            output.place(baseline, baseline_text(flows, scope, numbers).encode(), workspace)
-    raise typer.Exit(result.exit_status)

@@ -175,6 +175,19 @@ def _execute_sweep(store: Store, sweep_id: str, concurrency: int, cluster: Clust
     sweep_table(store, sweep_id)  # cached, so that no page has to wait for its numbers
 
 
+def execute_run(store: Store, run_id: str, concurrency: int) -> None:
+    """Do what is left of a run, with its progress on standard error."""
+    from cimemories.evaluation import runs
+
+    announce(run_id)
+    with store.read() as connection:
+        if store_runs.named(connection, run_id).status.is_finished:
+            return
+    with progress(store, run_id) as report:
+        runs.execute(store.patient(), run_id, concurrency=concurrency, on_progress=report)
+    outcome(store, run_id)
+
+
 # ---- progress
 
 

@@ -58,12 +58,16 @@ class Needs:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a system. Its type is that of its default. choices: all values that it takes, where they are few; by
-    a system's attribute `choices`, from an option's name to them."""
+    """An option of a system. Its type is that of its default.
+
+    choices: all values that it takes, if they are few, and help: what it is for; by the attributes `choices` and `help`
+    of the system, from an option's name to them.
+    """
 
     name: str
     default: object
     choices: tuple[str, ...] = ()
+    help: str = ""
 
     def read(self, text: str) -> object:
         """The value in a text. Raises MemorySystemError where it is of another type."""

@@ -59,7 +59,7 @@ class Bm25(Ranked):
     """BM25 as Lucene has it, by the library bm25s (the extra `memory`). Words are runs of letters and digits in lower
     case. k1: how much a repeated word counts; b: how much a long statement is held back."""
 
-    name = "bm25"
+    name, about = "bm25", "bm25: the k statements that share words with the task"
     needs: ClassVar = Needs("bm25s", ("bm25s",), "`pip install 'cimemories-studio[memory]'`")
 
     def __init__(self, k: int = 20, order: str = "profile", k1: float = 1.5, b: float = 0.75) -> None:
@@ -93,7 +93,7 @@ class Embedding(Ranked):
     those of an embedding model behind the OpenAI embeddings endpoint: statements and tasks go in calls of AT_ONCE
     texts, once for a profile."""
 
-    name = "embedding"
+    name, about = "embedding", "embedding: the k statements nearest to the task"
     embeds = True
 
     def __init__(self, k: int = 20, order: str = "profile", model: str = "", base_url: str = "") -> None:

@@ -28,18 +28,17 @@ import inspect
 import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Protocol, TypeVar
 
-from cimemories.memory import graphiti, letta, products, retrieval, written
+from cimemories import extras
+from cimemories.memory import retrieval, written
 from cimemories.memory.recalled import BY_MODEL, Line, MemorySystemError, Needs, Option, Question, Recalled
 from cimemories.model import Context, Profile
 
 __all__ = ["Line", "MemorySystem", "MemorySystemError", "Option", "Question", "Recalled", "SystemSpec", "read_system"]
 
-GROUP = "cimemories.memory"
+KIND = "memory"  # of what extras and other packages register
 PREFIX = "system:"
 LONGEST_LABEL = 200
 PLACES = ("base_url", "address")  # options that say where something is served
@@ -128,8 +127,8 @@ class SystemSpec:
 
 
 def names() -> tuple[str, ...]:
-    """All systems that are known here: the built-in ones, then those of other packages."""
-    return (*BUILT_IN, *(name for name in sorted(_registered()) if name not in BUILT_IN))
+    """Return the names of all systems: the built-in ones, those of extras, then those of other packages."""
+    return tuple(dict.fromkeys((*BUILT_IN, *extras.registered(KIND), *sorted(_of_packages()))))
 
 
 def available() -> tuple[str, ...]:
@@ -141,14 +140,19 @@ def missing(name: str) -> str:
     """What a system needs and how to install it, such as "bm25 needs bm25s, which is not installed: `pip install ...`";
     empty where it can run. Looks for modules and imports none, so a system of another package counts as installed where
     the module of its entry point is found. Raises MemorySystemError for a name that is not known."""
-    if name in BUILT_IN or name not in _registered():
+    if name in BUILT_IN or name in extras.registered(KIND) or name not in _of_packages():
         needs: Needs | None = getattr(_factory(name), "needs", None)
     else:
-        point = _registered()[name]
-        needs = Needs(point.module, (point.module.partition(".")[0],), "install again the package that it comes with")
+        module = _of_packages()[name].partition(":")[0]
+        needs = Needs(module, (module.partition(".")[0],), "install again the package that it comes with")
     if needs is None or all(find_spec(module) for module in needs.modules):
         return ""
     return f"{name} needs {needs.package}, which is not installed: {needs.install}"
+
+
+def about(name: str) -> str:
+    """Return what a system recalls, for people: its attribute `about`, or else its name."""
+    return str(getattr(_factory(name), "about", name))
 
 
 def options_of(name: str) -> tuple[Option, ...]:
@@ -156,9 +160,12 @@ def options_of(name: str) -> tuple[Option, ...]:
     parameters = inspect.signature(_factory(name)).parameters.values()
     if wrong := next((p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD,)), None):
         raise MemorySystemError(f"the memory system '{name}' has an option without a default: {wrong}.")
-    choices = getattr(_factory(name), "choices", {})
-    own = {p.name: p.default for p in parameters if p.default is not p.empty}
-    return tuple(Option(option, default, tuple(choices.get(option, ()))) for option, default in own.items())
+    choices, help = (getattr(_factory(name), attribute, {}) for attribute in ("choices", "help"))
+    return tuple(
+        Option(p.name, p.default, tuple(choices.get(p.name, ())), str(help.get(p.name, "")))
+        for p in parameters
+        if p.default is not p.empty
+    )
 
 
 def read_system(text: str) -> SystemSpec:
@@ -197,25 +204,22 @@ BUILT_IN: Mapping[str, Callable[..., MemorySystem]] = {
     "embedding": retrieval.Embedding,
     "partition": written.Partition,
     "summary": written.Summary,
-    "mem0": products.Mem0,
-    "letta": letta.Letta,
-    "graphiti": graphiti.Graphiti,
 }
 
 
-@cache
-def _registered() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP) if _NAME.fullmatch(point.name)}
+def _of_packages() -> Mapping[str, str]:
+    return {name: place for name, place in extras.from_packages(KIND).items() if _NAME.fullmatch(name)}
 
 
 def _factory(name: str) -> Callable[..., MemorySystem]:
     if name in BUILT_IN:
         return BUILT_IN[name]
-    if name not in _registered():
+    place = extras.registered(KIND).get(name) or _of_packages().get(name)
+    if place is None:
         raise MemorySystemError(f"there is no memory system '{name[:40]}'. There are: {', '.join(available())}.")
     try:
-        factory: Callable[..., MemorySystem] = _registered()[name].load()
-    except (Exception, SystemExit) as error:  # a package of somebody else's may raise anything when it is imported
+        factory: Callable[..., MemorySystem] = extras.load(place)
+    except (Exception, SystemExit) as error:  # another package may raise anything when it is imported
         raise MemorySystemError(
             f"the memory system '{name}' cannot be loaded: {type(error).__name__}: {error}"
         ) from error

@@ -37,7 +37,7 @@ class Partition(_Written):
     domains that it opens are recalled, whole. Its answer must name domains of the profile; any other name is passed
     over, and no domain at all is an answer too."""
 
-    name, kind = "partition", "route"
+    name, kind, about = "partition", "route", "partition: the domains that a router opens"
 
     def ingest(self, profile: Profile) -> None:
         self._stored = [(attribute.domain, attribute.statement) for attribute in profile.attributes]
@@ -64,7 +64,7 @@ class Summary(_Written):
     Headings are left out, and which attributes a line carries is looked for in its text: by rules, and with
     ground=model the run's judge is asked about lines in which these find none."""
 
-    name, kind = "summary", "summary"
+    name, kind, about = "summary", "summary", "summary: what a model wrote down of all of it"
     choices: ClassVar = {"ground": GROUNDS}
 
     def __init__(self, model: str = "", base_url: str = "", ground: str = RULES) -> None:

@@ -3,8 +3,6 @@
     report = collect(flows, scopes, made=datetime.now(UTC))    # blocks of text, tables and figures (document.py)
     html = as_html(report)                                     # one file, nothing fetched, nothing executed
     write_report(report, Path("report.md"))                    # the same as Markdown with its figures beside it
-    site = collect_site(flows, scopes, made=datetime.now(UTC))    # the same runs as a website (site.py)
-    write_site(site, Path("site"))                                # a folder that opens without a server
 
 Both forms of a report show the same blocks, so nothing is said in one and left out of the other.
 """

@@ -56,10 +56,11 @@ def as_html(report: Report) -> str:
 
 
 @cache
-def environment() -> jinja2.Environment:
-    """Of the templates of reports and sites: whatever is filled in is escaped, unless it is Markup."""
+def environment(folder: Path = TEMPLATES) -> jinja2.Environment:
+    """Return the environment of the templates in a folder and those of reports, which escapes what is filled in,
+    unless it is Markup."""
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         # A name that the template misspells raises; Jinja's default writes nothing in its place.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -9,23 +9,10 @@ from cimemories.ui import page, safe
 from cimemories.ui.annotator import Draft
 
 SYSTEM = "system"
-ABOUT = {
-    "bm25": "bm25: the k statements that share words with the task",
-    "embedding": "embedding: the k statements nearest to the task",
-    "partition": "partition: the domains that a router opens",
-    "summary": "summary: what a model wrote down of all of it",
-    "mem0": "mem0: the k statements that mem0 finds for the task",
-    "letta": "Letta: the k passages that a Letta server finds for the task",
-    "graphiti": "Graphiti: the k facts that Graphiti finds for the task",
-}
 HELP = {
     "k": "How many statements reach the prompt at most. To compare several k, make a sweep.",
     "order": "How the statements stand in the prompt: as in the profile, or the best one first",
     "k1": "How much a repeated word counts",
-    "threshold": "mem0 recalls nothing that scores below it, Graphiti nothing by a vector. From 0 to 1",
-    "search": "By words (bm25), by vectors (cosine), or by both, joined by their ranks (hybrid)",
-    "embedding": "The Letta server's embedding model, such as openai/text-embedding-3-small. Empty for its default.",
-    "address": "Where the Letta server is. Empty for LETTA_BASE_URL, or http://localhost:8283. It gets the statements.",
     "b": "How much a long statement is held back, from 0 to 1",
     "model": "Empty for the usual: the model under test, or for embedding vectors made here from words",
     "base_url": "Where that model is served. Empty for where the model under test is.",
@@ -35,7 +22,7 @@ OWN = "An option of this memory system"
 
 def draw_system(draft: Draft) -> str:
     """Draw the fields; what is still wrong with them, in words."""
-    known = {name: ABOUT.get(name, name) for name in systems.available()}
+    known = {name: systems.about(name) for name in systems.available()}
     name = draft.select("Memory system", "system", known, help="What decides which memories reach the prompt of a task")
     for reason in filter(None, map(systems.missing, systems.names())):
         safe.show(safe.tag("div", safe.coded(f"{reason}."), cls="ci-muted"))
@@ -69,7 +56,7 @@ def _key(name: str, option: Option) -> str:
 
 
 def _field(draft: Draft, name: str, option: Option) -> None:
-    key, help = _key(name, option), HELP.get(option.name, OWN)
+    key, help = _key(name, option), option.help or HELP.get(option.name, OWN)
     choices = ("true", "false") if isinstance(option.default, bool) else option.choices
     if choices:
         draft.select(option.name, key, choices, str(option.default).lower(), help=help)

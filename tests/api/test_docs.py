@@ -14,7 +14,7 @@ import pytest
 import cimemories
 
 ROOT = Path(__file__).resolve().parents[2]
-CLASSES = ("Workspace", "Datasets", "Dataset", "Runs", "Run", "Metrics", "Heatmap", "Difference", "CheckResult")
+CLASSES = ("Workspace", "Datasets", "Dataset", "Runs", "Run", "Metrics", "Heatmap", "Difference")
 
 
 def writer() -> Any:

@@ -22,7 +22,7 @@ from hostile import error, free_port, hostile_server, texts_of
 from typer.testing import CliRunner
 from worlds import make_profile
 
-from cimemories import demo_parts, serving
+from cimemories import demo_parts, extras, serving
 from cimemories.cli import base
 from cimemories.cli import cli as application
 from cimemories.evaluation import planning
@@ -301,9 +301,9 @@ def test_help_lists_the_commands_that_there_are() -> None:
     for name, command in base.load().items():
         if not command.hidden:
             first = next(iter(command.commands.values())) if hasattr(command, "commands") else command
-            there[name] = first.callback.__module__.rpartition(".")[2], command.get_short_help_str(100)
-    texts = base.summaries()
-    assert there == {name: (module, texts[name]) for name, module in base.COMMANDS.items()}
+            there[name] = first.callback.__module__, command.get_short_help_str(100)
+    texts, places = base.summaries(), {**base.COMMANDS, **extras.registered("commands")}
+    assert there == {name: (module, texts[name]) for name, module in places.items() if " " not in name}
 
 
 def test_a_port_in_use_is_one_clear_line() -> None:

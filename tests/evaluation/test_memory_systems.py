@@ -24,7 +24,7 @@ from hostile import IncomingRequest, Reply, completion, error, hostile_server
 from slow_simulator import SlowSimulator
 from typer.testing import CliRunner
 
-from cimemories import seeds
+from cimemories import extras, seeds
 from cimemories.cli import cli
 from cimemories.cli.work import progress
 from cimemories.curation.offline import generate_profiles
@@ -167,10 +167,10 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: remembering\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[cimemories.memory]\nwords = remembering:Words\nbroken = remembering:No\n")
     monkeypatch.syspath_prepend(str(site))
-    systems._registered.cache_clear()
+    extras.from_packages.cache_clear()
     yield
     sys.modules.pop("remembering", None)
-    systems._registered.cache_clear()
+    extras.from_packages.cache_clear()
 
 
 def ran(store: Store, spec: RunSpec) -> str:

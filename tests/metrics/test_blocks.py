@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from worlds import add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.answer import plain
-from cimemories.check.baseline import baseline_text
-from cimemories.check.budgets import read_check_file
-from cimemories.check.checking import check_file
 from cimemories.compare.difference import difference, paired_on_common, takeaway
 from cimemories.compare.leaderboard import leaderboard
 from cimemories.compare.norms import per_norm
+from cimemories.extras.check.baseline import baseline_text
+from cimemories.extras.check.budgets import read_check_file
+from cimemories.extras.check.checking import check_file
 from cimemories.flows import parts, processes
 from cimemories.flows.arrays import IdentifierRule, blocks, flow_arrays
 from cimemories.flows.flows import Flows

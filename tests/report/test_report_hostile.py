@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from evaluating import cli_inside, outside
+from hostile_runs import LABELS, LEAKY, TAGS, build
 from markdown_it import MarkdownIt
 from paging import button, opened, page_html
 from reports import Page
@@ -23,55 +22,13 @@ from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.labels import spread
 from cimemories.charts.theme import GREY
 from cimemories.flows.flows import shared_flows
-from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.model import Context
 from cimemories.report import render
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
 from cimemories.report.render import as_html, as_markdown
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.tables import dataset, judge, reveal, run
-
-X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
-LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
-LEAKY = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
-AT = "http://evil.example/"
-BAD = (
-    f"</style></title></svg><script src={AT}s.js></script><img src={AT}i.png onerror=alert(1)> ![x]({AT}m.png) "
-    f"[link]({AT}) <a href='javascript:alert(1)'>a</a> {{{{ 7*7 }}}} {{% raw %}} | ``` ]]> & \x07 "
-    f"{AT}bare www.evil.example <{AT}auto>\n# heading\n\n<details open ontoggle=alert(1)>"
-)
-# What a report consists of: a text that adds a tag adds one of another name, or one of these with an address.
-_TAGS = (
-    "html head meta title style body div b header h1 h2 h3 p nav ol ul li a section main table caption thead tbody tr "
-    "th td span figure figcaption svg desc rect line circle polygon polyline text dl dt dd details summary pre code "
-    "blockquote mark footer strong em"
-)
-TAGS = set(_TAGS.split())
-
-
-def build(store: Store) -> list[str]:
-    """Two runs in which every text that anybody could have written is hostile."""
-    base = make_profile(0, 3, 3)
-    attributes = tuple(
-        replace(item, key=f"{BAD}{i}", statement=BAD, value=BAD, event=BAD) for i, item in enumerate(base.attributes)
-    )
-    contexts = tuple(Context(f"{i} {BAD}", f"{i} {BAD}", BAD) for i in range(3))
-    person = replace(base, name=BAD, attributes=attributes, contexts=contexts)
-    data = add_profiles(store, [person], "data")
-    add_labels(store, data.id, LABELS)
-    ids = [add_run(store, data.id, 5, LEAKY, judge="judge") for _ in range(2)]
-    with store.write() as connection:
-        # Names like these are refused today; a record of before may hold them.
-        connection.execute(sa.update(dataset).values(name=BAD))
-        connection.execute(sa.update(judge).values(model=BAD))
-        connection.execute(sa.update(run).values(model=BAD, name=BAD, endpoint=BAD))
-        connection.execute(sa.update(reveal).values(quote=BAD, start=None, end=None, grounded=False))
-        for run_id in ids:
-            work.bump(connection, run_id)
-    return ids
 
 
 def report_of(store: Store, *ids: str) -> Report:

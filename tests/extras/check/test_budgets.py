@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cimemories.check.budgets import Budget, CheckFile, NoWorse, read_check_file
+from cimemories.extras.check.budgets import Budget, CheckFile, NoWorse, read_check_file
 from cimemories.seeds.reading import SeedError, load_with_lines
 
 

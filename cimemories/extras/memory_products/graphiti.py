@@ -37,7 +37,11 @@ class Graphiti(Embedding):
     cosine, reciprocal rank fusion), bm25 or cosine. threshold: what is found by its vector has a cosine above it;
     Graphiti's own is 0.6. Facts that are found neither way are not recalled, so it may be fewer than k lines."""
 
-    name = "graphiti"
+    name, about = "graphiti", "Graphiti: the k facts that Graphiti finds for the task"
+    help: ClassVar = {
+        "search": "By words (bm25), by vectors (cosine), or by both, joined by their ranks (hybrid)",
+        "threshold": "Graphiti recalls nothing by a vector that scores below it. From -1 to 1",
+    }
     # httpx: graphiti-core imports it and does not ask for it.
     needs: ClassVar = Needs(
         "graphiti-core", ("graphiti_core", "kuzu", "httpx"), "`pip install 'cimemories-studio[graphiti]'`"

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from rapidfuzz import fuzz, process
 
-from cimemories.check.budgets import CheckFile, NamedFlow
+from cimemories.extras.check.budgets import CheckFile, NamedFlow
 from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets
 from cimemories.store.datasets import ProfileRecord

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from cimemories.answer import Answer
-from cimemories.check.baseline import Baseline, aligned, judged_flows, profile_digests, read_baseline
-from cimemories.check.budgets import Budget, CheckFile, Measure, NamedFlow, NoWorse, baseline_files
-from cimemories.check.named_flows import Flow, flows_of
+from cimemories.extras.check.baseline import Baseline, aligned, judged_flows, profile_digests, read_baseline
+from cimemories.extras.check.budgets import Budget, CheckFile, Measure, NamedFlow, NoWorse, baseline_files
+from cimemories.extras.check.named_flows import Flow, flows_of
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, axes, blocks, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import NECESSARY

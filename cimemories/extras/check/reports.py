@@ -10,7 +10,7 @@ import re
 import xml.etree.ElementTree as ET
 from urllib.parse import urlencode, urlsplit
 
-from cimemories.check.checking import Check, CheckResult, Leak, Outcome
+from cimemories.extras.check.checking import Check, CheckResult, Leak, Outcome
 from cimemories.store.engine import StoreError
 from cimemories.text import count, markdown_escaped, sentence, shortened, simulated_text, visible
 from cimemories.version import __version__

@@ -7,7 +7,7 @@
 
 A page holds its style, its script and its data itself: on file:// a browser fetches nothing, and may not take a file
 beside the page for one of the same origin. A policy in each page allows that one style and that one script, by their
-hash, and nothing from anywhere. Sections, figures and tables are those of the report (results.py, methods.py).
+hash, and nothing from anywhere. Sections, figures and tables are those of the report (report/results.py, methods.py).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from cimemories.compare import leaderboard
 from cimemories.compare.difference import takeaway
 from cimemories.exchange.card import OWN_LICENCE
 from cimemories.exchange.exporting import FOREIGN, LICENCES
+from cimemories.extras.site.settings import Settings, settings
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
@@ -39,7 +40,6 @@ from cimemories.leaks.table import LeakRow, leak_rows
 from cimemories.report import methods, render, results
 from cimemories.report.collect import simulated_runs
 from cimemories.report.document import Basis, Section, Table, basis
-from cimemories.report.settings import Settings, settings
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError
 from cimemories.text import count, listed, percent, visible, visible_in
@@ -47,6 +47,7 @@ from cimemories.version import __version__
 
 LEAKS, MOST_LEAKS = 50, 200  # of each run, and of all of them: reading the messages of one takes 30 ms
 MARK = "site.json"
+TEMPLATES = Path(__file__).parent / "templates"
 OURS = ("offline", "demo")  # origins of datasets made from our own templates
 PAGES = (
     ("index", "Leaderboard"),
@@ -222,15 +223,15 @@ def _holds(own: Basis, leaks: Sequence[LeakRow]) -> str:
 
 def files_of(site: Site) -> dict[str, bytes]:
     """Every file of the site by its name. The same site gives the same bytes."""
-    folder = render.TEMPLATES
-    style = "".join((folder / name).read_text(encoding="utf-8") for name in ("report.css", "site.css")) + svg.STYLE
+    sheets = (render.TEMPLATES / "report.css", TEMPLATES / "site.css")
+    style = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets) + svg.STYLE
     files: dict[str, bytes] = {}
     for name, title in PAGES:
         # Two pages have a template and, where there is something to choose, a script of their own.
         own = name in ("index", "leaks")
         active = bool(site.settings if name == "index" else own and site.leaks)
-        script = (folder / f"site-{name}.js").read_text(encoding="utf-8") if active else ""
-        template = render.environment().get_template(f"site-{name if own else 'page'}.html.jinja")
+        script = (TEMPLATES / f"site-{name}.js").read_text(encoding="utf-8") if active else ""
+        template = render.environment(TEMPLATES).get_template(f"site-{name if own else 'page'}.html.jinja")
         html = template.render(
             site=site,
             pages=PAGES,

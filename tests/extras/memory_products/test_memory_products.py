@@ -21,8 +21,8 @@ from evaluating import add_labelled, simulated, small_profiles
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.compositions import CompositionError, read_composition
 from cimemories.evaluation.estimates import estimate
+from cimemories.extras.memory_products import graphiti as graphs
 from cimemories.labels.whatif import effective_labels
-from cimemories.memory import graphiti as graphs
 from cimemories.memory.retrieval import AT_ONCE
 from cimemories.memory.systems import MemorySystemError, Recalled, read_system
 from cimemories.model import Profile

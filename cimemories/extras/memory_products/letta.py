@@ -33,7 +33,11 @@ class Letta(Ranked):
     server (''; its default). address: of the server (''; that of LETTA_BASE_URL, or LOCAL). Only that of LETTA_BASE_URL
     is sent the key of LETTA_API_KEY, so that nobody gets it who is named in a run alone."""
 
-    name = "letta"
+    name, about = "letta", "Letta: the k passages that a Letta server finds for the task"
+    help: ClassVar = {
+        "embedding": "The server's embedding model, such as openai/text-embedding-3-small. Empty for its default.",
+        "address": "Where the server is. Empty for LETTA_BASE_URL, or http://localhost:8283. It gets the statements.",
+    }
     needs: ClassVar = Needs("letta-client", ("letta_client",), "`pip install 'cimemories-studio[letta]'`")
     # A plan asks no server: that many statements stand in for what Letta will recall.
     stand_in: ClassVar = "embedding"

@@ -12,11 +12,11 @@ import pytest
 from scipy.stats import binom
 from worlds import add_dataset, add_labels, add_run, ask, records
 
-from cimemories.check import checking
-from cimemories.check.baseline import Baseline, aligned, baseline_text, judged_flows, read_baseline
-from cimemories.check.budgets import read_check_file
-from cimemories.check.checking import CheckResult, Outcome, check_file
 from cimemories.compare.difference import difference
+from cimemories.extras.check import checking
+from cimemories.extras.check.baseline import Baseline, aligned, baseline_text, judged_flows, read_baseline
+from cimemories.extras.check.budgets import read_check_file
+from cimemories.extras.check.checking import CheckResult, Outcome, check_file
 from cimemories.flows.arrays import flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY

@@ -15,22 +15,22 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from evaluating import cli_inside, outside
+from hostile_runs import AT, TAGS, build
 from playwright.sync_api import Browser, Page, expect
 from reports import Page as Parsed
-from test_report_hostile import AT, TAGS, build
 from two_runs import world
 from worlds import PERSONAS, add_call, add_dataset, add_judge, add_labels, add_run, records, settle_judgement
 
 from cimemories.compare.leaderboard import bounds_text, leaderboard
 from cimemories.compare.ranking import Measure, ranks
+from cimemories.extras.site import site as library
+from cimemories.extras.site.settings import Settings
+from cimemories.extras.site.site import Site, check_folder, collect_site, files_of, write_site
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import AMBIGUOUS, COUNTED, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.model import ResponseStatus, WorkStatus
-from cimemories.report import site as library
-from cimemories.report.settings import Settings
-from cimemories.report.site import Site, check_folder, collect_site, files_of, write_site
 from cimemories.store import judgements, labellings, work
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import dataset, response

@@ -1,7 +1,6 @@
-"""Memory products under test. They are no dependencies of this project: each is used where its package is installed.
+"""mem0 (https://github.com/mem0ai/mem0) under test: in this process, as a vector store in memory with its own ranking.
 
-mem0 (https://github.com/mem0ai/mem0) runs in this process, as a vector store in memory with mem0's own ranking. It is
-given the vectors that the run has asked for, so that all calls are recorded, and its language model is not asked:
+It is given the vectors that the run has asked for, so that all calls are recorded, and its language model is not asked:
 statements are stored as they are (`infer=False`)."""
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ class Mem0(Embedding):
     """The open-source mem0, `Memory.add(infer=False)` and `Memory.search`. Vectors are those of the system embedding:
     of a served model, or TF-IDF. threshold: mem0 recalls nothing that scores below it, so fewer than k lines."""
 
-    name = "mem0"
+    name, about = "mem0", "mem0: the k statements that mem0 finds for the task"
+    help: ClassVar = {"threshold": "mem0 recalls nothing that scores below it. From 0 to 1"}
     # It asks for an older protobuf than the one that is pinned, so it is no extra.
     needs: ClassVar = Needs(
         "mem0ai",

@@ -1,0 +1,70 @@
+"""What few people need, a folder a subject, and how the core, which imports none of them, finds it.
+
+The `__init__.py` of a folder has a function `register` and imports nothing else. It names what it adds by where that
+is, so that nothing is imported before it is used:
+
+    def register() -> Extra:
+        return Extra(
+            commands={"publish": "cimemories.extras.site.command"},
+            memory={"mem0": "cimemories.extras.memory_products.mem0:Mem0"},
+        )
+
+A folder that is deleted is not missed. Another package adds a memory system by an entry point of the group
+`cimemories.memory`, whose value has the same form (docs/memory.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What one folder adds, each by its name and as "module" or "module:attribute".
+
+    commands: modules that add the command to `cli.base.cli`; "review audit" is one of the group `review`.
+    memory: memory systems (memory/systems.py). pytest: modules that are plugins of pytest.
+    """
+
+    commands: Mapping[str, str] = field(default_factory=dict)
+    memory: Mapping[str, str] = field(default_factory=dict)
+    pytest: Mapping[str, str] = field(default_factory=dict)
+
+
+@cache
+def installed() -> Mapping[str, Extra]:
+    """Return every extra by the name of its folder."""
+    names = [item.name for item in iter_modules(__path__) if item.ispkg]
+    return {name: import_module(f"{__name__}.{name}").register() for name in names}
+
+
+@cache
+def registered(kind: str) -> Mapping[str, str]:
+    """Return where to find everything of a kind (a field of Extra), by name. Raises ValueError for a name that two
+    extras register."""
+    places: dict[str, str] = {}
+    for extra in installed().values():
+        for name, place in getattr(extra, kind).items():
+            if name in places:
+                raise ValueError(f"{places[name]} and {place} both register {kind} '{name}'.")
+            places[name] = place
+    return places
+
+
+@cache
+def from_packages(kind: str) -> Mapping[str, str]:
+    """Return where other packages say that theirs are, by name, as their entry points of that group say."""
+    return {point.name: point.value for point in entry_points(group=f"cimemories.{kind}")}
+
+
+def load(place: str) -> Any:
+    """Import what "module" or "module:attribute" names."""
+    module, _, attribute = place.partition(":")
+    loaded = import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded

@@ -1,0 +1,9 @@
+"""Budgets and named flows for CI (docs/check.md): their file, baselines, what is decided, reports, a fixture."""
+
+from cimemories.extras import Extra
+
+
+def register() -> Extra:
+    """Register the command, and the fixture for pytest."""
+    here = "cimemories.extras.check"
+    return Extra(commands={"check": f"{here}.command"}, pytest={"check": f"{here}.fixture"})

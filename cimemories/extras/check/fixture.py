@@ -1,0 +1,94 @@
+"""The fixture `cimemories_check` for pytest, which fails a test where a run breaks a privacy budget.
+
+    def test_privacy(cimemories_check):
+        cimemories_check("privacy.yaml", run="run-3f9a1c2e", workspace="data/workspace")
+
+It imports nothing else of the project before a test checks something: pytest loads it in every session.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from cimemories.extras.check.checking import CheckResult
+
+PROPERTY = "cimemories_check"  # on the report of a test, and so in JUnit files and from the workers of xdist
+
+
+class Checks(Protocol):
+    """What the fixture gives."""
+
+    def __call__(
+        self, file: str | Path, run: str | None = None, *, workspace: str | Path | None = None, **options: Any
+    ) -> CheckResult:
+        """Hold a run against a file of budgets, and fail the test where one is broken or cannot be decided.
+
+        file: a relative path is from the folder of the test's file. run: id or unique name of a run of the workspace;
+        without one, `dataset`, `model` and `base_url` name a model that is run first, with the options of
+        `Workspace.run`. workspace: as for `cimemories.open`; it is made where a model is run. Further options say what
+        counts, as for `check` of api.py: labels, rule, by_judge (its `judge`), grounded, identifiers.
+        """
+        ...
+
+
+@pytest.fixture
+def cimemories_check(request: pytest.FixtureRequest) -> Checks:
+    """Check runs against privacy budgets (docs/check.md)."""
+
+    def check(
+        file: str | Path, run: str | None = None, *, workspace: str | Path | None = None, **options: Any
+    ) -> CheckResult:
+        import cimemories
+        from cimemories.evaluation.spec import RunSpec
+        from cimemories.extras.check import api
+        from cimemories.extras.check.reports import as_lines
+
+        path = request.path.parent / file
+        # `judge` is that of a model to run, so the one that counts has another name here.
+        counting = {_COUNTING[name]: options.pop(name) for name in _COUNTING if name in options}
+        if (run is None) != bool(options):
+            raise TypeError("cimemories_check takes `run`, or `dataset`, `model` and `base_url` of a model to run")
+        try:
+            with cimemories.open(workspace, create=run is None) as ws:
+                if run is None:
+                    # What is wrong with the file is told before the model is paid for.
+                    chosen = inspect.signature(ws.run).bind(**options).arguments
+                    samples = chosen.get("settings", {}).get("samples", RunSpec.described()["samples"].default)
+                    api.refuse_beforehand(ws, path, chosen["dataset"], samples)
+                result = api.check(ws, path, ws.run(**options) if run is None else run, **counting)
+        except (cimemories.StoreError, cimemories.EndpointError, cimemories.WorkError) as error:
+            # A line for people, and no chain: where in our code it was noticed helps nobody.
+            raise pytest.fail.Exception(f"undecided: {error}", pytrace=False) from None
+        request.node.user_properties.append(
+            (PROPERTY, f"{result.file}: {result.sentence.removesuffix('.')}, {result.run}")
+        )
+        if not result.passed:
+            notes = filter(None, [result.simulated_note, *result.notes])
+            pytest.fail("\n".join([*as_lines(result), *(f"note: {note}" for note in notes)]), pytrace=False)
+        return result
+
+    return check
+
+
+_COUNTING = {name: name for name in ("labels", "rule", "grounded", "identifiers")} | {"by_judge": "judge"}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A line for each check, so that one of a simulator is seen to be one even where it passes."""
+    reports = [report for key in ("passed", "failed") for report in terminalreporter.stats.get(key, [])]
+    lines = [
+        str(value)
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, value in report.user_properties
+        if name == PROPERTY
+    ]
+    if lines:
+        terminalreporter.section("cimemories check")
+        for line in lines:
+            terminalreporter.line(line)
