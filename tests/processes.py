@@ -22,7 +22,6 @@ PROCESSES.set_forkserver_preload(
         "pytest",
         "hypothesis",
         "psycopg",
-        "alembic.command",
         "scipy.stats",
         "typer.testing",
         "cimemories.cli.base",

@@ -39,7 +39,8 @@ from cimemories.files import make_file, make_folder
 from cimemories.installation import DEFAULT_WORKSPACE as DEFAULT_WORKSPACE
 from cimemories.installation import WORKSPACE as WORKSPACE
 from cimemories.installation import chosen_workspace as chosen_workspace
-from cimemories.store.tables import metadata, person
+from cimemories.store.migrations import SchemaError, require_current_schema, upgrade_schema
+from cimemories.store.tables import person
 from cimemories.store.upkeep import problems
 from cimemories.text import has_control, visible, without_credentials
 
@@ -79,100 +80,6 @@ def text_hash(text: str) -> str:
     """The same of a text that is canonical JSON already."""
     # JSON may hold half of a surrogate pair, which strict UTF-8 refuses to encode.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-# ---- migrate
-#
-# Schema migrations by Alembic, run on open. Two processes that open a new workspace at once take turns.
-
-
-MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0017"
-VERSION_TABLE = "alembic_version"
-# An arbitrary number that must never change: processes of two versions must wait for each other too.
-_ADVISORY_LOCK = 7_023_511_493
-
-
-class SchemaError(Exception):
-    """The schema cannot be used as it is. The message goes on from 'the database X' and says what to do next."""
-
-
-def upgrade_schema(engine: sa.Engine) -> None:
-    """Bring the schema to HEAD; returns at once where it already is there. Raises SchemaError where the schema is newer
-    than this version knows, and sqlalchemy's errors unchanged."""
-    if _at_head(engine):
-        return
-    with engine.connect() as connection:
-        # With this option SQLite takes its write lock at BEGIN; PostgreSQL waits at the advisory lock below. Alembic
-        # reads the schema after that: whoever comes second finds it at HEAD and does nothing.
-        connection = connection.execution_options(cimemories_write=True)
-        with connection.begin():
-            if connection.dialect.name == "postgresql":
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
-            _migrate(connection, "head")
-
-
-def _migrate(connection: sa.Connection, schema: str) -> None:
-    from alembic import command  # imported late: it costs 0.2 s, and a current workspace does not need it
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.attributes["connection"] = connection
-    command.upgrade(config, schema)
-
-
-def require_current_schema(engine: sa.Engine) -> None:
-    """Raises SchemaError where the schema is not the one of this version and cannot be brought up to date, because the
-    database is read-only."""
-    if not _at_head(engine):
-        schema = current_schema(engine)
-        state = f"has the older schema {schema}" if schema else "holds no tables yet"
-        raise SchemaError(
-            f"{state} and is read-only, so it cannot be brought up to date. Copy the workspace to a folder that can be "
-            "written, and open it there."
-        )
-
-
-def _at_head(engine: sa.Engine) -> bool:
-    schema = current_schema(engine)
-    if schema in (None, HEAD):
-        return schema == HEAD
-    if schema not in known_schemas():
-        raise SchemaError(
-            f"was written by a newer version of CIMemories Studio (schema {schema}; this one knows up to {HEAD}). "
-            "Update this installation, or choose another workspace. Nothing was changed."
-        )
-    return False
-
-
-def known_schemas() -> frozenset[str]:
-    """The schemas that can be opened and brought up to date."""
-    return frozenset(file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*.py"))
-
-
-def tables_of(schema: str) -> tuple[frozenset[str], ...]:
-    """The names of all tables of a known schema, alembic's own among them: one set for each form that it had. Older
-    schemas are made in memory, which takes a moment."""
-    if schema == HEAD:
-        return (frozenset({*metadata.tables, VERSION_TABLE}),)
-    engine = sa.create_engine("sqlite://")
-    try:
-        with engine.connect() as connection, connection.begin():
-            _migrate(connection, schema)
-            names = frozenset(sa.inspect(connection).get_table_names())
-    finally:
-        engine.dispose()
-    # For a few hours schema 0001 had the tables of 0002 as well.
-    return (names, *tables_of("0002")) if schema == "0001" else (names,)
-
-
-def current_schema(engine: sa.Engine) -> str | None:
-    """The schema that a database stands at; None where it has no tables of ours."""
-    with engine.connect() as connection, connection.begin():
-        if not sa.inspect(connection).has_table("alembic_version"):
-            return None
-        return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
 
 
 # ---- engine

@@ -52,8 +52,7 @@ class EventName(TypeDecorator[str]):
 
 # ---- columns
 #
-# Columns in the few forms that the record has, here and in the migrations. Migrations must go on making exactly what
-# they made: a new form is a new function, and none of these ever changes.
+# Columns in the few forms that the record has.
 
 
 # SQLite numbers rows by itself only for a column declared INTEGER PRIMARY KEY.

@@ -16,16 +16,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 from conftest import Database
 from evaluating import DATASET, add_judged, add_labelled, cli_inside, import_bytes, numbers, outside, simulated
 from worlds import add_call, add_dataset
 
 from cimemories.evaluation import planning, runs
 from cimemories.model import Label, WorkStatus
-from cimemories.store import datasets, decisions, tables, work
-from cimemories.store import engine as store_engine
+from cimemories.store import datasets, decisions, migrations, tables, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import SQLITE_FILE, DatabaseLost, Store, StoreError, open_store
 from cimemories.store.upkeep import backup, purging, transfer
@@ -428,7 +425,7 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(tmp_path: Path, bare
 # --- tables that are not ours, or lack ---
 
 
-def backup_of(source: Path, target: Path, *statements: str, schema: str = store_engine.HEAD) -> Path:
+def backup_of(source: Path, target: Path, *statements: str, schema: str = migrations.HEAD) -> Path:
     """A backup of a changed copy of a database, whole and with right hashes and counts."""
     changed = target.with_suffix(".sqlite")
     changed.write_bytes(source.read_bytes())
@@ -448,9 +445,9 @@ def backup_of(source: Path, target: Path, *statements: str, schema: str = store_
 @pytest.mark.parametrize(
     ("schema", "statement", "message"),
     [
-        (store_engine.HEAD, "DROP TABLE comment", "the table comment is missing"),
-        (store_engine.HEAD, "CREATE TABLE mine (x INTEGER)", "'mine' is no table of ours"),
-        (store_engine.HEAD, "UPDATE alembic_version SET version_num = '0007'", "its record says '0007'"),
+        (migrations.HEAD, "DROP TABLE comment", "the table comment is missing"),
+        (migrations.HEAD, "CREATE TABLE mine (x INTEGER)", "'mine' is no table of ours"),
+        (migrations.HEAD, "UPDATE alembic_version SET version_num = '0007'", "its record says '0007'"),
         ("0003", "DROP TABLE decision", "the table decision is missing"),
         ("0003", "CREATE TABLE mark (x INTEGER)", "'mark' is no table of ours"),
         ("0001", "DROP TABLE vote", "the table vote is missing"),
@@ -460,7 +457,7 @@ def test_a_backup_with_other_tables_than_its_schema_is_refused(
     tmp_path: Path, schema: str, statement: str, message: str
 ) -> None:
     source = tmp_path / "source.sqlite"
-    if schema == store_engine.HEAD:
+    if schema == migrations.HEAD:
         store = open_store(tmp_path / "source", f"sqlite:///{source}")
         store.close()
     else:
@@ -508,7 +505,7 @@ def test_a_dump_with_other_tables_than_its_schema_is_refused(
             there = dict.fromkeys(sa.inspect(connection).get_table_names(), 0)
         monkeypatch.setattr(transfer, "count_rows", lambda _connection: there)
         transfer.dump(store, tmp_path / backup.POSTGRES_MEMBER)
-        backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "bad.zip", "postgresql", store_engine.HEAD, right)
+        backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "bad.zip", "postgresql", migrations.HEAD, right)
         if "DROP" in statement:
             store.engine.dispose()
             tables.metadata.tables["comment"].create(store.engine)
@@ -639,13 +636,11 @@ def test_a_dump_of_an_older_version_is_brought_up_to_date(
         url[name] = address.render_as_string(hide_password=False)
     try:
         engine = sa.create_engine(url["older"])
-        config = Config()
-        config.set_main_option("script_location", str(store_engine.MIGRATIONS))
         with engine.begin() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, "0004")
+            migrations.migrate(connection, "0004")
+            connection.exec_driver_sql("ALTER TABLE run DROP COLUMN sweep")
         with engine.begin() as connection:
-            assert store_engine.current_schema(engine) == "0004"
+            assert migrations.current_schema(engine) == "0004"
             there = set(sa.inspect(connection).get_table_names())
             values = {"name": "old", "origin": "o", "source_hash": "h", "revision": 0, "created": "2026"}
             connection.execute(sa.insert(tables.dataset).values(**values))
@@ -661,7 +656,7 @@ def test_a_dump_of_an_older_version_is_brought_up_to_date(
         again = open_store(tmp_path / "workspace", url["newer"])
         with again.read() as connection:
             assert [row.name for row in datasets.all_rows(connection)] == ["old"]
-            assert store_engine.current_schema(again.engine) == store_engine.HEAD
+            assert migrations.current_schema(again.engine) == migrations.HEAD
         add_dataset(again, name="goes on")
         again.close()
     finally:

@@ -39,7 +39,7 @@ from cimemories.exchange import freezing
 from cimemories.flows import catalogue
 from cimemories.model import ChatRequest, Label, WorkStatus
 from cimemories.review import queue, status
-from cimemories.store import audits, calls, datasets, decisions, engine, reviews, runs, tables, work
+from cimemories.store import audits, calls, datasets, decisions, engine, migrations, reviews, runs, tables, work
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.team import assignments, people
 
@@ -58,7 +58,9 @@ def test_four_processes_that_open_a_new_workspace_at_once_all_succeed(bare_datab
     assert together(bare_database, [(open_and_look, ())] * 4, opened=False) == [[]] * 4
     store = open_store(bare_database.workspace, bare_database.url)
     with store.read() as connection:
-        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all() == [engine.HEAD]
+        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all() == [
+            migrations.HEAD
+        ]
     store.close()
 
 

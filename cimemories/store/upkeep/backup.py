@@ -31,8 +31,7 @@ import sqlalchemy as sa
 
 from cimemories.files import NotAFileError, open_regular
 from cimemories.model import WorkStatus
-from cimemories.store import engine as store_engine
-from cimemories.store import work
+from cimemories.store import migrations, work
 from cimemories.store.engine import Store, StoreError, connect_read_only, now, open_store, record_address, sqlite_path
 from cimemories.store.tables import generation, labelling, run, sweep
 from cimemories.store.team import log
@@ -129,7 +128,7 @@ def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bo
             else:
                 why_not = "" if portable else why_no_dump(store.engine)
                 engine = "sqlite" if portable or why_not else "postgresql"
-                schema = store_engine.current_schema(store.engine) or store_engine.HEAD
+                schema = migrations.current_schema(store.engine) or migrations.HEAD
                 counts = _copy_portable(store, folder) if engine == "sqlite" else dump(store, folder / POSTGRES_MEMBER)
                 if why_not:
                     notes = (f"{why_not}: the record was copied row by row into a form that either engine restores",)
@@ -300,10 +299,10 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> Backup:
         raise StoreError(f"{path}: its {MANIFEST} cannot be read ({error!r}).") from error
     if backup.engine not in ("sqlite", "postgresql"):
         raise StoreError(f"{path}: its {MANIFEST} names an engine that is not known.")
-    if backup.schema not in store_engine.known_schemas():
+    if backup.schema not in migrations.known_schemas():
         raise StoreError(
             f"{path} was written by a newer version of CIMemories Studio (schema {backup.schema}; this one knows up to "
-            f"{store_engine.HEAD}). Update this installation."
+            f"{migrations.HEAD}). Update this installation."
         )
     # Names become paths in the workspace: any other could lead out of it, or hide among its caches and locks.
     strange = [n for n in members if n not in (backup.record, *MARKS) and not _OWN_FILE.fullmatch(n)]
@@ -444,7 +443,7 @@ def _restore(
             _put_files(folder, backup, workspace, replace=replace)
             target.engine.dispose()
             restore_postgres(target.engine, folder / POSTGRES_MEMBER, backup.counts, _end_work_sql(backup))
-            store_engine.upgrade_schema(target.engine)
+            migrations.upgrade_schema(target.engine)
             with target.write() as writing:
                 _log_restored(writing, path, backup)
     finally:
@@ -511,7 +510,7 @@ def _log_restored(connection: sa.Connection, path: Path, backup: Backup) -> None
 
 def _require_tables(path: Path, names: Iterable[str], schema: str) -> None:
     """Raises StoreError where these are not the tables of this schema, one and all."""
-    given, forms = frozenset(names), store_engine.tables_of(schema)
+    given, forms = frozenset(names), migrations.tables_of(schema)
     if given not in forms:
         missing = [f"the table {name} is missing" for name in sorted(forms[0] - given)]
         extra = [f"{name!a} is no table of ours" for name in sorted(given - forms[0])]

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cimemories.store import engine as store_engine
+from cimemories.store import migrations
 from cimemories.store.calls import named_passages
 from cimemories.store.engine import StoreError, open_as_it_is, record_address, sqlite_path
 from cimemories.store.tables import metadata, passage
@@ -99,13 +99,13 @@ def check(workspace: Path, url: str | None = None) -> Soundness:
                 faults += _of_references(connection, tables, foreign_keys=file is None)
             counts = _counts(connection, tables, faults)
         # An older schema lacks tables by right.
-        missing = sorted(metadata.tables.keys() - tables) if schema == store_engine.HEAD else []
+        missing = sorted(metadata.tables.keys() - tables) if schema == migrations.HEAD else []
         faults += [Fault("table", name, "the table is missing", 1) for name in missing]
     except sa.exc.DBAPIError as error:
         faults.append(_damage(error))
     finally:
         engine.dispose()
-    return Soundness(shown, schema, store_engine.HEAD, tuple(faults), counts)
+    return Soundness(shown, schema, migrations.HEAD, tuple(faults), counts)
 
 
 def _damage(error: sa.exc.DBAPIError, table: str = "") -> Fault:
