@@ -259,7 +259,7 @@ def runs_with_numbers(lines: Sequence[RunLine]) -> Listing:
         attributes(line.run, "id name model status judged expected coverage prompt_level created")
         | attributes(line, "dataset memory mitigation does_task n")
         | {"mark": simulated_text(line.simulated), "judges": ", ".join(line.judges)}
-        | {"cost": line.cost.text if line.cost.known or not line.cost.unpriced else ""}
+        | {"cost": line.cost.shown}
         | {
             f"{name}{end}": getattr(getattr(line, name), field)
             for name in ("violation", "completeness")

@@ -99,6 +99,11 @@ class Cost:
             return f"{money(None, '')}: the server of {', '.join(self.uncounted)} does not report tokens"
         return money(None, "")
 
+    @property
+    def shown(self) -> str:
+        """Return the amount for people; '' if nothing of it has a price."""
+        return self.text if self.known or not self.unpriced else ""
+
 
 def role_of(kind: str) -> str:
     """Who is asked by a call of this kind: the judge (judge, check, ground) or the model (respond, gate, rewrite)."""

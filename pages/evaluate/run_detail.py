@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-import pandas as pd
 import streamlit as st
 
 from cimemories import launch
+from cimemories.answers.progress import Progress, progress
 from cimemories.compare.leaderboard import bounds_text
 from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.batches import export_batch
@@ -25,17 +25,7 @@ from cimemories.evaluation.spec import BATCH, JudgeSpec, command_of
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
-from cimemories.flows.progress import (
-    ACTIVE,
-    CHECK,
-    DRAFT,
-    GATE,
-    JUDGE,
-    MESSAGES,
-    RESUMABLE,
-    RunProgress,
-    run_progress,
-)
+from cimemories.flows.progress import ACTIVE, RESUMABLE, RunProgress, run_progress
 from cimemories.flows.scope import judge_title, simulated_parts
 from cimemories.formats.official import FormatError
 from cimemories.labels.whatif import effective_labels
@@ -45,7 +35,7 @@ from cimemories.llm.engines import Engine
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, labeller_warning, run_warnings
-from cimemories.model import ResponseStatus, WorkStatus
+from cimemories.model import WorkStatus
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store.engine import Store, StoreError
@@ -359,112 +349,21 @@ def _button(label: str, icon: str, key: str, act: Callable[[], object], *, disab
 
 
 SILENT_SECONDS = 30.0  # how long a server that gives no figures is left alone
-TITLES = {GATE: "Gate", DRAFT: "Draft", MESSAGES: "Messages", JUDGE: "Judge", CHECK: "Task check"}
-CALL_KINDS = {
-    "gate": "gate",
-    "respond": "message",
-    "rewrite": "rewrite",
-    "judge": "judgement",
-    "check": "task check",
-}
 
 
-def draw_stages(row: RunRow, now: RunProgress) -> None:
-    """One bar a stage, and under them status, rate and time left in a sentence."""
-    messages = next(stage for stage in now.stages if stage.kind == MESSAGES)
-    frame = pd.DataFrame(
-        {
-            "stage": TITLES[stage.kind],
-            "by": stage.name or row.model,
-            "share": stage.share * 100,
-            "done": stage.done,
-            "missing": stage.missing,
-            "expected": stage.expected,
-        }
-        for stage in now.stages
-    )
-    config = st.column_config
-    st.dataframe(
-        frame,
-        key=f"runs.stages.{row.id}",
-        hide_index=True,
-        height="content",
-        placeholder="",
-        column_config={
-            "stage": config.TextColumn("Stage", width="small"),
-            "by": config.TextColumn("By", width=140),
-            "share": config.ProgressColumn(
-                "Progress",
-                help="Done or missing, of all planned",
-                format="%.0f %%",
-                min_value=0,
-                max_value=100,
-                width=130,
-            ),
-            "done": config.NumberColumn("Done", format="localized", width=60),
-            "missing": config.NumberColumn("Missing", format="localized", width=60),
-            "expected": config.NumberColumn("Planned", format="localized", width=60),
-        },
-        alt="Stages of the run, with what is done, planned and missing",
-    )
-    parts = [f"{messages.done:,} of {count(messages.expected, 'message')} written"]
-    for stage in now.stages:
-        if stage.kind == JUDGE:
-            missing = f" ({stage.missing:,} missing)" if stage.missing else ""
-            parts.append(f"{stage.done:,} judged{missing} by {stage.name}")
+def draw_stages(row: RunRow, now: RunProgress) -> Progress:
+    """Draw how far a run is: a bar while it goes, its stages, and a sentence with its rate and the time left."""
+    state = progress(now, row.model)
     end = "."
     if now.status == WorkStatus.QUEUED:
         end = ". Waiting for the worker to start."
     elif now.active:
-        rate = once.pace(f"runs.pace.{row.id}", now.settled, now.to_settle) or "measuring the rate"
-        end = f"; {rate}; {now.worker}."
-    safe.inline(f"{now.status}: {'; '.join(parts)}{end}")
-
-
-def calls_table(now: RunProgress) -> safe.Html:
-    """What each kind of call to each model has used and cost, and what that comes to."""
-    cost = now.cost
-    if not cost.stages:
-        text = "Imported runs have no calls." if now.imported else "No calls yet."
-        return safe.tag("div", text, cls="ci-muted")
-    several = len({stage.used.model for stage in cost.stages}) > 1
-    titles = ("Kind", "Calls", "Failed", "Prompt tokens", "Cached", "Completion tokens", "Cost")
-    rows = []
-    # In the order of CALL_KINDS; a kind that it does not know comes last.
-    for stage in sorted(cost.stages, key=lambda stage: [*CALL_KINDS, stage.used.kind].index(stage.used.kind)):
-        used = stage.used
-        cached = percent(used.cached_tokens / used.prompt_tokens) if used.prompt_tokens else ""
-        values = (
-            count(used.calls),
-            count(used.failed),
-            count(used.prompt_tokens),
-            f"{count(used.cached_tokens)} ({cached})" if used.cached_tokens else "0",
-            count(used.completion_tokens),
-            "no price" if stage.amount is None else money(stage.amount, cost.currency),
-        )
-        name = CALL_KINDS.get(used.kind, used.kind) + (f", {used.model}" if several else "")
-        rows.append(safe.tag("tr", safe.tag("td", name), *map(safe.number, values)))
-    total = _money(cost, active=now.active, may_go_on=now.active or now.status in RESUMABLE)
-    return safe.join([safe.wide(safe.grid(titles, rows), "Calls and cost"), safe.tag("div", total, cls="ci-muted")])
-
-
-def cost_text(cost: Cost) -> str:
-    """What is known of a cost; empty where nothing is, since nothing has a price."""
-    return "" if not cost.known and cost.unpriced else cost.text
-
-
-def _money(cost: Cost, *, active: bool, may_go_on: bool) -> str:
-    """What the calls cost in all, what of that this run paid, and its cap while it can still end the run, or where it
-    was exceeded."""
-    if not cost.known and cost.unpriced:
-        return ""
-    paid = f" This run paid {money(cost.paid, cost.currency)}; the rest was recorded before."
-    total = f"Cost{' so far' if active else ''}: {cost.text}.{paid if cost.paid < cost.known else ''}"
-    if cost.above_cap_text:
-        return f"{total} It {cost.above_cap_text}."
-    if may_go_on and cost.cap is not None:
-        return f"{total} It stops once it has paid {money(cost.cap, cost.currency)}."
-    return total
+        st.progress(now.settled / now.to_settle if now.to_settle else 0.0)
+        pace = once.pace(f"runs.pace.{row.id}", now.settled, now.to_settle) or "measuring the rate"
+        end = f"; {pace}; {now.worker}."
+    safe.inline(f"{state.sentence}{end}")
+    tables.grid(state.stages, state.stages.caption)
+    return state
 
 
 def server_figures(row: RunRow) -> None:
@@ -502,15 +401,6 @@ def measured(interval: Interval, note: str = "", *, covered: bool, before: str =
 
 
 LOOK = "1s"
-STATUS_WORDS = {
-    ResponseStatus.OK: "written, to be judged",
-    ResponseStatus.REFUSED: "refused by the server",
-    ResponseStatus.TRUNCATED: "cut off at the token limit",
-    ResponseStatus.EMPTY: "no text came back",
-    ResponseStatus.UNPARSED: "the gate's answer could not be read, so no message was requested",
-    ResponseStatus.FAILED: "the call failed after its retries",
-    ResponseStatus.OWED: "not requested yet",
-}
 
 
 def draw(store: Store, row: RunRow) -> None:
@@ -560,7 +450,7 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     # This fragment alone runs each second: once the run has ended the whole page is drawn with its other buttons.
     if was_active and not now.active:
         st.rerun()
-    draw_stages(row, now)
+    state = draw_stages(row, now)
     if now.slowed:
         page.notice(sentence(now.slowed))
     draw_controls(store, row, now)
@@ -568,51 +458,22 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     several = len({source.model for source in sources}) > 1
     lines = ["Recorded answers of other runs were ignored."] if row.manifest.fresh else []
     lines += [source.sentence() + (f", by {source.model}" if several else "") + "." for source in sources]
-    safe.show(safe.lines(lines))
     if engine := run_engine.engine_text(store, row.id):
-        safe.inline(f"Engine: {engine}.", muted=True)
+        lines.append(f"Engine: {engine}.")
+    safe.show(safe.lines(lines))
     if now.error:
         page.error(f"{now.status}:", now.error)
-    safe.show(_statuses(now))
-    safe.show(calls_table(now))
+    tables.grid(state.messages, state.messages.caption)
+    safe.show(safe.lines(state.failures))
+    if not state.calls.empty:
+        tables.grid(state.calls, state.calls.caption)
+    safe.show(safe.lines(filter(None, [state.cost])))
     if now.active:
         server_figures(row)
-    log = launch.log_tail(store, row.id)
-    if log:
+    if log := launch.log_tail(store, row.id):
         page.fold(
             "Worker log",
             ":material/notes:",
             "runs.box.log",
             lambda: st.code(log, language=None, wrap_lines=True),
         )
-
-
-def _statuses(now: RunProgress) -> safe.Html:
-    """Every planned message by what came of it, then the failures behind what is missing."""
-    whole = now.expected
-    rows = [
-        _counted(str(status), number, whole, meaning)
-        for status, meaning in STATUS_WORDS.items()
-        if (number := now.responses.get(status, 0)) or status == ResponseStatus.OK
-    ]
-    if now.unjudged:
-        rows.append(_counted("unjudged", now.unjudged, whole, "written, but not judged by every judge"))
-    causes = [
-        f"{count(number, 'message' if stage == 'response' else stage)} missing: {status} ({cause})"
-        for stage, status, cause, number in now.failures[:8]
-    ]
-    if len(now.failures) > len(causes):
-        more = sum(number for *_, number in now.failures[8:])
-        causes.append(f"{more:,} more of {len(now.failures) - 8} other causes")
-    causes += [f"{cause}, for example: {text}" for cause, text in sorted(now.errors.items())]
-    return safe.join([safe.grid(("Messages", "", ""), rows, texts=(0, 2)), safe.lines(causes)])
-
-
-def _counted(name: str, number: int, whole: int, meaning: str) -> safe.Html:
-    share = percent(number / whole) if whole else ""
-    return safe.tag(
-        "tr",
-        safe.tag("td", name, title=meaning),
-        safe.number(count(number)),
-        safe.tag("td", safe.tag("span", f"{share} {meaning}", cls="ci-muted")),
-    )

@@ -455,8 +455,8 @@ def _header(table: SweepTable) -> None:
     ]
     if row.status in ACTIVE and (pace := once.pace(f"runs.pace.{row.id}", settled, planned)):
         parts.append(pace)
-    if cost.known or not cost.unpriced:
-        parts.append(f"cost {cost.text}")
+    if cost.shown:
+        parts.append(f"cost {cost.shown}")
     if row.cap is not None:
         parts.append(f"cap {money(row.cap, cost.currency)}")
     parts += [cost.above_cap_text] if cost.above_cap_text else []
@@ -576,6 +576,6 @@ def _cell_row(cell: Cell) -> tables.Row:
         tables.Cell(text=percent(cell.coverage), value=cell.coverage, bar=cell.coverage, small=state),
         *numbers,
         task,
-        tables.Cell(text=run_detail.cost_text(cell.cost)),
+        tables.Cell(text=cell.cost.shown),
     ]
     return tables.Row(cell.run.id, cells, grey=not cell.covered)

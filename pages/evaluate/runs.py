@@ -22,7 +22,7 @@ from cimemories.text import count, percent, sentence, simulated_text
 from cimemories.ui import answers, once, page, safe, shell, tables, url
 from cimemories.ui.tables import Cell, Group, Head, Row
 from pages.evaluate import run_detail
-from pages.evaluate.run_detail import cost_text, show_run
+from pages.evaluate.run_detail import show_run
 
 LIST, NEW, SWEEPS, SERVERS = "list", "new", "sweeps", "servers"
 TABS = {LIST: "Runs", NEW: "New run", SWEEPS: "Sweeps", SERVERS: "Servers"}
@@ -228,7 +228,7 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
         ),
         _number(line, line.violation, f"n = {line.n}"),
         _number(line, line.completeness),
-        Cell(text=cost_text(line.cost), value=line.cost.amount),
+        Cell(text=line.cost.shown, value=line.cost.amount),
         Cell(text=run.created[:16].replace("T", " ")),
         # The worker of a sweep works off its runs: they are stopped and resumed together.
         Cell(buttons=() if run.sweep else buttons),

@@ -13,6 +13,7 @@ from evaluating import add, add_labelled, cli_inside, outside, row_of, simulated
 from hostile import cards, hostile_server, texts_of
 from worlds import add_dataset, answer, plan_run
 
+from cimemories.answers.progress import progress
 from cimemories.cli import work as cli_work
 from cimemories.evaluation import costs, planning, runs, sweeps
 from cimemories.evaluation.estimates import Estimate, estimate
@@ -29,7 +30,6 @@ from cimemories.store import calls, judgements, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError, canonical_json
 from cimemories.store.tables import run
-from pages.evaluate import run_detail
 
 PRICE, JUDGE_PRICE = Prices.read("2/0.5/8 EUR"), Prices.read("10/40 EUR")
 
@@ -239,7 +239,7 @@ def test_a_server_that_reports_no_tokens_leaves_the_cost_unknown_and_ends_a_capp
         cost = costs.run_cost(store, run_id)
         assert (cost.amount, cost.known, cost.uncounted, cost.unpriced) == (None, 0.0, ("m",), ())
         assert cost.text == "not known: the server of m does not report tokens"
-        assert "does not report tokens" in str(run_detail.calls_table(run_progress(store, run_id)))
+        assert "does not report tokens" in progress(run_progress(store, run_id), "m").cost
         with pytest.raises(WorkError, match="Plan it again without a cap"):
             runs.execute(store, run_id)
         with pytest.raises(StoreError, match="cannot have a cap"):
@@ -397,8 +397,7 @@ def test_a_run_that_ended_above_its_cap_says_so(sqlite_store: Store) -> None:
     with redirect_stderr(io.StringIO()) as errors:
         cli_work.outcome(sqlite_store, run_id)
     assert text in " ".join(errors.getvalue().split())
-    shown = run_detail.calls_table(run_progress(sqlite_store, run_id))
-    assert text in str(shown) and "ci-wide" in str(shown), "on a phone it scrolls"
+    assert text in progress(run_progress(sqlite_store, run_id), "m").cost
 
 
 def test_a_finished_run_from_the_record_says_what_it_paid_and_not_where_it_stops(sqlite_store: Store) -> None:
@@ -406,6 +405,6 @@ def test_a_finished_run_from_the_record_says_what_it_paid_and_not_where_it_stops
     runs.execute(sqlite_store, planning.plan(sqlite_store, priced()))
     again = planning.plan(sqlite_store, priced(name="again", cap=0.5))
     runs.execute(sqlite_store, again)
-    shown = str(run_detail.calls_table(run_progress(sqlite_store, again)))
+    shown = progress(run_progress(sqlite_store, again), "m").cost
     assert "This run paid 0.00 EUR; the rest was recorded before." in shown
     assert "so far" not in shown and "It stops" not in shown and "above" not in shown
