@@ -290,14 +290,14 @@ def options_of(model: type[Settings], leave_out: Collection[str] = (), several: 
     for item in model.described().values():
         if item.name in leave_out:
             continue
+        help = f"{item.setting.help} {item.setting.option_help}".strip()
         if several:
-            option = Option(item.option, metavar=item.setting.metavar, help=item.setting.help)
+            option = Option(item.option, metavar=item.setting.metavar, help=help)
             options.append((f"{several}{item.name}", Annotated[list[str] | None, option], None))
             continue
         names = [name for name in (item.option, item.setting.short) if name]
         # The bounds of what is typed as text are for the model to check.
         least, most = (None, None) if item.setting.typed else (item.least, item.most)
-        help = f"{item.setting.help} {item.setting.option_help}".strip()
         option = Option(*names, min=least, max=most, metavar=item.setting.metavar, help=help)
         typed = item.setting.typed or (str if item.choices else item.plain)
         kind = list[str] if typed is list else typed

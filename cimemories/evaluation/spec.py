@@ -128,9 +128,15 @@ class Group(StrEnum):
 ModelName = Annotated[str, Setting("Model", "The model's name, as its server knows it.", Group.PLACE, short="-m")]
 BaseUrl = Annotated[
     str,
-    Setting("Base URL", "OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.", Group.PLACE),
+    Setting(
+        "Base URL",
+        "OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.",
+        Group.PLACE,
+        placeholder="http://localhost:8000/v1",
+    ),
 ]
-KeyVariable = Annotated[str, Setting("API key variable", "Environment variable that holds the API key.", Group.PLACE)]
+KEY_HELP = "Environment variable that holds the API key. The key itself is never stored or shown."
+KeyVariable = Annotated[str, Setting("API key variable", KEY_HELP, Group.PLACE)]
 Profiles = Annotated[
     int | None, Field(ge=1), Setting("Profiles", "Use only the first N profiles.", Group.TASK, placeholder="all")
 ]
@@ -193,8 +199,11 @@ Cap = Annotated[
 # ---- a judge
 
 
-def _of_judges(title: str, help: str, option: str, metavar: str | None = None) -> Setting:
-    return Setting(title, help, Group.JUDGING, option=f"--judge-{option}", metavar=metavar)
+ONCE = "Once for all judges or once each."
+
+
+def _of_judges(option: str, title: str, help: str, option_help: str = ONCE, **more: Any) -> Setting:
+    return Setting(title, help, Group.JUDGING, option=f"--judge-{option}", option_help=option_help, **more)
 
 
 class JudgeSpec(Settings):
@@ -206,47 +215,67 @@ class JudgeSpec(Settings):
     """
 
     kind: Literal["matcher", "llm"] = "matcher"
-    model: Annotated[str, _of_judges("Model", "Judge model; repeatable.", "model")] = MATCHER
+    model: Annotated[
+        str,
+        _of_judges(
+            "model",
+            "Judge model",
+            "Use a model of another family: models may judge their own family mildly.",
+            "Repeatable.",
+            placeholder="as its server names it",
+        ),
+    ] = MATCHER
     base_url: Annotated[
         str,
         _of_judges(
-            "Base URL",
-            "Server of the judges, once for all or once each. For `run` the default is --base-url.",
             "base-url",
+            "Judge base URL",
+            "Server of the judge.",
+            f"{ONCE} For `run` the default is --base-url.",
+            placeholder="http://localhost:8002/v1",
         ),
     ] = ""
-    api_key_env: Annotated[
-        str,
-        _of_judges(
-            "API key variable", "Environment variable with their API key, once for all or once each.", "api-key-env"
-        ),
-    ] = DEFAULT_KEY_ENV
+    api_key_env: Annotated[str, _of_judges("api-key-env", "API key variable", KEY_HELP)] = DEFAULT_KEY_ENV
     max_tokens: Annotated[
         Limit,
         _of_judges(
-            "Token limit",
-            "Token limit of a judgement with its reasoning, once for all or once each; `server` leaves it to the "
-            "server. Default: 16384, or half of the server's context if that is less.",
             "max-tokens",
-            "N",
+            "Token limit per judgement",
+            "Token limit of a judgement, reasoning included: 16384, or half of the server's context if that is less.",
+            f"`server` leaves it to the server. {ONCE}",
+            metavar="N",
+            placeholder="the server's",
+            step=1024,
         ),
     ] = Field(default_factory=_judge_tokens)
     channel: Literal["message", "reasoning"] = "message"
     split: Annotated[
         int | None,
         Field(ge=1),
-        _of_judges("Split", "At most N attributes in one request, once for all or once each.", "split", "N"),
+        _of_judges(
+            "split",
+            "Attributes per call",
+            "Splits long lists for judges that lose track. Parts are requested in sequence.",
+            metavar="N",
+            placeholder="all at once",
+        ),
     ] = None
     fields: Annotated[
-        Fields, _of_judges("Fields", "Extra field of a judge's request, NAME=JSON; repeatable.", "set")
+        Fields,
+        _of_judges(
+            "set",
+            "Other request fields",
+            "Further field of a judge's request. The temperature is 0 unless it is set here.",
+            "NAME=JSON; repeatable.",
+        ),
     ] = Field(default_factory=dict)
     prompt: Annotated[
         PromptByHash | None,
-        _of_judges("Prompt", "Judge prompt from a file, FILE:LEVEL (docs/formats.md).", "prompt"),
+        _of_judges("prompt", "Judge prompt", "Judge prompt from a file, FILE:LEVEL (docs/formats.md).", ""),
     ] = None
     json_schema: Literal["json_schema", "plain_schema", "json_object", "none"] | None = None
     timeout: float | None = None
-    prices: Annotated[Priced, _of_judges("Prices", "As --price, once for all judges or once each.", "price")] = None
+    prices: Annotated[Priced, _of_judges("price", "Prices", "As --price.")] = None
     reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
 
     @property

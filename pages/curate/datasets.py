@@ -589,7 +589,7 @@ def _by_model(store: Store, request: _Request, draft: Draft, *, simulator: bool,
     price = None
     if not simulator:
         with page.Reporting("These prices cannot be used.", StoreError):
-            draw_prices(draft, [("model", model or "The model")], "generation")
+            draw_prices(draft, [("model", model or "The model")])
             price = prices(draft, "model")
     given = values(draft, AuthoringSpec, fields) | {
         **vars(request),

@@ -389,7 +389,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         name, own = draw_served(draft) if served else ("", "")
         engine = draw_engine(store, draft)
         if not simulator:
-            draw_prices(draft, [("model", "The model")], "labelling")
+            draw_prices(draft, [("model", "The model")])
     # Keys below name what a default depends on: under one key Streamlit keeps the first default.
     with st.form("start", enter_to_submit=False, border=False):
         first, second, third = st.columns([2, 3, 2])

@@ -94,7 +94,7 @@ def _judge_again(store: Store, row: RunRow) -> None:
         judges = specs(draft, row.endpoint, key_env, row.model)
         asked = dict.fromkeys(judge.model for judge in judges if judge.kind == "llm")
         if asked:
-            draw_prices(draft, [(f"judge.{name}", name) for name in asked], "run")
+            draw_prices(draft, [(f"judge.{name}", name) for name in asked])
             judges = [j.replace(prices=prices(draft, f"judge.{j.model}")) if j.model in asked else j for j in judges]
     cap = draft.get("cap") or None
     draft.keep()

@@ -1,4 +1,4 @@
-"""The estimate of a run on screen: what it costs, by the calls that are planned, and what it can show, by a pilot."""
+"""What a run would cost, by the calls that are planned, and what it can show, by a pilot."""
 
 from __future__ import annotations
 
@@ -26,21 +26,28 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.text import duration, sentence
 from cimemories.ui import answers, page, safe, tables
 from cimemories.ui.annotator import Draft
-from pages.evaluate.run_judges import cost_cap
+from pages.evaluate.run_settings import draw_field
 
 POWER_ROWS = ("this plan", "twice the profiles", "twice the samples")
 SIZE_COLUMNS = ("profiles", "contexts", "samples")  # said by the rows' names
 
 
 def show(estimated: Estimate) -> None:
-    """Calls by stage, then cost and time, then what they rest on."""
+    """Draw calls by stage, then cost and time, then the assumptions."""
+    seconds = estimated.seconds
+    if not estimated.requests:
+        time = "none: everything is already recorded"
+    elif seconds is None:
+        time = "unknown: no call of some kind is recorded yet"
+    else:
+        time = f"about {duration(seconds)}, with {estimated.concurrency} requests at once"
     tables.grid(estimated.table, "Calls and cost")
     safe.show(
         safe.facts(
             [
                 (f"{estimated.counts[1]}s".capitalize(), estimated.size_text),
                 ("Cost", estimated.cost_text),
-                ("Time", _time(estimated)),
+                ("Time", time),
             ]
         )
     )
@@ -87,20 +94,18 @@ PRICES = {
 
 
 def prices(draft: Draft, field: str) -> Prices | None:
-    """The prices of one model as entered; None where none was. A cached price that is left out is that of others."""
+    """Return the prices of one model as entered, or None. Cached tokens without a price cost what others do."""
     given = {name: draft.get(f"price.{field}.{name}") for name in PRICES}
     if all(value is None for value in given.values()):
         return None
     prompt, completion = float(given["prompt"] or 0), float(given["completion"] or 0)
-    # Without a price of their own cached tokens cost what others do, so the cost is not understated.
     cached = prompt if given["cached"] is None else float(given["cached"])
     text = f"{prompt}/{cached}/{completion} {str(draft.get('currency') or '').strip()}"
     return Prices.read(text)
 
 
-def draw_prices(draft: Draft, models: Sequence[tuple[str, str]], what: str) -> None:
-    """Draw the prices of models, the currency and the cap. models: the field of each and its title. what: what the cap
-    is of."""
+def draw_prices(draft: Draft, models: Sequence[tuple[str, str]]) -> None:
+    """Draw the prices of models, the currency and the cap. models: the field of each and its title."""
     # Its fields are made only while it is open; what was entered stays in the draft.
     key = f"{draft.name}.box.prices"
     box = st.expander("Prices and cap", icon=":material/payments:", key=key, on_change="rerun")
@@ -124,19 +129,11 @@ def draw_prices(draft: Draft, models: Sequence[tuple[str, str]], what: str) -> N
         with one:
             draft.text("Currency", "currency", placeholder="USD", help="Display only")
         with two:
-            cost_cap(draft, what)
-
-
-def _time(estimated: Estimate) -> str:
-    if not estimated.requests:
-        return "none: everything is already recorded"
-    if estimated.seconds is None:
-        return "unknown: no call of some kind is recorded yet"
-    return f"about {duration(estimated.seconds)}, with {estimated.concurrency} requests at once"
+            draw_field(draft, RunSpec.described()["cap"])
 
 
 def draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, estimated: Estimate) -> None:
-    """What a comparison with this run can show, by a pilot, and what more profiles or samples would add."""
+    """Draw what a comparison with this run can show, by a pilot, and what more profiles or samples would add."""
     safe.heading("What it can show")
     flows, simulated = shared_flows(store), spec.base_url == SIMULATOR
     rows = {row.id: row for row in pilot_runs(store, dataset.id, spec.memory, simulated=simulated)}
@@ -166,17 +163,17 @@ def draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, e
         return
     frame = answer.plans.frame
     frame = frame[frame["plan"].isin(POWER_ROWS)]
-    most = [estimated.cost_most, *[_sum(estimated.cost_most, estimated.cost_once_more)] * (len(frame) - 1)]
+    most, once_more = estimated.cost_most, estimated.cost_once_more
+    larger = None if most is None or once_more is None else most + once_more
     plans = [
         f"{plan} (the dataset has {dataset.profiles:,})" if profiles > dataset.profiles else plan
         for plan, profiles in zip(frame["plan"], frame["profiles"], strict=True)
     ]
-    costs = ["not known" if cost is None else money(cost, estimated.currency) for cost in most]
+    costs = [
+        "not known" if cost is None else money(cost, estimated.currency)
+        for cost in (most, *[larger] * (len(frame) - 1))
+    ]
     columns = {name: column for name, column in answer.plans.columns.items() if name not in SIZE_COLUMNS}
     cost_column = Column("text", "Cost at most", "As if none of what a larger plan adds were recorded")
     shown = Table(frame.assign(plan=plans, cost=costs), columns | {"cost": cost_column}, answer.plans.caption)
     answers.show(replace(answer, plans=shown), "runs.power", {"dataset": dataset.name, "pilot": chosen_id})
-
-
-def _sum(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first + second

@@ -1,18 +1,20 @@
-"""The judges of a run as form fields: several of them, models or the matcher, the reasoning, and the task check."""
+"""The judges in a form: several of them, models or the matcher."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
-from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec
+from cimemories.evaluation.spec import JudgeSpec
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.llm.worker import SIMULATOR
 from cimemories.store.engine import StoreError
 from cimemories.ui import once, safe
 from cimemories.ui.annotator import Draft
+from pages.evaluate.run_settings import draw_field, draw_fixed
 
 REFERENCE_SETS = (
     "Sets prompts in the published layout, memories as plain lines without a mark, the recipient in lower case, name, "
@@ -28,13 +30,13 @@ JUDGE_KINDS = {
     SAME: "Other model on the same server",
     OTHER: "Model on another server",
 }
-KEY_HELP = "Name of an environment variable of this app. The key itself is never stored or shown."
 MOST = 5
-SERVERS = "the server's"
+SETTINGS = JudgeSpec.described()
+BY_REFERENCE = {"split": "all at once", "max_tokens": SETTINGS["max_tokens"].setting.placeholder}
 
 
 def reference(draft: Draft) -> bool:
-    """The switch for the requests of the authors' own evaluation, and what it sets."""
+    """Draw the switch for the requests of the authors' own evaluation, and what it sets."""
     chosen = draft.toggle(
         "The paper's own settings", "reference", help="Requests in the form of the authors' own code: docs/runs.md"
     )
@@ -43,31 +45,29 @@ def reference(draft: Draft) -> bool:
     return chosen
 
 
-def set_by_reference(draft: Draft, label: str, field: str, value: str) -> None:
-    """A field that cannot be changed, with what the paper's own settings make of it. `label` must be a literal."""
-    key = f"{draft.name}.reference.{field}"
-    help = "Set by the paper's own settings"
-    st.text_input(safe.plain_label(label), value, key=key, disabled=True, help=help)
+def draw_judges(
+    draft: Draft, *, simulated: bool, first: Sequence[str] = (), same: bool = True, model: str = ""
+) -> None:
+    """Draw the fields of all judges, one bordered row each.
 
-
-def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bool = True, model: str = "") -> None:
-    """Fields of all judges, one bordered row each.
-
-    simulated: the messages are; only then a simulated judge may read them. first: kinds of the judges that stand there
-    at first. same: the model under test has a server that a judge may be asked at; model: its name there.
+    simulated: the messages are; only then a simulated judge may read them. first: the kinds of the judges at first;
+    empty for those of a new run. same: the model under test has a server that a judge may be asked at; model: its name
+    there.
     """
+    # A model judges beside the matcher, which misses paraphrases.
+    first = list(first or ((SIMULATED,) if simulated else (ITSELF, MATCHER)))
     options = [MATCHER, *([ITSELF, SAME] if same and not simulated else []), OTHER, *([SIMULATED] if simulated else [])]
-    if draft.get("judges_first") != list(first):
+    if draft.get("judges_first") != first:
         # Judges that were meant for another kind of model are not kept: one of them may be simulated.
         for i in draft.get("judges") or ():
             draft.put(f"judge.{i}.kind", None)
         draft.put("judges", list(range(len(first))))
-        draft.put("judges_first", list(first))
+        draft.put("judges_first", first)
     ids: list[int] = draft.get("judges")
     for number, i in enumerate(ids):
         with st.container(border=True, key=f"judge_line_{draft.name}_{i}".replace(".", "_")):  # named for ui/safe.py
             default = first[number] if number < len(first) and first[number] in options else MATCHER
-            if _judge_line(draft, i, options, default, model, removable=len(ids) > 1):
+            if _judge(draft, f"judge.{i}", options, default, model, removable=len(ids) > 1):
                 # Kept before the rerun, which ends this run of the script before the page would do so.
                 draft.keep()
                 draft.put("judges", [other for other in ids if other != i])
@@ -82,9 +82,8 @@ def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bo
         once.button("Add a judge", lambda: [*ids, max(ids) + 1], added, key=key, icon=":material/add:")
 
 
-def _judge_line(draft: Draft, i: int, options: list[str], default: str, model: str, *, removable: bool) -> bool:
-    """The fields of one judge. Returns whether it is to be removed."""
-    name = f"judge.{i}"
+def _judge(draft: Draft, name: str, options: list[str], default: str, model: str, *, removable: bool) -> bool:
+    """Draw the fields of one judge. Returns whether it is to be removed."""
     what, who, where, more, out = st.columns([3, 3, 5, 1.3, 0.7], vertical_alignment="bottom")
     with what:
         kind = draft.select(
@@ -102,126 +101,75 @@ def _judge_line(draft: Draft, i: int, options: list[str], default: str, model: s
             safe.inline("It may judge its own messages mildly. Choose a model of another family.", muted=True)
     if kind in (SAME, OTHER):
         with who:
-            draft.text(
-                "Judge model",
-                f"{name}.model",
-                placeholder="as its server names it",
-                help="Use a model of another family: models may judge their own family mildly.",
-            )
+            draft.text("Judge model", f"{name}.model", placeholder="as its server names it",
+                       help=SETTINGS["model"].setting.help)  # fmt: skip
     if kind == OTHER:
-        left, right = where.columns(2)
-        with left:
-            draft.text(
-                "Judge base URL",
-                f"{name}.base_url",
-                placeholder="http://localhost:8002/v1",
-                help="Any OpenAI-compatible server",
-            )
-        with right:
-            draft.text("API key variable", f"{name}.key_env", DEFAULT_KEY_ENV, help=KEY_HELP)
+        for column, field in zip(where.columns(2), ("base_url", "api_key_env"), strict=True):
+            with column:
+                draw_field(draft, SETTINGS[field], f"{name}.{field}")
     if kind != MATCHER:
         with more, st.popover("More", icon=":material/tune:", width="stretch"):
-            _more(draft, name, real=kind != SIMULATED)
+            draft.toggle(
+                "Judge the reasoning too",
+                f"{name}.reasoning",
+                help="Reported separately. Needs a server that returns the model's reasoning.",
+            )
+            for field in ("split", "max_tokens") if kind != SIMULATED else ("split",):
+                if draft.get("reference"):
+                    draw_fixed(draft, SETTINGS[field], BY_REFERENCE[field], f"{name}.{field}")
+                else:
+                    draw_field(draft, SETTINGS[field], f"{name}.{field}")
+            if kind != SIMULATED:
+                help = "A JSON object. The temperature is 0 unless set here."
+                draft.text("Other request fields", f"{name}.fields", placeholder='{"top_p": 0.9}', help=help)
     return removable and out.button(
         "", icon=":material/close:", key=f"{draft.name}.{name}.out", help="Remove this judge"
     )
 
 
-def _more(draft: Draft, name: str, *, real: bool) -> None:
-    draft.toggle(
-        "Judge the reasoning too",
-        f"{name}.reasoning",
-        help="Reported separately. Needs a server that returns the model's reasoning.",
-    )
-    if draft.get("reference"):
-        set_by_reference(draft, "Attributes per call", f"{name}.split", "all at once")
-        if real:
-            set_by_reference(draft, "Token limit per judgement", f"{name}.max_tokens", SERVERS)
-            _judge_fields(draft, name)
-        return
-    split_help = "Splits long lists for judges that lose track. Parts are requested in sequence."
-    draft.optional("Attributes per call", f"{name}.split", None, 1, 100_000, placeholder="all at once", help=split_help)
-    if real:
-        draft.optional(
-            "Token limit per judgement",
-            f"{name}.max_tokens",
-            JUDGE_TOKENS,
-            16,
-            131_072,
-            step=1024,
-            placeholder=SERVERS,
-            help=f"Reasoning included. {JUDGE_TOKENS:,} leaves room for judges that reason first, and is lowered to "
-            "half of a smaller context window. Leave empty to use the server's limit.",
-        )
-        _judge_fields(draft, name)
-
-
-def _judge_fields(draft: Draft, name: str) -> None:
-    draft.text(
-        "Other request fields",
-        f"{name}.fields",
-        placeholder='{"top_p": 0.9}',
-        help="A JSON object. The temperature is 0 unless set here.",
-    )
-
-
-def cost_cap(draft: Draft, what: str) -> float | None:
-    """The field for the most that a run or sweep may cost."""
-    help = (
-        f"The {what} stops once it has paid this much. Requests in flight are still paid, so the cap may be exceeded. "
-        "Answers are kept, and you can resume with a higher cap. Needs all prices."
-    )
-    return draft.optional("Cost cap", "cap", None, 0.0, placeholder="none", help=help)
-
-
 def any_model(draft: Draft) -> bool:
-    """Whether one of the judges as filled in is a model."""
+    """Return whether one of the judges as filled in is a model."""
     return any(draft.get(f"judge.{i}.kind", MATCHER) != MATCHER for i in draft.get("judges") or [])
 
 
 def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[JudgeSpec]:
-    """The judges as filled in, those of the reasoning behind the others. base_url, key_env, model: of the model under
-    test, for a judge that is this model or on its server. Raises StoreError for what is missing or cannot be
+    """Return the judges as filled in, those of the reasoning behind the others. base_url, key_env, model: of the model
+    under test, for a judge that is this model or on its server. Raises StoreError for what is missing or cannot be
     read."""
-    messages: list[JudgeSpec] = []
+    judges: list[JudgeSpec] = []
     reasoning: list[JudgeSpec] = []
     for number, i in enumerate(draft.get("judges") or [0], 1):
-        spec = _spec(draft, f"judge.{i}", number, base_url, key_env, model)
-        messages.append(spec)
-        if spec.kind != MATCHER and draft.get(f"judge.{i}.reasoning"):
-            reasoning.append(spec.replace(channel="reasoning"))
-    # The first of these is the run's own judge, whose word counts unless another is chosen: one that reads messages.
-    return [*messages, *reasoning]
-
-
-def _spec(draft: Draft, name: str, number: int, base_url: str, key_env: str, same: str) -> JudgeSpec:
-    kind = draft.get(f"{name}.kind", MATCHER)
-    if kind == MATCHER:
-        return JudgeSpec()
-    split = None if draft.get("reference") else draft.get(f"{name}.split")
-    limit = draft.get(f"{name}.max_tokens", JUDGE_TOKENS)
-    if kind == SIMULATED:
-        return JudgeSpec(kind="llm", model=SIM_JUDGE, base_url=SIMULATOR, split=split)
-    model = same if kind == ITSELF else str(draft.get(f"{name}.model") or "").strip()
-    beside = kind in (ITSELF, SAME)
-    url = base_url if beside else str(draft.get(f"{name}.base_url") or "").strip()
-    key = key_env if beside else str(draft.get(f"{name}.key_env") or DEFAULT_KEY_ENV).strip()
-    if not model or not url:
-        raise StoreError(f"judge {number} needs {'a model' if not model else 'a base URL'}.")
-    fields = fields_of(draft.get(f"{name}.fields"), number)
-    return JudgeSpec(
-        kind="llm",
-        model=model,
-        base_url=url,
-        api_key_env=key,
-        max_tokens=None if limit is None else int(limit),
-        split=split,
-        fields=fields,
-    )
+        name = f"judge.{i}"
+        kind = draft.get(f"{name}.kind", MATCHER)
+        if kind == MATCHER:
+            judges.append(JudgeSpec())
+            continue
+        given: dict[str, Any] = {"split": None if draft.get("reference") else draft.get(f"{name}.split")}
+        if kind == SIMULATED:
+            given |= {"model": SIM_JUDGE, "base_url": SIMULATOR}
+        else:
+            beside = kind in (ITSELF, SAME)
+            asked = model if kind == ITSELF else str(draft.get(f"{name}.model") or "").strip()
+            url = base_url if beside else str(draft.get(f"{name}.base_url") or "").strip()
+            if not asked or not url:
+                raise StoreError(f"judge {number} needs {'a model' if not asked else 'a base URL'}.")
+            given |= {
+                "model": asked,
+                "base_url": url,
+                "api_key_env": key_env if beside else draft.get(f"{name}.api_key_env") or DEFAULT_KEY_ENV,
+                "max_tokens": draft.get(f"{name}.max_tokens", SETTINGS["max_tokens"].default),
+                "fields": fields_of(draft.get(f"{name}.fields"), number),
+            }
+        judges.append(JudgeSpec(kind="llm", **given))
+        if draft.get(f"{name}.reasoning"):
+            reasoning.append(judges[-1].replace(channel="reasoning"))
+    # The first of these is the run's own judge, which counts unless another is chosen: one that reads messages.
+    return [*judges, *reasoning]
 
 
 def fields_of(text: object, number: object = "") -> dict[str, object]:
-    """Further fields of a request from a JSON object; none from an empty text. Raises StoreError for anything else."""
+    """Return further fields of a request from a JSON object; none from an empty text. Raises StoreError for anything
+    else."""
     if not str(text or "").strip():
         return {}
     try:

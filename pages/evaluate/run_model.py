@@ -1,4 +1,4 @@
-"""Step 1 of a new run: where the model is, what is known of it, and whether it answers."""
+"""Step 1 of a new run: the model, where it is served, and whether it answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from cimemories.evaluation.planning import look_up
-from cimemories.evaluation.spec import MESSAGE_TOKENS
+from cimemories.evaluation.spec import MESSAGE_TOKENS, RunSpec
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.worker import SIMULATOR
@@ -19,7 +19,7 @@ from cimemories.text import count, sentence, without_options
 from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_engine, run_servers
-from pages.evaluate.run_judges import KEY_HELP
+from pages.evaluate.run_settings import draw_field
 
 MANAGED, SERVED, ENDPOINT, SIMULATED = "managed", "served", "endpoint", "simulator"
 PLACES = {
@@ -29,6 +29,7 @@ PLACES = {
     SIMULATED: "Simulator",
 }
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
+SETTINGS = RunSpec.described()
 NO_PRESET = ""
 OK = "ci-notice ci-ok"
 SAMPLES_TRIED = 2  # the fewest that show whether one request can bring several
@@ -43,19 +44,15 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """The model that is to be run: its name, where, and the variable of its key."""
+    """The model to run: its name, its address, and the variable of its key."""
 
     model: str
     base_url: str
     key_env: str
 
-    @property
-    def simulated(self) -> bool:
-        return self.base_url == SIMULATOR
-
 
 def presets() -> dict[str, Preset]:
-    """What is known of models, by key; nothing where the file cannot be read."""
+    """Return the presets by key; none if their file cannot be read."""
     try:
         return {item.key: item for item in load_presets()}
     except SeedError:
@@ -63,42 +60,43 @@ def presets() -> dict[str, Preset]:
 
 
 def preset_of(draft: Draft) -> Preset | None:
-    """The preset that was chosen, or that the name of a model that we serve is of."""
-    known = presets()
+    """Return the preset that was chosen, or that has the name of a model that we serve."""
     if draft.get("where") == ENDPOINT:
-        return known.get(str(draft.get("preset") or ""))
+        return presets().get(str(draft.get("preset") or ""))
     name = chosen(draft).model if draft.get("where") in (MANAGED, SERVED) else None
-    return next((item for item in known.values() if item.name == name), None)
+    return next((item for item in presets().values() if item.name == name), None)
 
 
 def chosen(draft: Draft) -> Chosen:
-    """The model as filled in; texts may still be empty."""
+    """Return the model as filled in; texts may still be empty."""
     where = draft.get("where", ENDPOINT)
     if where == SIMULATED:
         return Chosen(str(draft.get("simulated") or SIMULATED_MODELS[0]), SIMULATOR, DEFAULT_KEY_ENV)
     if where == MANAGED:
-        served = draft.get("managed") or ("", "")
-        return Chosen(str(served[1]), str(served[0]), DEFAULT_KEY_ENV)
+        address, name = draft.get("managed") or ("", "")
+        return Chosen(name, address, DEFAULT_KEY_ENV)
     if where == SERVED:
         name, address = draft.get("own") or ("", "")
         return Chosen(name, address, DEFAULT_KEY_ENV)
-    url, key = _place(draft)
-    return Chosen(str(draft.get("served" if _listed(draft) else "model") or "").strip(), url, key)
+    name = str(draft.get("served" if _listed(draft) else "model") or "").strip()
+    return Chosen(name, *_place(draft))
 
 
 def _place(draft: Draft) -> tuple[str, str]:
-    """Where the endpoint is and the variable of its key, as filled in."""
-    return str(draft.get("base_url") or "").strip(), str(draft.get("key_env") or DEFAULT_KEY_ENV).strip()
+    """Return the address of the endpoint and the variable of its key, as filled in."""
+    key_env = draft.get("api_key_env") or DEFAULT_KEY_ENV
+    return str(draft.get("base_url") or "").strip(), str(key_env).strip()
 
 
 def _listed(draft: Draft) -> tuple[str, ...]:
-    """The models that this very server listed when it was tested; empty before, and where another name was typed."""
-    where, names = draft.get("listed") or ("", ())
-    return names if where == _place(draft) else ()
+    """Return the models that this very server listed when it was tested; none before, or if another address was typed
+    since."""
+    place, names = draft.get("listed") or ("", ())
+    return names if place == _place(draft) else ()
 
 
 def draw_model(store: Store, draft: Draft) -> str:
-    """Draw the step; what is still missing, in words."""
+    """Draw the step. Returns what is still missing, in words."""
     served = run_servers.running(store)
     where = st.segmented_control(
         "Where is the model?",
@@ -107,19 +105,38 @@ def draw_model(store: Store, draft: Draft) -> str:
         key=draft.key("where", MANAGED if served else ENDPOINT, list(PLACES)),
         required=True,
     )
-    if where == MANAGED:
-        _managed(draft, served)
-    elif where == SERVED:
+    if where == SERVED:
         draft.put("own", run_engine.draw_served(draft))
         return "" if chosen(draft).model else "Enter the model that vLLM is to serve."
+    if where == MANAGED and not served:
+        page.empty(
+            "No managed server is ready",
+            "Start one on the Servers tab. For a server that you started yourself, choose Endpoint.",
+        )
+        if st.button("Servers", icon=":material/dns:", key="run_new.servers"):
+            url.put(tab="servers")
+            st.rerun()
+        draft.put("managed", None)
+        return "Start a server first, or choose Endpoint."
+    if where == MANAGED:
+        options = [tuple(item) for item in served]
+        st.selectbox(
+            "Server",
+            options,
+            format_func=lambda item: safe.option(f"{item[1]} at {item[0]}"),
+            key=draft.key("managed", options[0], options),
+            help="Ready servers that this app or the command line started",
+        )
     elif where == SIMULATED:
-        _simulated(draft)
+        with st.columns([1, 2])[0]:
+            draft.select(
+                "Model", "simulated", SIMULATED_MODELS, help="How it answers is described in docs/simulator.md"
+            )
+        st.caption("Simulated runs show how the tool works. Their numbers say nothing about any real model.")
     else:
         _endpoint(draft)
     model = chosen(draft)
     if not model.base_url:
-        if where == MANAGED:
-            return "Start a server first, or choose Endpoint."
         return "" if where == SIMULATED else "Enter the base URL of the model's server."
     missing = _test(draft, model)
     if missing or model.model:
@@ -127,48 +144,17 @@ def draw_model(store: Store, draft: Draft) -> str:
     return "Choose one of the server's models." if _listed(draft) else "Enter the model's name, or test the connection."
 
 
-def _managed(draft: Draft, served: list[run_servers.Served]) -> None:
-    if not served:
-        page.empty(
-            "No managed server is ready",
-            "Start one on the Servers tab. For a server that you started yourself, choose Endpoint.",
-            _to_servers,
-        )
-        draft.put("managed", None)
-        return
-    options = [tuple(item) for item in served]
-    st.selectbox(
-        "Server",
-        options,
-        format_func=lambda item: safe.option(f"{item[1]} at {item[0]}"),
-        key=draft.key("managed", options[0], options),
-        help="Ready servers that this app or the command line started",
-    )
-
-
-def _to_servers() -> None:
-    if st.button("Servers", icon=":material/dns:", key="run_new.servers"):
-        url.put(tab="servers")
-        st.rerun()
-
-
-def _simulated(draft: Draft) -> None:
-    with st.columns([1, 2])[0]:
-        draft.select("Model", "simulated", SIMULATED_MODELS, help="How it answers is described in docs/simulator.md")
-    st.caption("Simulated runs show how the tool works. Their numbers say nothing about any real model.")
-
-
 def _endpoint(draft: Draft) -> None:
     known = presets()
 
     def fill() -> None:
-        """A preset says what it knows; a field that was written by hand stays where it knows nothing."""
+        """Fill in what a preset says; a field that it says nothing of keeps what was typed."""
         preset = known.get(st.session_state.get(key, ""))
         draft.put("preset", preset.key if preset else NO_PRESET)
         if preset is None:
             return
         draft.put("model", preset.name)
-        draft.put("key_env", preset.api_key_env or DEFAULT_KEY_ENV)
+        draft.put("api_key_env", preset.api_key_env or DEFAULT_KEY_ENV)
         # The address typed before may be right for a local model, and is another server's for any other.
         draft.put("base_url", preset.base_url or (draft.get("base_url") if preset.kind == Kind.LOCAL else ""))
 
@@ -185,14 +171,9 @@ def _endpoint(draft: Draft) -> None:
             "You can change all of it.",
         )
     with middle:
-        draft.text(
-            "Base URL",
-            "base_url",
-            placeholder="http://localhost:8000/v1",
-            help="Any OpenAI-compatible server. The URL usually ends in /v1.",
-        )
+        draw_field(draft, SETTINGS["base_url"])
     with right:
-        draft.text("API key variable", "key_env", DEFAULT_KEY_ENV, help=KEY_HELP)
+        draw_field(draft, SETTINGS["api_key_env"])
     with last:
         if names := _listed(draft):
             st.selectbox(
@@ -215,16 +196,15 @@ def _endpoint(draft: Draft) -> None:
 
 
 def is_simulated(draft: Draft) -> bool:
-    """Whether the model is a simulator's, as far as is known: by its address, or by what a test of it found."""
+    """Return whether the model is a simulator's, by its address or by a test of it."""
     model, tested = chosen(draft), draft.get("tested")
-    return model.simulated or bool(
-        tested and tested[0] == model and isinstance(tested[1], Server) and tested[1].simulated
-    )
+    found = tested[1] if tested and tested[0] == model else None
+    return model.base_url == SIMULATOR or (isinstance(found, Server) and found.simulated)
 
 
 def _test(draft: Draft, model: Chosen) -> str:
-    """Ask the server what it serves and one question, and say what it can do; what is missing where it cannot be
-    used."""
+    """Draw the button that asks the server what it serves and one question, and what it can do. Returns what is missing
+    if it cannot be used."""
     if st.button("Test the connection", icon=":material/network_check:", key="run_new.test"):
         # Kept first: the fields are drawn already, and below they get other values.
         draft.keep()
@@ -246,39 +226,14 @@ def _test(draft: Draft, model: Chosen) -> str:
     if names and not model.model:
         safe.show(safe.tag("div", safe.tag("b", "✓ Connected. "), f"It serves {count(len(names), 'model')}.", cls=OK))
     tested = draft.get("tested")
-    # A test is of these very fields: whoever changes one has not tested it.
+    # A test is of these very fields: after a change of one it says nothing.
     if not tested or tested[0] != model:
         return ""
-    if isinstance(tested[1], Server):
-        limit = draft.get("max_tokens", MESSAGE_TOKENS)
-        late = tested[1].too_slow(limit and int(limit), float(draft.get("timeout", 120)))
-        safe.show(_capabilities(tested[1], late))
-        return ""
-    page.error("This model cannot be used yet.", tested[1])
-    return "The connection test failed. Start the server or correct the fields above, then test it again."
-
-
-def _list_models(draft: Draft, model: Chosen) -> Chosen:
-    """Keep what the server lists, to choose from; returns the model with a name, where there is one or only one is
-    served. Raises EndpointError."""
-    from cimemories.llm.http.transport import probe
-
-    draft.put("listed", None)
-    # Without retries: somebody is waiting for the page.
-    info = probe(Endpoint(model.base_url, model.key_env), "", retries=0)
-    names = info.models
-    if names and info.base_url is not None:
-        draft.put("base_url", info.base_url)
-        model = replace(model, base_url=info.base_url)
-    name = names[0] if len(names) == 1 and not model.model else model.model
-    if names and (not name or name in names):
-        draft.put("served", name or None)
-        draft.put("listed", ((model.base_url, model.key_env), names))
-    return replace(model, model=name)
-
-
-def _capabilities(server: Server, late: str) -> safe.Html:
-    """Show what a server can do and what is worked around, in words. late: what to do if it is too slow."""
+    server = tested[1]
+    if not isinstance(server, Server):
+        page.error("This model cannot be used yet.", server)
+        return "The connection test failed. Start the server or correct the fields above, then test it again."
+    limit = draft.get("max_tokens", MESSAGE_TOKENS)
     who = "✓ The simulator answers." if server.simulated else "✓ The server answers."
     version = f" Its version is {server.version}." if server.version and not server.simulated else ""
     length = f" Its context window is {count(server.max_model_len, 'token')}." if server.max_model_len else ""
@@ -290,6 +245,26 @@ def _capabilities(server: Server, late: str) -> safe.Html:
         FORMS.get(server.schema, ""),
         f"The token limit is sent as {server.token_limit}.",
         *map(sentence, server.notes),
-        sentence(without_options(late)),
+        sentence(without_options(server.too_slow(limit and int(limit), float(draft.get("timeout", 120))))),
     ]
-    return safe.lines(dict.fromkeys(filter(None, lines)), "ci-line", box=OK)
+    safe.show(safe.lines(dict.fromkeys(filter(None, lines)), "ci-line", box=OK))
+    return ""
+
+
+def _list_models(draft: Draft, model: Chosen) -> Chosen:
+    """Keep what the server lists, to choose from. Returns the model with a name, if it has one or only one is served.
+    Raises EndpointError."""
+    from cimemories.llm.http.transport import probe
+
+    draft.put("listed", None)
+    # Without retries: the user is waiting for the page.
+    info = probe(Endpoint(model.base_url, model.key_env), "", retries=0)
+    names = info.models
+    if names and info.base_url is not None:
+        draft.put("base_url", info.base_url)
+        model = replace(model, base_url=info.base_url)
+    name = names[0] if len(names) == 1 and not model.model else model.model
+    if names and (not name or name in names):
+        draft.put("served", name or None)
+        draft.put("listed", ((model.base_url, model.key_env), names))
+    return replace(model, model=name)

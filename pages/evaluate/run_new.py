@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -11,17 +12,17 @@ from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.estimates import Estimate, estimate, require_fit
 from cimemories.evaluation.planning import as_reference, look_up, plan
 from cimemories.evaluation.sessions import ALL
-from cimemories.evaluation.spec import SEEDED, Group, JudgeSpec, RunSpec
+from cimemories.evaluation.spec import Group, RunSpec
 from cimemories.flows.labels import default_labelling
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.capabilities import Server
-from cimemories.llm.engines import Engine
+from cimemories.llm.worker import SIMULATOR
 from cimemories.seeds.presets import Sampling
-from cimemories.seeds.prompts import Prompt, PromptFile, levels, read_prompt_file
+from cimemories.seeds.prompts import PromptFile, levels, read_prompt_file
 from cimemories.seeds.reading import LARGEST_FILE, SeedError, read_uploaded
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
-from cimemories.text import count, sentence
+from cimemories.text import sentence
 from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_judges
@@ -29,11 +30,8 @@ from pages.evaluate.run_detail import PROBLEMS, show_run, start_button
 from pages.evaluate.run_engine import draw_engine
 from pages.evaluate.run_estimate import allow_too_long, draw_power, draw_prices, prices, show
 from pages.evaluate.run_memory import SYSTEM, contradicts, draw_system, label
-from pages.evaluate.run_model import Chosen, chosen, draw_model, is_simulated, preset_of
-from pages.evaluate.run_settings import draw_group, values
-
-# ---- step 2: the experiment
-
+from pages.evaluate.run_model import chosen, draw_model, is_simulated, preset_of
+from pages.evaluate.run_settings import draw_field, draw_group, values
 
 OWN = "own"
 FULL, NECESSARY, INAPPROPRIATE, RANDOM = "full", "necessary", "inappropriate", "random"
@@ -44,15 +42,10 @@ MEMORIES = {
     RANDOM: "K random attributes",
     SYSTEM: "what a memory system recalls",
 }
-BY_LABELS = (NECESSARY, INAPPROPRIATE)
 LAST = "last"
 SESSIONS = {"": "none: each task starts from scratch", ALL: "all earlier messages", LAST: "the last N earlier messages"}
 DEFAULTS, MAKERS, VALUES = "defaults", "makers", "values"
-SAMPLINGS = {
-    DEFAULTS: "model defaults",
-    MAKERS: "recommended by its makers",
-    VALUES: "custom",
-}
+SAMPLINGS = {DEFAULTS: "model defaults", MAKERS: "recommended by its makers", VALUES: "custom"}
 SETTINGS = RunSpec.described()
 # Settings that the form asks for in a way of its own; it draws all others by their groups.
 DRAWN_APART = {
@@ -67,9 +60,59 @@ BY_REFERENCE = {
     "seed": "none",
 }
 
+# ---- the steps
+
+
+MODEL, EXPERIMENT, PLAN = 1, 2, 3
+STEPS = {MODEL: "1 Model", EXPERIMENT: "2 Experiment", PLAN: "3 Plan and start"}
+
+
+def draw(store: Store, data: list[DatasetRow]) -> None:
+    """Draw the current step, with the way back and forward."""
+    draft = Draft("run_new")
+    step = int(draft.get("step") or MODEL)
+    parts: list[safe.Html | str] = []
+    for number, title in STEPS.items():
+        cls = "ci-chip" if number == step else "ci-chip ci-none"
+        parts += [safe.tag("span", safe.tag("b", title) if number == step else title, cls=cls), " "]
+    safe.show(safe.tag("div", *parts, cls="ci-line"))
+    # A place of its own for each step: what another one has drawn is gone at once, not when this one is done.
+    places = {number: st.empty() for number in STEPS}
+    with places[step].container():
+        if step == PLAN:
+            draw_plan(store, draft, data)
+        else:
+            missing = draw_model(store, draft) if step == MODEL else draw_experiment(store, draft, data)
+            columns = st.columns([1, 2, 8] if step > MODEL else [2, 9], vertical_alignment="center")
+            if step > MODEL:
+                with columns[0]:
+                    _back(draft, step)
+            name = "To the experiment" if step == MODEL else "To the plan"
+            icon, key = ":material/arrow_forward:", f"run_new.forward.{step}"
+            if columns[-2].button(name, type="primary", icon=icon, disabled=bool(missing), key=key):
+                _go(draft, step + 1)
+            if missing:
+                with columns[-1]:
+                    safe.inline(missing, muted=True)
+    draft.keep()
+
+
+def _back(draft: Draft, step: int) -> None:
+    if st.button("Back", icon=":material/arrow_back:", key="run_new.back"):
+        _go(draft, step - 1)
+
+
+def _go(draft: Draft, step: int) -> None:
+    draft.keep()
+    draft.put("step", step)
+    st.rerun()
+
+
+# ---- step 2: the experiment
+
 
 def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
-    """Draw the step; what is still missing or does not go together, in words."""
+    """Draw the step. Returns what is still missing or does not go together, in words."""
     model = chosen(draft)
     run_judges.reference(draft)
     missing: list[str] = []
@@ -79,7 +122,7 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
         RunSpec,
         given=lambda: filled(draft),
         own={
-            "dataset": lambda: missing.append(draw_dataset(draft, data)[0].name and ""),
+            "dataset": lambda: draw_dataset(draft, data),
             "prompt_level": lambda: missing.append(_prompt(draft)),
             "memory": lambda: missing.append(_memory(store, draft, data)),
             "sessions": lambda: _sessions(draft),
@@ -88,37 +131,29 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
         },
         fixed=BY_REFERENCE if draft.get("reference") else None,
     )
-    left, middle, right = st.columns(3, gap="large")
-    with left:
-        safe.heading("Task")
-        draw(Group.TASK)
-    with middle:
-        safe.heading("Memory")
-        draw(Group.MEMORY)
-    with right:
-        safe.heading("Model settings")
-        draw(Group.MODEL)
+    groups = {"Task": Group.TASK, "Memory": Group.MEMORY, "Model settings": Group.MODEL}
+    for column, (title, group) in zip(st.columns(3, gap="large"), groups.items(), strict=True):
+        with column:
+            safe.heading(title)
+            draw(group)
     safe.heading("Judges")
-    simulated = is_simulated(draft)
-    first = (run_judges.SIMULATED,) if simulated else (run_judges.ITSELF, run_judges.MATCHER)
-    run_judges.draw_judges(draft, simulated=simulated, first=first, model=model.model)
+    run_judges.draw_judges(draft, simulated=is_simulated(draft), model=model.model)
     with st.columns([1, 2])[0]:
         draw(Group.JUDGING)
-    return next(filter(None, [*reversed(missing), contradicts(draft), _experiment_judges(draft, model)]), "")
-
-
-def _experiment_judges(draft: Draft, model: Chosen) -> str:
+    missing = [*reversed(missing), contradicts(draft)]
     try:
         judges = run_judges.specs(draft, model.base_url, model.key_env, model.model)
+        if draft.get("check") == "model" and all(judge.kind != "llm" for judge in judges):
+            missing.append(
+                "The task check uses the first judge's model, and no judge is a model. Add one, or check by rules."
+            )
     except StoreError as problem:
-        return sentence(problem)
-    if draft.get("check") == "model" and all(judge.kind != "llm" for judge in judges):
-        return "The task check uses the first judge's model, and no judge is a model. Add one, or check by rules."
-    return ""
+        missing.append(sentence(problem))
+    return next(filter(None, missing), "")
 
 
 def draw_dataset(draft: Draft, data: list[DatasetRow]) -> tuple[DatasetRow, int, int, int]:
-    """The fields for a dataset, and how many of its profiles and contexts and how many samples; returns all four."""
+    """Draw the fields for a dataset, how many of its profiles and contexts, and how many samples; returns all four."""
     by_name = {row.name: row for row in data}
     help = "Its profiles are the users that messages are written for"
     row = by_name[draft.select("Dataset", "dataset", list(by_name), help=help)]
@@ -131,9 +166,8 @@ def draw_dataset(draft: Draft, data: list[DatasetRow]) -> tuple[DatasetRow, int,
         most, help = max(row.contexts, 1), "How many, from the first on. A context is a task and its recipient."
         contexts = draft.integer("Contexts", f"contexts.{row.id}", most, 1, most, help=help)
     with three:
-        help = "Messages per context. Violation@1 to @n are computed from them."
-        samples = draft.integer("Samples n", "samples", 5, 1, 100, help=help)
-    return row, profiles, contexts, samples
+        draw_field(draft, SETTINGS["samples"])
+    return row, profiles, contexts, int(draft.get("samples"))
 
 
 def _prompt(draft: Draft) -> str:
@@ -184,7 +218,7 @@ def _prompt(draft: Draft) -> str:
 
 
 def prompt_file(draft: Draft) -> PromptFile | None:
-    """The file that was uploaded; None where there is none. Raises SeedError for one that cannot be used."""
+    """Return the file that was uploaded, or None. Raises SeedError for one that cannot be used."""
     name, content = draft.get("prompt_file") or ("", None)
     return None if content is None else read_uploaded(content, str(name), read_prompt_file)
 
@@ -204,7 +238,7 @@ def _memory(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
         help = "With the same seed, a smaller K is a subset of a larger one. To compare several K, make a sweep."
         draft.integer("K", "k", usual, least, 100_000, help=help)
     dataset = next(row for row in data if row.name == draft.get("dataset"))
-    if kind in BY_LABELS and default_labelling(store, dataset.id) is None:
+    if kind in (NECESSARY, INAPPROPRIATE) and default_labelling(store, dataset.id) is None:
         page.notice(
             "This memory needs labels, and the dataset has none. Label it first, or choose all attributes or a random "
             "memory."
@@ -224,7 +258,7 @@ def _sessions(draft: Draft) -> None:
 
 
 def recommended(draft: Draft) -> tuple[Sampling, ...]:
-    """What the makers of the chosen model recommend, for the thinking that is chosen where that matters."""
+    """Return what the makers of the chosen model recommend, for the chosen thinking if that matters; one or none."""
     preset = preset_of(draft)
     if preset is None:
         return ()
@@ -238,7 +272,6 @@ def _sampling(draft: Draft) -> str:
     options = {way: text for way, text in SAMPLINGS.items() if advice or way != MAKERS}
     help = "Model defaults send no sampling fields. Anything else is recorded as sent."
     how = draft.select("Sampling", "sampling", options, help=help)
-    missing = ""
     if how == MAKERS and advice:
         values = ", ".join(f"{name} {value}" for name, value in advice[0].values.items())
         safe.inline(f"{values} ({advice[0].source})", muted=True)
@@ -254,121 +287,88 @@ def _sampling(draft: Draft) -> str:
                 "Top p", "top_p", None, 0.0, 1.0, step=0.05, format="%.2f", placeholder="default",
                 help="Only the likeliest tokens that add up to this share",
             )  # fmt: skip
-        draft.text(
-            "Other fields",
-            "fields",
-            placeholder='{"top_k": 20, "min_p": 0}',
-            help="A JSON object. Its fields are added to every request.",
-        )
+        help = "A JSON object. Its fields are added to every request."
+        draft.text("Other fields", "fields", placeholder='{"top_k": 20, "min_p": 0}', help=help)
         try:
             run_judges.fields_of(draft.get("fields"))
         except StoreError as problem:
-            missing = sentence(problem)
-    return missing
+            return sentence(problem)
+    return ""
 
 
 # ---- the run as filled in
-
-
-def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
-    """The run as filled in. Raises StoreError, SeedError or CompositionError for what is missing or cannot be."""
-    model = chosen(draft)
-    names = [row.name for row in data]
-    name = draft.get("dataset")
-    if name not in names:
-        raise StoreError(f"the dataset '{name}' no longer exists: go back and choose another.")
-    row = data[names.index(name)]
-    # What the paper's own settings set keeps in the draft what was chosen before, and is not a part of the run.
-    reference = bool(draft.get("reference"))
-    wording = None if reference else _judge_wording(draft)
-    judges = [
-        judge.replace(prompt=wording, prices=prices(draft, f"judge.{judge.model}")) if judge.kind == "llm" else judge
-        for judge in run_judges.specs(draft, model.base_url, model.key_env, model.model)
-    ]
-    profiles, contexts = (draft.get(f"{what}.{row.id}") for what in ("profiles", "contexts"))
-    prompts, level = _wording(draft)
-    preset = preset_of(draft)
-    sampling, temperature = _spec_sampling(draft)
-    given = {name: value for name, value in filled(draft).items() if not (reference and name in BY_REFERENCE)}
-    spec = RunSpec(
-        **RunSpec.applicable(given),
-        dataset=str(name),
-        model=model.model,
-        base_url=model.base_url,
-        samples=int(draft.get("samples", 5)),
-        profiles=None if profiles in (None, row.profiles) else int(profiles),
-        contexts=None if contexts in (None, row.contexts) else int(contexts),
-        api_key_env=model.key_env,
-        temperature=temperature,
-        sampling=sampling,
-        prompt_level=level,
-        prompts={} if reference else prompts,
-        preset=preset.key if preset else None,
-        prices=prices(draft, "model"),
-        memory_prices=prices(draft, "memory") if _asked_by_memory(draft) else None,
-        cap=draft.get("cap") or None,
-        judges=tuple(judges),
-    )
-    return as_reference(spec, prompt_file(draft) if draft.get("level") == OWN else None) if reference else spec
 
 
 def filled(draft: Draft) -> dict[str, Any]:
     """Return what is filled in of the settings that decide which others are asked for, and of those drawn by group."""
     given = values(draft, RunSpec, SETTINGS.keys() - DRAWN_APART)
     # The authors' settings take no earlier messages: the field is not shown, but may have been filled in before.
-    kept = "" if draft.get("reference") else draft.get("sessions", "")
-    sessions = f"last-{int(draft.get('sessions_last', 3))}" if kept == LAST else kept
+    sessions = "" if draft.get("reference") else draft.get("sessions", "")
+    memory = draft.get("memory", FULL)
+    if memory == SYSTEM:
+        memory = label(draft)
+    elif memory != FULL:
+        memory += f"{'-' if memory == RANDOM else '+'}{int(draft.get('k', 0))}"
     return given | {
-        "memory": composition_of(draft),
-        "sessions": sessions or None,
+        "memory": memory,
+        "sessions": f"last-{int(draft.get('sessions_last', 3))}" if sessions == LAST else sessions or None,
         "name": str(given["name"] or "").strip() or None,
     }
 
 
-def composition_of(draft: Draft) -> str:
-    """The label of the memory that was chosen."""
-    kind = draft.get("memory", FULL)
-    if kind == FULL:
-        return FULL
-    if kind == SYSTEM:
-        return label(draft)
-    number = int(draft.get("k", 0))
-    return f"{kind}-{number}" if kind == RANDOM else f"{kind}+{number}"
-
-
-def _judge_wording(draft: Draft) -> Prompt | None:
-    file = prompt_file(draft) if draft.get("level") == OWN and draft.get("own_judge") else None
-    return file.prompt("judge", file.levels("judge")[0]) if file and file.levels("judge") else None
-
-
-def _wording(draft: Draft) -> tuple[dict[str, Prompt], str]:
-    """Wording that the run brings along, and the level of its prompt."""
-    level = str(draft.get("level") or "base")
-    if level != OWN:
-        return {}, level
-    file = prompt_file(draft)
-    if file is None:
-        raise StoreError("no prompt file is chosen: go back and choose one, or a level.")
-    own = str(draft.get("own_level") or file.levels("respond")[0])
-    return file.prompts(own, str(draft.get("memory_template") or "bullets")), own
-
-
-def _spec_sampling(draft: Draft) -> tuple[dict[str, object], float | None]:
-    how = draft.get("sampling", DEFAULTS)
-    if how == MAKERS:
-        advice = recommended(draft)
-        return (dict(advice[0].values) if advice else {}), None
-    if how != VALUES:
-        return {}, None
-    fields = run_judges.fields_of(draft.get("fields"))
-    if draft.get("top_p") is not None:
-        fields = {**fields, "top_p": float(draft.get("top_p"))}
-    temperature = draft.get("temperature")
-    return fields, None if temperature is None else float(temperature)
+def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
+    """Return the run as filled in. Raises StoreError, SeedError or CompositionError for what is missing or cannot
+    be."""
+    model, preset = chosen(draft), preset_of(draft)
+    row = next((row for row in data if row.name == draft.get("dataset")), None)
+    if row is None:
+        raise StoreError(f"the dataset '{draft.get('dataset')}' no longer exists: go back and choose another.")
+    # What the paper's own settings set keeps in the draft what was chosen before, and is not a part of the run.
+    reference = bool(draft.get("reference"))
+    level, file = str(draft.get("level") or "base"), None
+    given = {name: value for name, value in filled(draft).items() if not (reference and name in BY_REFERENCE)}
+    judges: dict[str, Any] = {}
+    if level == OWN:
+        if (file := prompt_file(draft)) is None:
+            raise StoreError("no prompt file is chosen: go back and choose one, or a level.")
+        level = str(draft.get("own_level") or file.levels("respond")[0])
+        if not reference:
+            given["prompts"] = file.prompts(level, str(draft.get("memory_template") or "bullets"))
+            if draft.get("own_judge") and file.levels("judge"):
+                judges["prompt"] = file.prompt("judge", file.levels("judge")[0])
+    sampling = draft.get("sampling", DEFAULTS)
+    if sampling == MAKERS:
+        given["sampling"] = dict(next((advice.values for advice in recommended(draft)), {}))
+    elif sampling == VALUES:
+        given["temperature"] = draft.get("temperature")
+        given["sampling"] = run_judges.fields_of(draft.get("fields"))
+        if draft.get("top_p") is not None:
+            given["sampling"] |= {"top_p": float(draft.get("top_p"))}
+    profiles, contexts = (draft.get(f"{what}.{row.id}") for what in ("profiles", "contexts"))
+    spec = RunSpec(
+        **RunSpec.applicable(given),
+        dataset=row.name,
+        model=model.model,
+        base_url=model.base_url,
+        samples=draft.get("samples", SETTINGS["samples"].default),
+        profiles=None if profiles == row.profiles else profiles,
+        contexts=None if contexts == row.contexts else contexts,
+        api_key_env=model.key_env,
+        prompt_level=level,
+        preset=preset.key if preset else None,
+        prices=prices(draft, "model"),
+        memory_prices=prices(draft, "memory") if _asked_by_memory(draft) else None,
+        cap=draft.get("cap") or None,
+        judges=tuple(
+            judge.replace(**judges, prices=prices(draft, f"judge.{judge.model}")) if judge.kind == "llm" else judge
+            for judge in run_judges.specs(draft, model.base_url, model.key_env, model.model)
+        ),
+    )
+    return as_reference(spec, file) if reference else spec
 
 
 def _asked_by_memory(draft: Draft) -> str:
-    """The model that the memory system asks, where it is another than the one under test; else empty."""
+    """Return the model that the memory system asks, if it is another than the one under test; else ''."""
     system = read_composition(label(draft)).system if draft.get("memory") == SYSTEM else None
     return system.asks[0] if system and system.asks and system.asks[0] != chosen(draft).model else ""
 
@@ -380,8 +380,7 @@ ASKED_SECONDS = 30
 
 
 def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
-    """What it is, what it costs, the button that starts it, and below that what it can show: whoever knows need not
-    scroll, nor wait for it."""
+    """Draw the plan, its cost, the button that starts it, and below that what it can show, which takes its time."""
     costed = _draw_cost(store, draft, data)
     engine = draw_engine(store, draft) if costed else None
     draft.keep()
@@ -392,27 +391,44 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
     if costed is None:
         return
     spec, estimated = costed
+
+    def started(run_id: str) -> None:
+        draft.put("step", MODEL)  # where the next one begins
+        show_run(run_id)
+
     if engine is not None:
         with start:
-            _draw_start(store, draft, spec, engine, allow_too_long("run_new", estimated))
+            require = None if allow_too_long("run_new", estimated) else require_fit
+            start_button(
+                store,
+                "Start the run",
+                lambda: plan(store, spec, find_labels=effective_labels, require=require),
+                started,
+                icon=":material/play_arrow:",
+                key="run_new.start",
+                engine=engine,
+            )
     draw_power(store, draft, spec, next(row for row in data if row.name == spec.dataset), estimated)
 
 
 def _draw_cost(store: Store, draft: Draft, data: list[DatasetRow]) -> tuple[RunSpec, Estimate] | None:
-    """The plan and its cost; None where it cannot be planned, which is shown."""
+    """Draw the plan and its cost; None if it cannot be planned, which is shown."""
     left, right = st.columns([2, 3], gap="large")
     try:
         with right:
-            _money_fields(draft)
+            model = chosen(draft)
+            asked = [("model", model.model)]
+            judges = run_judges.specs(draft, model.base_url, model.key_env, model.model)
+            models = dict.fromkeys(judge.model for judge in judges if judge.kind == "llm")
+            asked += [(f"judge.{name}", f"{name} (judge)") for name in models]
+            if other := _asked_by_memory(draft):
+                asked.append(("memory", f"{other} (memory system)"))
+            draw_prices(draft, asked)
         spec = spec_of(draft, data)
-    except PROBLEMS as problem:
-        page.error("This run cannot be planned yet.", sentence(problem))
-        return None
-    with left:
-        safe.show(safe.facts(facts(spec)))
-        apart = dict.fromkeys(("prices", "memory_prices", "cap"), lambda: None)
-        draw_group(draft, RunSpec, Group.PLAN, given=lambda: filled(draft), own=apart)
-    try:
+        with left:
+            safe.show(safe.facts(facts(spec)))
+            apart = dict.fromkeys(("prices", "memory_prices", "cap"), lambda: None)
+            draw_group(draft, RunSpec, Group.PLAN, given=lambda: filled(draft), own=apart)
         with st.spinner("Counting calls"):
             estimated = estimate(store, spec, find_labels=effective_labels, look_up=look_up_once)
     except PROBLEMS as problem:
@@ -421,22 +437,6 @@ def _draw_cost(store: Store, draft: Draft, data: list[DatasetRow]) -> tuple[RunS
     with right:
         show(estimated)
     return spec, estimated
-
-
-def _draw_start(store: Store, draft: Draft, spec: RunSpec, engine: Engine, too_long: bool) -> None:
-    def started(run_id: str) -> None:
-        draft.put("step", MODEL)  # where the next one begins
-        show_run(run_id)
-
-    start_button(
-        store,
-        "Start the run",
-        lambda: plan(store, spec, find_labels=effective_labels, require=None if too_long else require_fit),
-        started,
-        icon=":material/play_arrow:",
-        key="run_new.start",
-        engine=engine,
-    )
 
 
 @st.cache_data(ttl=ASKED_SECONDS, max_entries=200, show_spinner=False)
@@ -448,115 +448,47 @@ def look_up_once(
     return look_up(base_url, key_env, model, samples, wants_schema, seed, fields, retries=0)
 
 
+ALWAYS = ("dataset", "model", "samples", "prompt_level", "memory", "mitigation", "thinking", "max_tokens", "check")
+SAID_ELSEWHERE = (
+    "base_url",
+    "api_key_env",
+    "preset",
+    "session_order",
+    "session_seed",
+    "name",
+    "cap",
+    "prices",
+    "memory_prices",
+)
+
+
 def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
-    """Return what is asked for, in words: the settings that every run has, and those that are not the default."""
-    limits = [count(n, what) for n, what in ((spec.profiles, "profile"), (spec.contexts, "context")) if n]
-    sent = dict(spec.sampling) | ({"temperature": spec.temperature} if spec.temperature is not None else {})
+    """Return the settings of a run in words: those that every run has, and those that are not the default."""
+    where = page.simulated_badge() if spec.base_url == SIMULATOR else f"at {spec.base_url}"
+    texts: dict[str, safe.Html | str] = {"model": safe.join([f"{spec.model} ", where])}
+    if own := spec.prompts.get("respond"):
+        texts["prompt_level"] = f"{spec.prompt_level}, from {own.source}"
+    if spec.remembered:
+        texts["sessions"] = spec.remembered.text
+    shown: list[tuple[str, safe.Html | str]] = []
+    if spec.reference:
+        shown.append(("Settings", f"the paper's own, biography of {spec.reference.source}"))
+    for name, item in SETTINGS.items():
+        value = getattr(spec, name)
+        if name in SAID_ELSEWHERE or (name not in ALWAYS and value == item.default):
+            continue
+        text = item.setting.labels.get(str(value), str(value))
+        if value is None:
+            text = item.setting.placeholder
+        elif value is True:
+            text = "on"
+        elif isinstance(value, Mapping):
+            text = ", ".join(f"{field} {part}" for field, part in value.items())
+        shown.append((item.setting.title, texts.get(name, text)))
     judges = [
-        _judge_name(spec, judge) + (" on reasoning" if judge.channel != "message" else "") for judge in spec.judges
+        ("matcher" if judge.kind != "llm" else judge.model)
+        + (" (the model under test)" if (judge.model, judge.base_url) == (spec.model, spec.base_url) else "")
+        + (" on reasoning" if judge.channel != "message" else "")
+        for judge in spec.judges
     ]
-    limit = (
-        "with the server's token limit" if spec.max_tokens is None else f"of at most {count(spec.max_tokens, 'token')}"
-    )
-    shuffled = ", shuffled" if spec.memory_order == SEEDED else ""
-    own = spec.prompts.get("respond")
-    badge = page.simulated_badge() if spec.base_url == "simulator" else ""
-    said: dict[str, safe.Html | str] = {
-        **({"Settings": f"the paper's own, biography of {spec.reference.source}"} if spec.reference else {}),
-        "Model": safe.join([spec.model, f" at {spec.base_url} " if not badge else " ", badge]),
-        "Dataset": ", ".join([spec.dataset, *limits]),
-        "Prompt": f"{spec.prompt_level}, from {own.source}" if own else spec.prompt_level,
-        "Memory": f"{spec.memory}{shuffled}, as {spec.memory_template}",
-        **({"Sessions": spec.remembered.text} if spec.remembered else {}),
-        "Thinking": spec.thinking,
-        "Sampling": ", ".join(f"{k} {v}" for k, v in sent.items()) or "model defaults",
-        "Samples": f"{spec.samples}, {limit}",
-        "Mitigation": spec.mitigation,
-        "Judges": ", ".join(judges),
-        "Task check": SETTINGS["check"].setting.labels[spec.check],
-    }
-    elsewhere = DRAWN_APART | {"memory_order", "memory_template", "max_tokens", "name", "session_order", "session_seed"}
-    for item, value in spec.non_defaults():
-        if item.name not in elsewhere:
-            text = "on" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
-            said.setdefault(item.setting.title, text)
-    return list(said.items())
-
-
-def _judge_name(spec: RunSpec, judge: JudgeSpec) -> str:
-    if judge.kind != "llm":
-        return "matcher"
-    itself = (judge.model, judge.base_url) == (spec.model, spec.base_url)
-    return f"{judge.model} (the model under test)" if itself else judge.model
-
-
-def _money_fields(draft: Draft) -> None:
-    """Prices of the model and of each judge that is a model, the currency and the cap; nothing for what is free."""
-    model = chosen(draft)
-    models = [("model", model.model)]
-    judges = run_judges.specs(draft, model.base_url, model.key_env, model.model)
-    models += [(f"judge.{name}", name) for name in dict.fromkeys(j.model for j in judges if j.kind == "llm")]
-    models += [("memory", other)] if (other := _asked_by_memory(draft)) else []
-    titles = {"model": "", "memory": " (memory system)"}
-    draw_prices(draft, [(field, f"{name}{titles.get(field, ' (judge)')}") for field, name in models], "run")
-
-
-# ---- the steps
-
-
-MODEL, EXPERIMENT, PLAN = 1, 2, 3
-STEPS = {MODEL: "1 Model", EXPERIMENT: "2 Experiment", PLAN: "3 Plan and start"}
-
-
-def draw(store: Store, data: list[DatasetRow]) -> None:
-    """The steps, and the one that stands."""
-    draft = Draft("run_new")
-    step = _stepper(draft)
-    # A place of its own for each step: what another one has drawn is gone at once, not when this one is done.
-    places = {number: st.empty() for number in STEPS}
-    with places[step].container():
-        if step == PLAN:
-            draw_plan(store, draft, data)
-        else:
-            ready = draw_model(store, draft) if step == MODEL else draw_experiment(store, draft, data)
-            _moves(draft, step, ready)
-    draft.keep()
-
-
-def _stepper(draft: Draft) -> int:
-    """Where one is, and the way back; forward leads only the button below, which sees that all is there."""
-    step = int(draft.get("step") or MODEL)
-    parts: list[safe.Html | str] = []
-    for number, title in STEPS.items():
-        cls = "ci-chip" if number == step else "ci-chip ci-none"
-        parts += [safe.tag("span", safe.tag("b", title) if number == step else title, cls=cls), " "]
-    safe.show(safe.tag("div", *parts, cls="ci-line"))
-    return step
-
-
-def _moves(draft: Draft, step: int, ready: str) -> None:
-    """Back and forward. ready: what is still missing; empty where nothing is."""
-    columns = st.columns([1, 2, 8] if step > MODEL else [2, 9], vertical_alignment="center")
-    if step > MODEL:
-        with columns[0]:
-            _back(draft, step)
-    with columns[-2]:
-        label = "To the experiment" if step == MODEL else "To the plan"
-        if st.button(
-            label, type="primary", icon=":material/arrow_forward:", disabled=bool(ready), key=f"run_new.forward.{step}"
-        ):
-            _go(draft, step + 1)
-    with columns[-1]:
-        if ready:
-            safe.inline(ready, muted=True)
-
-
-def _back(draft: Draft, step: int) -> None:
-    if st.button("Back", icon=":material/arrow_back:", key="run_new.back"):
-        _go(draft, step - 1)
-
-
-def _go(draft: Draft, step: int) -> None:
-    draft.keep()
-    draft.put("step", step)
-    st.rerun()
+    return [*shown, ("Judges", ", ".join(judges))]

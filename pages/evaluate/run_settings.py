@@ -12,7 +12,7 @@ from cimemories.settings import Described, Settings
 from cimemories.ui import safe
 from cimemories.ui.annotator import Draft
 
-Drawn = Callable[[], None]
+Drawn = Callable[[], object]
 
 
 def draw_group(
@@ -38,23 +38,24 @@ def draw_group(
             draw_field(draft, item)
 
 
-def draw_fixed(draft: Draft, item: Described, value: str) -> None:
+def draw_fixed(draft: Draft, item: Described, value: str, field: str = "") -> None:
     """Draw a setting that the paper's own settings set, with its value there."""
-    key = f"{draft.name}.reference.{item.name}"
+    key = f"{draft.name}.reference.{field or item.name}"
     help = "Set by the paper's own settings"
     st.text_input(safe.plain_label(item.setting.title), value, key=key, disabled=True, help=help)
 
 
-def draw_field(draft: Draft, item: Described) -> None:
-    """Draw a setting under its name in the draft."""
-    setting, name, title, help = item.setting, item.name, item.setting.title, item.setting.help
+def draw_field(draft: Draft, item: Described, field: str = "") -> None:
+    """Draw a setting. field: its name in the draft, if that is not the setting's."""
+    setting, name, title, help = item.setting, field or item.name, item.setting.title, item.setting.help
     if item.choices or setting.labels:
         options = {choice: setting.labels.get(choice, choice) for choice in item.choices or setting.labels}
         draft.select(safe.plain_label(title), name, options, item.default, help=help)
     elif item.plain is bool:
         st.toggle(safe.plain_label(title), key=draft.key(name, item.default), help=help)
     elif item.plain not in (int, float):
-        draft.text(title, name, str(item.default or ""), placeholder=setting.placeholder, help=help)
+        default = "" if item.info.is_required() else str(item.default or "")
+        draft.text(title, name, default, placeholder=setting.placeholder, help=help)
     elif item.optional:
         number = item.plain  # Streamlit takes whole numbers alone for a field of them
         least, most = item.least or 0, item.most
@@ -65,6 +66,20 @@ def draw_field(draft: Draft, item: Described) -> None:
     else:
         most, step = int(item.most or 2**31 - 1), int(setting.step or 1)
         draft.integer(title, name, int(item.default), ceil(item.least or 0), most, step=step, help=help)
+
+
+def draw_several(
+    draft: Draft, item: Described, title: str, field: str, options: Sequence[str], *, new: bool = False
+) -> list[str]:
+    """Draw a setting that takes several values, as a sweep has it. new: values that are no option may be typed."""
+    return st.multiselect(
+        safe.plain_label(title),
+        list(dict.fromkeys([*options, *(draft.get(field) or [])])),
+        format_func=lambda choice: safe.option(item.setting.labels.get(choice, choice)),
+        key=draft.key(field, [item.default or "none"]),
+        accept_new_options=new,
+        help=item.setting.help,
+    )
 
 
 def draw_row(draft: Draft, model: type[Settings], names: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ from pages.evaluate.run_detail import PROBLEMS, show_run
 from pages.evaluate.run_estimate import allow_too_long, show
 from pages.evaluate.run_model import SIMULATED_MODELS
 from pages.evaluate.run_new import BY_REFERENCE, SETTINGS
-from pages.evaluate.run_settings import draw_field, draw_fixed
+from pages.evaluate.run_settings import draw_field, draw_fixed, draw_several
 from pages.explore.compare_scope import show_drawing
 
 # ---- the form of a new sweep
@@ -72,7 +71,7 @@ BY_K = ("bm25", "embedding")
 
 
 def draw_sweep_form(store: Store, data: list[DatasetRow]) -> None:
-    """From a form or a file, to an estimate, to the start."""
+    """Draw the form or the upload of a file, the estimate, and the start."""
     draft = Draft("run_sweep")
     way = st.segmented_control(
         "How to describe it?",
@@ -84,7 +83,15 @@ def draw_sweep_form(store: Store, data: list[DatasetRow]) -> None:
     )
     spec = None
     try:
-        spec = _from_file() if way == FILE else _from_form(store, draft, data)
+        if way == FORM:
+            spec = _from_form(store, draft, data)
+        elif upload := st.file_uploader(
+            "File of the sweep",
+            type=["yaml", "yml"],
+            key="run_sweep.upload",
+            help="The format is described in docs/sweeps.md",
+        ):
+            spec = read_uploaded(upload.getvalue(), upload.name, lambda path: read_sweep(path, uploaded=True))
     except PROBLEMS as problem:
         page.error("This sweep cannot be planned yet.", sentence(problem))
     draft.keep()
@@ -92,50 +99,69 @@ def draw_sweep_form(store: Store, data: list[DatasetRow]) -> None:
         _plan(store, spec)
 
 
-def _from_file() -> SweepSpec | None:
-    upload = st.file_uploader(
-        "File of the sweep",
-        type=["yaml", "yml"],
-        key="run_sweep.upload",
-        help="The format is described in docs/sweeps.md",
-    )
-    if upload is None:
-        return None
-    return read_uploaded(upload.getvalue(), upload.name, lambda path: read_sweep(path, uploaded=True))
-
-
 def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec | None:
     reference = run_judges.reference(draft)
     left, right = st.columns(2, gap="large")
     with left:
         models = _models(store, draft)
-        grid = _grid(draft)
+        content: dict[str, object] = {
+            "prompt_levels": draw_several(draft, SETTINGS["prompt_level"], "Prompt levels", "levels", levels("respond"))
+        }
+        content["memory"] = _memories(draft)
+        if not reference:
+            content["sessions"] = draw_several(draft, SETTINGS["sessions"], "Sessions", "sessions", SESSIONS, new=True)
+        for item in SETTINGS.values():
+            if item.setting.group == Group.MODEL and item.choices:
+                plural = item.setting.plural or item.name
+                if reference and item.name in BY_REFERENCE:
+                    draw_fixed(draft, item, BY_REFERENCE[item.name])
+                else:
+                    content[plural] = draw_several(draft, item, plural.capitalize(), plural, item.choices)
     with right:
-        shared = _shared(draft, data)
+        draft.text("Name", "name", placeholder="shown in tables")
+        row, profiles, contexts, samples = run_new.draw_dataset(draft, data)
+        one, two = st.columns(2)
+        with one:
+            if reference:
+                draw_fixed(draft, SETTINGS["max_tokens"], BY_REFERENCE["max_tokens"])
+            else:
+                draw_field(draft, SETTINGS["max_tokens"])
+        with two:
+            draw_field(draft, SETTINGS["cap"])
+        draw_field(draft, SETTINGS["fresh"])
+    first: dict[str, object] = next((model for model in models if model["base_url"] != SIMULATOR), {})
+    name, address = str(first.get("model", "")), str(first.get("base_url", ""))
     with st.popover("Judges and task check", icon=":material/gavel:"):
-        simulated = bool(models) and all(model["base_url"] == SIMULATOR for model in models)
-        # As in a new run: a model judges beside the matcher, here the first of the models under test.
-        first = (run_judges.SIMULATED,) if simulated else (run_judges.ITSELF, run_judges.MATCHER)
-        run_judges.draw_judges(draft, simulated=simulated, first=first, model=_real(models)[0])
+        run_judges.draw_judges(draft, simulated=bool(models) and not first, model=name)
         draw_field(draft, SETTINGS["check"])
     if not models:
         safe.inline("Choose at least one model.", muted=True)
         return None
+    limit = MESSAGE_TOKENS if reference else draft.get("max_tokens")  # as in a file that says nothing of it
+    variable = str(first.get("api_key_env", DEFAULT_KEY_ENV))
     content = {
         "name": str(draft.get("name") or "").strip() or safe.option(", ".join(str(m["model"]) for m in models), 60),
-        **shared,
+        "dataset": row.name,
+        "samples": samples,
+        "max_tokens": SERVERS_LIMIT if limit is None else limit,
+        "profiles": profiles if profiles != row.profiles else None,
+        "contexts": contexts if contexts != row.contexts else None,
+        "cap": draft.get("cap") or None,
+        "fresh": draft.get("fresh") or None,
         "models": models,
-        **grid,
-        "judges": _judges(draft, models),
-        "check": draft.get("check", "rules"),
-        **({"reference": True} if reference else {}),
+        **content,
+        "judges": [judge_entry(judge) for judge in run_judges.specs(draft, address, variable, name)],
+        "check": draft.get("check"),
+        "reference": reference or None,
     }
+    content = {name: value for name, value in content.items() if value is not None}
     with st.popover("YAML", icon=":material/data_object:"):
         show_yaml(content, "run_sweep.yaml")
     return check_sweep(content, NAME)
 
 
 def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
+    """Draw the models under test with their prices. Returns an entry of a sweep's file for each."""
     extra: list[Model] = draft.get("extra") or []
     known: list[Model] = [(name, SIMULATOR, DEFAULT_KEY_ENV) for name in SIMULATED_MODELS]
     known += [(served.model, served.base_url, DEFAULT_KEY_ENV) for served in run_servers.running(store)]
@@ -153,31 +179,31 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
         placeholder="models under test",
         help="Simulated models, models on ready managed servers, and those you add",
     )
+
+    def add(model: Model, field: str) -> None:
+        draft.keep()
+        # keep() comes before put(): after it, it would write the empty widget over the new value.
+        # A second click finds it added: Streamlit takes no option twice.
+        draft.put("extra", list(dict.fromkeys([*extra, model])))
+        draft.put("models", list(dict.fromkeys([*picked, model])))
+        draft.put(field, "")
+        st.rerun()
+
     with st.popover("Add a model at an endpoint", icon=":material/add:"):
-        name = draft.text("Model", "add.model", placeholder="name on the server")
-        base_url = draft.text("Base URL", "add.url", placeholder="http://localhost:8000/v1")
-        key_env = draft.text("API key variable", "add.key", DEFAULT_KEY_ENV, help=run_judges.KEY_HELP)
-        problem = _refused(lambda url: Endpoint(url, key_env.strip()), base_url.strip())
+        name = draft.text("Model", "add.model", placeholder="name on the server").strip()
+        draw_field(draft, SETTINGS["base_url"], "add.url")
+        draw_field(draft, SETTINGS["api_key_env"], "add.key")
+        base_url = str(draft.get("add.url") or "").strip()
+        key_env = str(draft.get("add.key") or DEFAULT_KEY_ENV).strip()
+        problem = _refused(lambda url: Endpoint(url, key_env), base_url)
         if problem:
             page.error("This address cannot be used.", problem)
-        if st.button("Add", key="run_sweep.add", disabled=bool(problem) or not (name.strip() and base_url.strip())):
-            added = (name.strip(), base_url.strip(), key_env.strip() or DEFAULT_KEY_ENV)
-            draft.keep()
-            # keep() comes before put(): after it, it would write the empty widget over the new value.
-            # A second click finds it added: Streamlit takes no option twice.
-            draft.put("extra", list(dict.fromkeys([*extra, added])))
-            draft.put("models", list(dict.fromkeys([*picked, added])))
-            draft.put("add.model", "")
-            st.rerun()
+        if st.button("Add", key="run_sweep.add", disabled=bool(problem) or not (name and base_url)):
+            add((name, base_url, key_env), "add.model")
     with st.popover("Add a model to serve", icon=":material/dns:"):
         name, address = run_engine.draw_served(draft)
         if st.button("Add", key="run_sweep.serve", disabled=not name):
-            served = (name, address, DEFAULT_KEY_ENV)
-            draft.keep()
-            draft.put("extra", list(dict.fromkeys([*extra, served])))
-            draft.put("models", list(dict.fromkeys([*picked, served])))
-            draft.put("own.model", "")
-            st.rerun()
+            add((name, address, DEFAULT_KEY_ENV), "own.model")
     entries = []
     for number, (model, where, variable) in enumerate(picked):
         entry: dict[str, object] = {"model": model, "base_url": where}
@@ -200,7 +226,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
 
 
 def _refused(check: Callable[[str], object], text: str) -> str:
-    """Why a text cannot be used, to stand at its field; empty where it can, or nothing is entered."""
+    """Return why a text cannot be used; '' if it can, or nothing is entered."""
     try:
         if text:
             check(text)
@@ -209,94 +235,17 @@ def _refused(check: Callable[[str], object], text: str) -> str:
     return ""
 
 
-def _grid(draft: Draft) -> dict[str, object]:
-    known = levels("respond")
-    level = st.multiselect(
-        "Prompt levels", known, key=draft.key("levels", ["base"]), help="How much the prompt says about privacy"
-    )
-    memory = st.multiselect(
-        "Memories",
-        list(dict.fromkeys([*MEMORIES, *_systems(), *(draft.get("memories") or [])])),
-        key=draft.key("memories", ["full"]),
-        accept_new_options=True,
-        help="Choose, or type your own: necessary+K, inappropriate+K, random-K, system:bm25:k=20. The first two need "
-        "labels.",
-    )
-    for item in memory:
+def _memories(draft: Draft) -> list[str]:
+    """Draw the memories: the paper's compositions, and the systems that can run here, some of them by several k."""
+    available = systems.available()
+    over_k = [f"{systems.PREFIX}{name}:k={k}" for name in BY_K if name in available for k in (5, 10, 20, 40, 80)]
+    rest = [f"{systems.PREFIX}{name}" for name in available if name not in BY_K]
+    options = [*MEMORIES, *over_k, *rest]
+    memories = draw_several(draft, SETTINGS["memory"], "Memories", "memories", options, new=True)
+    for item in memories:
         if problem := _refused(read_composition, item):
             page.error("This memory cannot be read.", problem)
-    grid: dict[str, object] = {"memory": memory, "prompt_levels": level}
-    if not draft.get("reference"):
-        grid["sessions"] = st.multiselect(
-            "Sessions",
-            list(dict.fromkeys([*SESSIONS, *(draft.get("sessions") or [])])),
-            key=draft.key("sessions", ["none"]),
-            accept_new_options=True,
-            help=SETTINGS["sessions"].setting.help,
-        )
-    for name, item in SETTINGS.items():
-        if item.setting.group != Group.MODEL or not item.choices:
-            continue
-        plural = item.setting.plural or name
-        if draft.get("reference") and name in BY_REFERENCE:
-            draw_fixed(draft, item, BY_REFERENCE[name])
-            continue
-        grid[plural] = st.multiselect(
-            safe.plain_label(plural.capitalize()),
-            list(item.choices),
-            format_func=partial(_labelled, item.setting.labels),
-            key=draft.key(plural, [item.default]),
-            help=item.setting.help,
-        )
-    return grid
-
-
-def _labelled(labels: Mapping[str, str], choice: str) -> str:
-    return labels.get(choice, choice)
-
-
-def _systems() -> list[str]:
-    """The memory systems that can run here, those that recall k statements by several k."""
-    known = systems.available()
-    over_k = [f"{systems.PREFIX}{name}:k={k}" for name in BY_K if name in known for k in (5, 10, 20, 40, 80)]
-    return over_k + [f"{systems.PREFIX}{name}" for name in known if name not in BY_K]
-
-
-def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
-    draft.text("Name", "name", placeholder="shown in tables")
-    row, profiles, contexts, samples = run_new.draw_dataset(draft, data)
-    one, two = st.columns(2)
-    with one:
-        item, limit = SETTINGS["max_tokens"], MESSAGE_TOKENS  # the usual one, as in a file that says nothing of it
-        if draft.get("reference"):
-            draw_fixed(draft, item, BY_REFERENCE[item.name])
-        else:
-            draw_field(draft, item)
-            limit = draft.get(item.name)
-    with two:
-        cap = run_judges.cost_cap(draft, "sweep")
-    content: dict[str, object] = {"dataset": row.name, "samples": samples}
-    content["max_tokens"] = SERVERS_LIMIT if limit is None else limit
-    content |= {"profiles": profiles} if profiles != row.profiles else {}
-    content |= {"contexts": contexts} if contexts != row.contexts else {}
-    draw_field(draft, SETTINGS["fresh"])
-    fresh = draft.get("fresh")
-    return content | ({"cap": float(cap)} if cap else {}) | ({"fresh": True} if fresh else {})
-
-
-def _real(models: list[dict[str, object]]) -> Model:
-    """The first model that has a server, as its name, address and variable; empty texts where there is none."""
-    first = next((model for model in models if model["base_url"] != SIMULATOR), {})
-    return (
-        str(first.get("model", "")),
-        str(first.get("base_url", "")),
-        str(first.get("api_key_env", DEFAULT_KEY_ENV)),
-    )
-
-
-def _judges(draft: Draft, models: list[dict[str, object]]) -> list[object]:
-    name, base_url, variable = _real(models)
-    return [judge_entry(judge) for judge in run_judges.specs(draft, base_url, variable, name)]
+    return memories
 
 
 def show_yaml(content: Mapping[str, Any], key: str) -> None:

@@ -324,7 +324,7 @@ def test_the_limit_of_the_page_can_be_left_to_the_server(store: Store, real: Any
     app.number_input(key="run_new.max_tokens").set_value(None).run()
     button(app, "To the plan").click().run()
     assert not app.exception
-    assert "the server's token limit" in unescape(page_html(app))
+    assert "<dt>Token limit per message</dt><dd>the server's</dd>" in unescape(page_html(app))
     assert "no limit is sent" in page_html(app)
 
 
