@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from cimemories.evaluation.matcher import match
+from cimemories.extras.why.why import wilson
 from cimemories.formats.official import read_profiles
-from cimemories.leaks.why import wilson
 from cimemories.model import Profile, Strength, is_bio
 
 ROOT = Path(__file__).resolve().parents[1]

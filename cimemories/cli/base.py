@@ -42,7 +42,7 @@ MODULES = {
     "sweeps": "sweep sweeps",
     "metrics": "metrics power accumulate",
     "compare": "compare leaderboard sensitivity",
-    "leaks": "leaks why report",
+    "leaks": "leaks report",
     "serve": "app simulate serve servers stop-server same-server",
     "upkeep": "backup restore verify purge delete log people",
     "review": "review",

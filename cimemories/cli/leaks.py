@@ -1,4 +1,4 @@
-"""Commands that list what a run leaked, explain a leak, and write the report."""
+"""Commands that list what a run leaked, and write the report."""
 
 from __future__ import annotations
 
@@ -23,12 +23,8 @@ from cimemories.cli.options import (
     Run,
     Workspace,
     grouped,
-    one_of,
     open_record,
 )
-from cimemories.cli.runs import print_plan
-from cimemories.cli.work import execute_run, exit_if_incomplete
-from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
 
 Values = list[str] | None
@@ -92,93 +88,6 @@ def leaks(
         output.answer_notes(result)
     else:
         output.answer(result, as_json, out, workspace)
-
-
-# ---- why
-
-
-@dataclass(frozen=True)
-class FlowOptions:
-    """Which leak is to be explained."""
-
-    profile: Annotated[str | None, Option(metavar="NAME", help="Whose leak: the profile's name or id.")] = None
-    context: Annotated[str | None, Option(metavar="NAME", help="Where: the task, the recipient, or an id.")] = None
-    attribute: Annotated[str | None, Option(metavar="KEY", help="What leaked: the attribute's key.")] = None
-
-
-@cli.command()
-@grouped
-def why(
-    run_id: Run,
-    flow: FlowOptions,
-    options: LabelOptions,
-    samples: Annotated[int, Option(min=1, max=1000, help="New messages of each variant.")] = 20,
-    variants: Annotated[
-        str | None,
-        Option(metavar="LIST", help="Of: first, last, paraphrased, without, no-neighbours. Default: all."),
-    ] = None,
-    wording: Annotated[str | None, Option(metavar="TEXT", help="Your own wording for `paraphrased`.")] = None,
-    paraphrase: Annotated[
-        str, Option(help="Whose wording `paraphrased` is: template (a short note) or model (the model under test).")
-    ] = "template",
-    cap: Annotated[float | None, Option(min=0, help="Stop at this cost; needs a run with prices.")] = None,
-    plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
-    as_json: AsJson = False,
-    out: Out = None,
-    concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
-    """Explain a leak: replay its request with a changed memory.
-
-    The memory statement is left out, moved or reworded. Each variant is sent as often as --samples says, and read by
-    the run's judges. Without a leak, lists what is explained already. Ctrl-C stops; the same command, or `resume`,
-    continues.
-
-    Example: cimemories why run-3f9a1c2e --profile "Gary Keith" --context "Negotiate lease terms" --attribute rent
-    """
-    from cimemories.evaluation import attribution
-    from cimemories.flows.flows import Flows
-    from cimemories.leaks.why import explain, leaked_flow, variant_text
-
-    store = open_record(workspace)
-    scope, flows = options.scope(store, run_id), Flows(store)
-    if not any(vars(flow).values()):
-        done = [explain(flows, scope, row) for row, _ in attribution.attributions(store, run_id)]
-        if as_json:
-            output.as_json(done)
-        for item in () if as_json else done:
-            output.line(f"{item.run.id}  {item.title}\n  {item.run.status}. {item.sentence}")
-        if not done:
-            output.note(f"nothing is explained yet; `cimemories leaks {run_id}` lists the leaks.")
-        return
-    leak = leaked_flow(flows, scope, **vars(flow))
-    names = [name.strip() for name in variants.split(",")] if variants else list(attribution.CHANGES)
-    planned = attribution.prepare_attribution(
-        *(store, run_id, leak.response, leak.attribute),
-        samples=samples,
-        changes=[one_of(attribution.Change, name, "variant") for name in names],
-        wording=wording,
-        paraphrase=one_of(attribution.Paraphrase, paraphrase, "paraphrase"),
-        cap=cap,
-    )
-    if plan:
-        estimated = attribution.estimate(store, planned, concurrency=concurrency)
-        if as_json:
-            changes = [variant.change for variant in planned.variants]
-            head = {"leak": leak.text, "variants": changes, "skipped": planned.skipped, "samples": samples}
-            output.as_json(head | estimated.as_json())
-            return
-        output.line(leak.text)
-        output.table(("variant",), [(variant_text(planned, variant),) for variant in planned.variants])
-        output.notes(f"{name}: left out, {reason}" for name, reason in planned.skipped.items())
-        print_plan(estimated, as_json=False)
-        return
-    replay = attribution.plan_attribution(store, planned)
-    execute_run(store, replay, concurrency)
-    with store.read() as connection:
-        row = store_runs.named(connection, replay)
-    output.answer(explain(flows, scope, row), as_json, out, workspace)
-    exit_if_incomplete(store, replay, 0.0)
 
 
 # ---- report

@@ -29,10 +29,12 @@ class Extra:
     """What one folder adds, each by its name and as "module" or "module:attribute".
 
     commands: modules that add the command to `cli.base.cli`; "review audit" is one of the group `review`.
+    panels: functions that draw a part of a page, such as "leaks.why", whose page says what they are called with.
     memory: memory systems (memory/systems.py). pytest: modules that are plugins of pytest.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
+    panels: Mapping[str, str] = field(default_factory=dict)
     memory: Mapping[str, str] = field(default_factory=dict)
     pytest: Mapping[str, str] = field(default_factory=dict)
 
@@ -55,6 +57,12 @@ def registered(kind: str) -> Mapping[str, str]:
                 raise ValueError(f"{places[name]} and {place} both register {kind} '{name}'.")
             places[name] = place
     return places
+
+
+def panels(page: str) -> Mapping[str, str]:
+    """Return where to find the parts of a page that extras draw, by name."""
+    places = registered("panels").items()
+    return {name.partition(".")[2]: place for name, place in places if name.partition(".")[0] == page}
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from cimemories import extras
 from cimemories.answers.leaks import takeaway
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
@@ -15,7 +16,7 @@ from cimemories.leaks.message import leak_view
 from cimemories.store.engine import StoreError
 from cimemories.ui import page, safe, url
 from cimemories.ui.safe import tag
-from pages.explore import leaks_gallery, leaks_message, leaks_why
+from pages.explore import leaks_gallery, leaks_message
 from pages.explore.leaks_message import Browsed, browsed
 from pages.explore.run_scope import caveats
 
@@ -121,12 +122,8 @@ def _example(flows: Flows, scope: Scope, profile: int, context: int, *, named: b
     with memory:
         leaks_message.draw_memory(flows, scope, view, sample, attribute)
     if attribute is not None and any(attribute in message.leaked(view.memories) for message in view.samples):
-        page.fold(
-            "Why did this leak?",
-            ":material/help:",
-            "leaks.box.why",
-            lambda: leaks_why.draw(flows, scope, sample, attribute),
-        )
+        for place in extras.panels("leaks").values():
+            extras.load(place)(flows, scope, sample, attribute)
 
 
 draw()

@@ -10,11 +10,12 @@ from evaluating import add_labelled, simulated
 from paging import button, double_click, opened, page_html
 
 from cimemories import launch
-from cimemories.evaluation import attribution, planning, runs
+from cimemories.evaluation import planning, runs
+from cimemories.extras.why import attribution
+from cimemories.extras.why.why import explain
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.gallery import gallery, run_ids
-from cimemories.leaks.why import explain
 from cimemories.store.engine import open_store
 
 PAGE = "pages/explore/leaks.py"

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import streamlit as st
 
 from cimemories import launch
-from cimemories.charts import comparison
 from cimemories.charts.bars import names_above
-from cimemories.evaluation import attribution
-from cimemories.evaluation.attribution import CHANGES, SAMPLES, Change, Paraphrase
+from cimemories.extras.why import attribution
+from cimemories.extras.why.attribution import CHANGES, SAMPLES, Change, Paraphrase
+from cimemories.extras.why.chart import effects
+from cimemories.extras.why.why import NAMES, Why, explain, first_reveal, variant_text
 from cimemories.flows.flows import Flows
 from cimemories.flows.progress import run_progress
 from cimemories.flows.scope import Scope
 from cimemories.leaks.message import Sample
-from cimemories.leaks.why import NAMES, Why, explain, first_reveal, variant_text
 from cimemories.manifest import AttributionPart
 from cimemories.model import ResponseStatus
 from cimemories.store.engine import Store, StoreError
@@ -34,7 +34,17 @@ Made = tuple[RunRow, AttributionPart]
 
 
 def draw(flows: Flows, scope: Scope, sample: Sample, attribute: int) -> None:
-    """What has been found of this leak; where nothing has, the plan to find it."""
+    """Draw a fold that explains the leak of an attribute."""
+    page.fold(
+        "Why did this leak?",
+        ":material/help:",
+        "leaks.box.why",
+        lambda: _inside(flows, scope, sample, attribute),
+    )
+
+
+def _inside(flows: Flows, scope: Scope, sample: Sample, attribute: int) -> None:
+    """Draw how each change of the request moves the reveal, or a plan to find out."""
     profile, context = url.get_int("profile"), url.get_int("context")
     if scope.run.endpoint == IMPORTED or profile is None or context is None:
         page.notice("This run was imported from a file, so its messages cannot be requested again.")
@@ -197,7 +207,7 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
 
 
 def _figure(why: Why) -> None:
-    drawing = comparison.effects(why)
+    drawing = effects(why)
     if drawing is None:
         return
     shown = names_above(drawing.fig) if shell.is_phone() else drawing.fig

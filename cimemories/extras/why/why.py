@@ -1,4 +1,4 @@
-"""Why did this leak? What the variants of an attribution (evaluation/attribution.py) say, and in words.
+"""Why did this leak? What the variants of an attribution (attribution.py) say, and in words.
 
     p(variant)           reveals / judged messages of the variant; a message that is missing is in neither
     effect of a change   p(variant) - p(baseline)
@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from scipy.special import ndtri
 
 from cimemories.answer import Answer, Column, Table
-from cimemories.evaluation.attribution import Attribution, Change, Variant
 from cimemories.evaluation.respond import PARAPHRASE, bare_wording
+from cimemories.extras.why.attribution import Attribution, Change, Variant
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks.examples import FULL

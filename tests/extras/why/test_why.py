@@ -18,16 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow_simulator import SlowSimulator
 
-from cimemories.evaluation import attribution, planning, respond, runs
-from cimemories.evaluation.attribution import CHANGES, Change
+from cimemories.evaluation import planning, respond, runs
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.prices import Prices
 from cimemories.exchange.exporting import export_run
+from cimemories.extras.why import attribution
+from cimemories.extras.why.attribution import CHANGES, Change
+from cimemories.extras.why.why import Why, explain, first_reveal, in_words, leaked_flow, newcombe, smallest, wilson
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.leaks.gallery import gallery, run_ids
-from cimemories.leaks.why import Why, explain, first_reveal, in_words, leaked_flow, newcombe, smallest, wilson
 from cimemories.llm.replies import AnswerError
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.simulator import policy
