@@ -19,10 +19,11 @@ from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 
-from cimemories.charts.sensitivity import order
 from cimemories.compare.leaderboard import busiest_dataset, judged_runs
 from cimemories.compare.ranking import Measure
-from cimemories.compare.sensitivity import by_profiles, flows_per_run, setting_of, study, trial, variants
+from cimemories.compare.study import study
+from cimemories.extras.sensitivity.charts import order
+from cimemories.extras.sensitivity.choices import by_profiles, flows_per_run, setting_of, trial, variants
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import custom_rule

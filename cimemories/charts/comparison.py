@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from cimemories.answer import Column, Table
-from cimemories.charts.bars import BarPart, Bounded, IntervalSeries, error_bars, interval_rows, share_bars
+from cimemories.charts.bars import Bounded, IntervalSeries, error_bars, interval_rows
 from cimemories.charts.labels import beside_marks
 from cimemories.charts.theme import (
-    AMBIGUOUS,
     COMPLETENESS,
     DASHES,
     GREY,
@@ -36,10 +35,8 @@ from cimemories.charts.theme import (
 from cimemories.compare.difference import Difference
 from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, records
 from cimemories.compare.ranking import front
-from cimemories.compare.sensitivity import COVERED
 from cimemories.compare.sweeps import OverK, SweepFigure
 from cimemories.metrics import sentences
-from cimemories.metrics.breakdown import PARTS, WORDS, FlowCoverage
 from cimemories.seeds.published import Axis, PublishedMeasure
 from cimemories.text import count, html_escaped, percent, shortened, simulated_text
 
@@ -417,43 +414,3 @@ def _plane_subtitle(board: Leaderboard, lines: Sequence[Line], names_by_run: Map
     if without := len(board.lines) - len(lines) - len(missing):
         parts.append(f"{without} without numbers")
     return "; ".join(parts)
-
-
-# ---- what the headline covers
-
-
-# What lies in no number is grey with a pattern, so that the three labels stand out.
-COVERAGE_PARTS = tuple(
-    BarPart(part, WORDS[part], glyph, colour, pattern)
-    for part, glyph, colour, pattern in zip(
-        PARTS,
-        ("N", "X", "?", "", "", "", "", ""),
-        (COMPLETENESS, VIOLATION, AMBIGUOUS, GREY, GREY, GREY, GREY, GREY),
-        ("", "", "", "/", "x", ".", "-", "|"),
-        strict=True,
-    )
-)
-
-
-def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawing | None:
-    """What share of flows the headline covers: a bar for each of `rows` (name of the run, its coverage), or by_group a
-    bar for each group of the first. None without flows."""
-    if by_group:
-        frame = rows[0][1].frame
-    else:
-        frame = pd.DataFrame(
-            [{"group": n, "pairs": s.pairs, "speaks": s.speaks, "share": s.share, **s.whole} for n, s in rows]
-        )
-    # Stable, so that equal shares keep the order in which they were asked for.
-    frame = frame[frame["pairs"] > 0].sort_values("share", ascending=False, kind="stable").reset_index(drop=True)
-    if frame.empty:
-        return None
-    shown = frame.assign(name=[str(group).replace("_", " ") for group in frame["group"]])
-    title = sentences.coverage(rows, frame, by_group=by_group)
-    subtitle = (
-        "Flows with a clear label in retained contexts enter violation and completeness, the others neither; "
-        f"{count(int(frame['pairs'].sum()), 'flow')}"
-    )
-    columns = {"group": Column("text", "Group" if by_group else "Run"), **COVERED}
-    fig = share_bars(shown, COVERAGE_PARTS, name="name", unit="flows")
-    return Drawing(fig, title, subtitle, f"{title}. One stacked bar each.", Table(frame[[*columns]], columns))

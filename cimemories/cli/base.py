@@ -41,7 +41,7 @@ MODULES = {
     "labels": "label labellings consensus rules rule agreement judges",
     "sweeps": "sweep sweeps",
     "metrics": "metrics power accumulate",
-    "compare": "compare leaderboard sensitivity",
+    "compare": "compare leaderboard",
     "leaks": "leaks report",
     "serve": "app simulate serve servers stop-server same-server",
     "upkeep": "backup restore verify purge delete log people",
@@ -103,7 +103,11 @@ def load(name: str = "") -> Any:
     chosen = [module for command, module in modules if command.split()[0] == name]
     for module in dict.fromkeys(chosen or [module for _, module in modules]):
         import_module(module)
-    return get_group(cli).commands
+    # In the order of `--help`, whichever module was imported first.
+    order = [command.split()[0] for command, _ in modules]
+    return dict(
+        sorted(get_group(cli).commands.items(), key=lambda item: order.index(item[0]) if item[0] in order else 0)
+    )
 
 
 cli = typer.Typer(

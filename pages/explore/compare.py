@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from cimemories import extras
 from cimemories.compare.leaderboard import judged_runs
 from cimemories.flows import catalogue
 from cimemories.store.engine import shared_store
@@ -21,7 +22,7 @@ TABS = {
     "plane": "Trade-off",
     "difference": "Difference",
     "sweeps": "Sweeps",
-    "sensitivity": "Sensitivity",
+    **{name: name.capitalize() for name in extras.panels("compare")},
     "report": "Report",
 }
 
@@ -69,10 +70,8 @@ def _draw_tab(tab: str, compared: Compared, set_takeaway: SetTakeaway) -> None:
         from pages.explore import compare_difference
 
         compare_difference.draw(compared, set_takeaway)
-    elif tab == "sensitivity":
-        from pages.explore import compare_sensitivity
-
-        compare_sensitivity.draw(compared, set_takeaway)
+    elif place := extras.panels("compare").get(tab):
+        extras.load(place)(compared, set_takeaway)
     elif tab == "report":
         from pages.explore import compare_report
 

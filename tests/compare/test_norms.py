@@ -10,7 +10,8 @@ from two_runs import close
 from worlds import PERSONAS, add_dataset, add_labels, add_run, ask, records
 
 from cimemories.compare.norms import CONSENSUS, per_norm
-from cimemories.compare.sensitivity import Choice, study, variants
+from cimemories.compare.study import study
+from cimemories.extras.sensitivity.choices import Choice, variants
 from cimemories.flows.arrays import flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, custom_rule

@@ -20,8 +20,9 @@ from cimemories.compare.leaderboard import (
     run_lines,
 )
 from cimemories.compare.ranking import Measure, ranks
-from cimemories.compare.sensitivity import judged_otherwise, measure_values, ranked_study
+from cimemories.compare.study import measure_values, ranked_study
 from cimemories.compare.sweeps import sweep_figures
+from cimemories.extras.sensitivity.choices import judged_otherwise
 from cimemories.flows.arrays import flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY

@@ -17,9 +17,10 @@ from worlds import PERSONAS, add_dataset, add_labels, add_run, ask, records
 
 from cimemories.cli import cli
 from cimemories.compare.relabel import levels, shares_of
-from cimemories.compare.sensitivity import setting_of, study
+from cimemories.compare.study import study
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
+from cimemories.extras.sensitivity.choices import setting_of
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.labels import (
     AMBIGUOUS,

@@ -21,7 +21,7 @@ import numpy as np
 from cimemories.compare.leaderboard import leaderboard
 from cimemories.compare.ranking import Measure, ranks, swaps, tau, turned
 from cimemories.compare.relabel import Numbers
-from cimemories.compare.sensitivity import Study, left_out, measure_values, ranked_study
+from cimemories.compare.study import Study, left_out, measure_values, ranked_study
 from cimemories.flows.arrays import Floats
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Combine, Scope, judge_title, messages_first, resolve_scope

@@ -155,7 +155,7 @@ class Swapped(Protocol):
 
 
 class Moved(Protocol):
-    """How far one choice moves a number (compare/sensitivity.py)."""
+    """How far one choice moves a number (extras/sensitivity/choices.py)."""
 
     @property
     def low(self) -> float: ...
@@ -172,7 +172,7 @@ class Moved(Protocol):
 
 
 class OfSubsets(Protocol):
-    """Numbers over subsets of k profiles (compare/sensitivity.py)."""
+    """Numbers over subsets of k profiles (extras/sensitivity/choices.py)."""
 
     @property
     def k(self) -> int: ...

@@ -17,15 +17,14 @@ from two_runs import close, world
 from worlds import add_dataset, add_labels, add_run
 
 from cimemories.compare.ranking import Measure, ranks, swaps, tau, turned
-from cimemories.compare.sensitivity import (
+from cimemories.compare.study import left_out, study
+from cimemories.extras.sensitivity.choices import (
     Choice,
     flows_per_run,
     judged_otherwise,
-    left_out,
     ranges,
     setting_of,
     settings_table,
-    study,
     subsets,
     trial,
     variants,

@@ -9,10 +9,11 @@ from itertools import chain
 import pandas as pd
 
 from cimemories.answer import Answer, Column, Table
-from cimemories.compare import sensitivity as studies
 from cimemories.compare.leaderboard import leaderboard, ranking_notes
 from cimemories.compare.ranking import Measure, Swap, swaps
-from cimemories.compare.sensitivity import Setting, Study, Trial
+from cimemories.compare.study import Setting, Study, measure_values, ranked_study
+from cimemories.extras.sensitivity import choices
+from cimemories.extras.sensitivity.choices import Trial
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import custom_rule
@@ -83,13 +84,13 @@ def sensitivity(
     is no rule."""
     board = leaderboard(flows, scopes, rule, n=n, warned=False, rank_small=rank_small)
     # The order of runs that cannot be ranked together would be one of what they lack.
-    study = studies.ranked_study(flows, board, scopes, rule)
+    study = ranked_study(flows, board, scopes, rule)
     scopes = [item.scope for item in study.subjects]
     names = [board.names[scope.run.id] for scope in scopes]
     setting = _setting(study, threshold, priors, without, least_votes)
-    tried = list(chain(studies.variants(study), studies.judged_otherwise(flows, study)))
-    ranges = studies.ranges(study, tried, measure)
-    by_profiles = studies.by_profiles(study, measure)
+    tried = list(chain(choices.variants(study), choices.judged_otherwise(flows, study)))
+    ranges = choices.ranges(study, tried, measure)
+    by_profiles = choices.by_profiles(study, measure)
     covered = [flow_coverage(flows, scope, by, rule) for scope in scopes]
     groups = pd.concat([item.frame.assign(run=name) for name, item in zip(names, covered, strict=True)])
     turns, texts, subsets = _swaps(study, measure), [], ""
@@ -105,7 +106,7 @@ def sensitivity(
     now = study.at(study.base)
     runs = [
         {"run": item.scope.run.id, "name": name, "n": item.n, "judge": item.scope.judge_text}
-        | studies.numbers_of(numbers)
+        | choices.numbers_of(numbers)
         | {"pairs": cover.pairs, "speaks": cover.speaks, "share": cover.share, **cover.whole}
         for item, name, numbers, cover in zip(study.subjects, names, now, covered, strict=True)
     ]
@@ -120,7 +121,7 @@ def sensitivity(
         }
         for swap in turns
     ]
-    pairs = studies.flows_per_run(flows, study)
+    pairs = choices.flows_per_run(flows, study)
     return Sensitivity(
         sentence=" ".join(map(sentence, texts)),
         notes=(*ranking_notes(board), *(() if alone else comparison_warnings(flows.store, scopes))),
@@ -131,17 +132,17 @@ def sensitivity(
         unanimous=study.base.unanimous,
         order_by=measure,
         runs=Table(pd.DataFrame(runs), RUNS, f"Current settings: {study.rule.name}, {study.rule.text}"),
-        ranges=studies.ranges_table(ranges, names, f"Change of {measure.named} in points, one choice at a time"),
+        ranges=choices.ranges_table(ranges, names, f"Change of {measure.named} in points, one choice at a time"),
         coverage=Table(
             groups,
-            {"run": Column("text", "Run"), "group": Column("text", str(by).capitalize()), **studies.COVERED},
+            {"run": Column("text", "Run"), "group": Column("text", str(by).capitalize()), **choices.COVERED},
             sentences.flow_coverage(covered[0]) if alone else "Flows that the numbers rest on",
             folded=not alone,
         ),
-        tried=None if setting == study.base else studies.trial(study, setting, names, measure, pairs, now),
-        settings=studies.settings_table(study, tried, names),
+        tried=None if setting == study.base else choices.trial(study, setting, names, measure, pairs, now),
+        settings=choices.settings_table(study, tried, names),
         swaps=Table(pd.DataFrame(changed), SWAPS, folded=True),
-        profiles=studies.subsets_table(by_profiles, names, subsets),
+        profiles=choices.subsets_table(by_profiles, names, subsets),
         not_ranked=Table(pd.DataFrame(outside), {}, folded=True),
     )
 
@@ -171,6 +172,6 @@ def _setting(
 
 def _swaps(study: Study, measure: Measure) -> list[Swap]:
     """Return at which thresholds two runs change places."""
-    over = studies.measure_values(study.over(study.base, study.thresholds), measure)
+    over = measure_values(study.over(study.base, study.thresholds), measure)
     now = over[:, study.thresholds.index(study.base.threshold)]
     return swaps(now, over, study.thresholds, study.base.threshold, measure)

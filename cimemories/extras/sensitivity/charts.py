@@ -1,4 +1,5 @@
-"""The figures of sensitivity: the order of runs over thresholds, what each choice moves, what fewer profiles tell."""
+"""The figures of sensitivity: the order of runs over thresholds, what each choice moves, what fewer profiles tell, what
+the headline covers."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ import numpy as np
 import pandas as pd
 
 from cimemories.answer import Column, Table
-from cimemories.charts.bars import Bounded, error_bars
+from cimemories.charts.bars import BarPart, Bounded, error_bars, share_bars
 from cimemories.charts.comparison import LONGEST_NAME, MARGIN, Drawing
 from cimemories.charts.theme import (
+    AMBIGUOUS,
+    COMPLETENESS,
     DASHES,
     GREY,
     GRID,
@@ -21,6 +24,7 @@ from cimemories.charts.theme import (
     RUN,
     RUN_COLOURS,
     SYMBOLS,
+    VIOLATION,
     named_rows,
     none_for_nan,
     row_bars,
@@ -29,10 +33,11 @@ from cimemories.charts.theme import (
     upright,
 )
 from cimemories.compare.ranking import Measure, ranks, swaps
-from cimemories.compare.sensitivity import (
+from cimemories.compare.study import Study
+from cimemories.extras.sensitivity.choices import (
+    COVERED,
     ByProfiles,
     Range,
-    Study,
     Trial,
     changed_settings,
     ranges_table,
@@ -40,6 +45,7 @@ from cimemories.compare.sensitivity import (
 )
 from cimemories.flows.arrays import Bools, Floats
 from cimemories.metrics import sentences
+from cimemories.metrics.breakdown import PARTS, WORDS, FlowCoverage
 from cimemories.text import count, decimal, html_escaped, percent, shortened
 
 CHARACTER, ROW = 6.6, 34  # pixels
@@ -329,3 +335,43 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
         subtitle += f"; {count(len(subsets.left_out), 'run')} with too few common profiles left out"
     alt = f"{title}. One line a run, with bars that narrow as profiles are added."
     return Drawing(fig, title, subtitle, alt, subsets_table(subsets, names))
+
+
+# ---- what the headline covers
+
+
+# What lies in no number is grey with a pattern, so that the three labels stand out.
+COVERAGE_PARTS = tuple(
+    BarPart(part, WORDS[part], glyph, colour, pattern)
+    for part, glyph, colour, pattern in zip(
+        PARTS,
+        ("N", "X", "?", "", "", "", "", ""),
+        (COMPLETENESS, VIOLATION, AMBIGUOUS, GREY, GREY, GREY, GREY, GREY),
+        ("", "", "", "/", "x", ".", "-", "|"),
+        strict=True,
+    )
+)
+
+
+def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawing | None:
+    """What share of flows the headline covers: a bar for each of `rows` (name of the run, its coverage), or by_group a
+    bar for each group of the first. None without flows."""
+    if by_group:
+        frame = rows[0][1].frame
+    else:
+        frame = pd.DataFrame(
+            [{"group": n, "pairs": s.pairs, "speaks": s.speaks, "share": s.share, **s.whole} for n, s in rows]
+        )
+    # Stable, so that equal shares keep the order in which they were asked for.
+    frame = frame[frame["pairs"] > 0].sort_values("share", ascending=False, kind="stable").reset_index(drop=True)
+    if frame.empty:
+        return None
+    shown = frame.assign(name=[str(group).replace("_", " ") for group in frame["group"]])
+    title = sentences.coverage(rows, frame, by_group=by_group)
+    subtitle = (
+        "Flows with a clear label in retained contexts enter violation and completeness, the others neither; "
+        f"{count(int(frame['pairs'].sum()), 'flow')}"
+    )
+    columns = {"group": Column("text", "Group" if by_group else "Run"), **COVERED}
+    fig = share_bars(shown, COVERAGE_PARTS, name="name", unit="flows")
+    return Drawing(fig, title, subtitle, f"{title}. One stacked bar each.", Table(frame[[*columns]], columns))

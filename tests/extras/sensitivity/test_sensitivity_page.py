@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 from two_runs import world as two_runs
 from worlds import add_dataset, add_run
 
+from cimemories.extras.sensitivity import page as compare_sensitivity
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.metrics.breakdown import flow_coverage
@@ -23,7 +24,6 @@ from cimemories.store import labellings
 from cimemories.store.engine import Store
 from cimemories.store.tables import run
 from cimemories.ui import once
-from pages.explore import compare_sensitivity
 
 COMPARE = "pages/explore/compare.py"
 HOSTILE = "<img src=x onerror=alert(1)>"

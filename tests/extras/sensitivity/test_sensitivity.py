@@ -13,7 +13,7 @@ from two_runs import N, X, close, world
 from worlds import PERSONAS, add_dataset, add_run, records
 
 from cimemories.compare.relabel import levels, numbers, shares_of
-from cimemories.compare.sensitivity import Setting, Study, study
+from cimemories.compare.study import Setting, Study, study
 from cimemories.flows.arrays import IdentifierRule, mean_or_nan, necessary_mask, retained
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import consensus

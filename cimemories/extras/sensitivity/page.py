@@ -11,14 +11,13 @@ import streamlit as st
 
 from cimemories.answer import Column, Table
 from cimemories.answers.metrics import by_norm
-from cimemories.charts.comparison import coverage
-from cimemories.charts.sensitivity import choices, order, profiles
 from cimemories.compare.leaderboard import coverage_warnings, ranking_notes
 from cimemories.compare.norms import per_norm
 from cimemories.compare.ranking import Measure
 from cimemories.compare.relabel import Numbers
-from cimemories.compare.sensitivity import (
-    Study,
+from cimemories.compare.study import Study, ranked_study
+from cimemories.extras.sensitivity.charts import choices, coverage, order, profiles
+from cimemories.extras.sensitivity.choices import (
     Trial,
     Tried,
     by_profiles,
@@ -26,7 +25,6 @@ from cimemories.compare.sensitivity import (
     judged_otherwise,
     personas_left_out,
     ranges,
-    ranked_study,
     setting_of,
     settings_table,
     trial,
