@@ -26,7 +26,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import ReviewImport
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
-from cimemories.store.runs import RunRow
+from cimemories.store.runs import RunRow, SweepRow
 from cimemories.store.team import people as store_people
 from cimemories.store.team.log import Entry
 from cimemories.text import simulated_text, without_credentials
@@ -47,6 +47,7 @@ COLUMNS = {
     "blind": Column("count", "Blind"),
     "both": Column("text", "A vote in both lists"),
     "by": Column("text", "Declared by"),
+    "cells": Column("count", "Runs"),
     "changes": Column("count", "Changes", "By hand"),
     "completeness": Column("percent", "Completeness"),
     "content": Column("hash", "Content", "Hash of profiles and contexts"),
@@ -272,6 +273,14 @@ def runs_with_numbers(lines: Sequence[RunLine]) -> Listing:
         "judges cost created model dataset id"
     )
     return _listing(rows, shown, "Runs")
+
+
+def sweeps(rows: Sequence[SweepRow], datasets: Mapping[int, str]) -> Listing:
+    """Return these sweeps, in their order. datasets: names by id; cells: runs."""
+    listed = [
+        attributes(row, "id name status cells created") | {"dataset": datasets.get(row.dataset, "")} for row in rows
+    ]
+    return _listing(listed, "name status cells dataset created id", "Sweeps of this workspace, the newest first")
 
 
 # ---- generations, versions, contexts and packs

@@ -94,15 +94,40 @@ def _live(workspace: Path, seen: tuple[tuple[str, str], ...]) -> None:
 
 
 def _server(workspace: Path, state: ServerState) -> None:
-    """One server, live or ended: what it is, how it does, what can be done with it, and its log."""
+    """Draw one server, live or ended: what it is, its figures, its buttons and its log."""
     with st.container(border=True):
         title, how, control = st.columns([4, 6, 2], vertical_alignment="center")
         with title:
-            safe.show(_title(state))
+            chip = safe.tag("span", f"{GLYPHS[state.phase]} {state.phase}", cls="ci-chip")
+            ends = "keeps running when the app ends" if state.keep else "stops with the app"
+            by = f"{state.base_url}, by {state.started_by} ({ends})" if state.live else f"port {state.port}"
+            safe.show(safe.tag("div", safe.tag("b", state.served_name), " ", chip, cls="ci-line"))
+            safe.inline(by, muted=True)
         with how:
-            _how(state)
+            if state.phase == Phase.FAILED:
+                page.error(sentence(state.cause or "failed"), sentence(state.error))
+            elif not state.live:
+                safe.inline(f"stopped {state.error}", muted=True)
+            elif not state.here:
+                safe.inline("on another machine", muted=True)
+            elif state.phase == Phase.READY:
+                now = figures(state.base_url)
+                safe.inline(now.text if now else "No figures from the server right now.", muted=now is None)
+            else:
+                safe.inline(f"{state.step or 'starting'}, {max(0, time.time() - state.created):.0f} s", muted=True)
         with control:
-            _control(workspace, state)
+            stop = ("Stop server", "stop_circle", "stop", vllm_server.stop, "Stopping the server")
+            remove = ("Remove", "delete", "forget", vllm_server.forget, "Removing it")
+            label, icon, name, act, doing = stop if state.live else remove
+            if annotator.runs_the_app() and (state.here or not state.live):
+                _button(
+                    label,
+                    lambda: act(workspace, state.id),
+                    icon=f":material/{icon}:",
+                    key=f"run_servers.{name}.{state.id}",
+                    width="stretch",
+                    doing=doing,
+                )
         if state.lines and not state.live:
             st.code(visible("\n".join(state.lines)), language=None, wrap_lines=True)
 
@@ -111,47 +136,6 @@ def _server(workspace: Path, state: ServerState) -> None:
             safe.inline(f"The whole log: {state.log}", muted=True)
 
         page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", log)
-
-
-def _how(state: ServerState) -> None:
-    if state.phase == Phase.FAILED:
-        page.error(sentence(state.cause or "failed"), sentence(state.error))
-    elif not state.live:
-        safe.inline(f"stopped {state.error}", muted=True)
-    elif not state.here:
-        safe.inline("on another machine", muted=True)
-    elif state.phase == Phase.READY:
-        now = figures(state.base_url)
-        safe.inline(now.text if now else "No figures from the server right now.", muted=now is None)
-    else:
-        safe.inline(f"{state.step or 'starting'}, {max(0, time.time() - state.created):.0f} s", muted=True)
-
-
-def _control(workspace: Path, state: ServerState) -> None:
-    if not annotator.runs_the_app() or (state.live and not state.here):
-        return
-    label, icon, name = ("Stop server", "stop_circle", "stop") if state.live else ("Remove", "delete", "forget")
-    act = vllm_server.stop if state.live else vllm_server.forget
-    _button(
-        label,
-        lambda: act(workspace, state.id),
-        icon=f":material/{icon}:",
-        key=f"run_servers.{name}.{state.id}",
-        width="stretch",
-        doing="Stopping the server" if state.live else "Removing it",
-    )
-
-
-def _title(state: ServerState) -> safe.Html:
-    chip = safe.tag("span", f"{GLYPHS[state.phase]} {state.phase}", cls="ci-chip")
-    ends = "keeps running when the app ends" if state.keep else "stops with the app"
-    by = f"{state.base_url}, by {state.started_by} ({ends})" if state.live else f"port {state.port}"
-    return safe.join(
-        [
-            safe.tag("div", safe.tag("b", state.served_name), " ", chip, cls="ci-line"),
-            safe.tag("div", by, cls="ci-muted"),
-        ]
-    )
 
 
 def figures(base_url: str) -> ServerFigures | None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 import yaml
 
+from cimemories.answers import lists
 from cimemories.charts import comparison
 from cimemories.compare.leaderboard import bounds_text
 from cimemories.compare.sweeps import Cell, SweepTable, over_k, plan_sentence, sweep_table
@@ -41,9 +41,9 @@ from cimemories.seeds.prompts import levels
 from cimemories.seeds.reading import read_uploaded
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.runs import RETRIABLE, SweepRow
+from cimemories.store.runs import RETRIABLE
 from cimemories.text import count, percent, sentence
-from cimemories.ui import once, page, safe, shell, tables, url
+from cimemories.ui import answers, once, page, safe, shell, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_detail, run_engine, run_judges, run_new, run_servers
 from pages.evaluate.run_detail import PROBLEMS, show_run
@@ -270,8 +270,10 @@ def _plan(store: Store, spec: SweepSpec) -> None:
     if st.button("Estimate", icon=":material/calculate:", key="run_sweep.estimate"):
         try:
             with st.spinner("Counting calls"):
-                estimated = estimate_sweep(store, spec, find_labels=effective_labels)
-            st.session_state["run_sweep.estimated"] = (source, estimated)
+                st.session_state["run_sweep.estimated"] = (
+                    source,
+                    estimate_sweep(store, spec, find_labels=effective_labels),
+                )
         except PROBLEMS as problem:
             page.error("This sweep cannot be planned yet.", sentence(problem))
             return
@@ -279,7 +281,10 @@ def _plan(store: Store, spec: SweepSpec) -> None:
     if not kept or kept[0] != source:
         safe.inline("Estimate calls, cost and time first.", muted=True)
         return
-    _estimated(kept[1])
+    estimated: SweepEstimate = kept[1]
+    with st.container(height=260 if len(estimated.cells) > 6 else "content", border=False):
+        tables.grid(estimated.table, "Cells of the sweep")
+    show(estimated.total)
     with page.Reporting("What this sweep can show is not known.", StoreError):
         safe.inline(plan_sentence(store, spec.runs[0]))
     draft = Draft("run_sweep.on")
@@ -287,36 +292,29 @@ def _plan(store: Store, spec: SweepSpec) -> None:
     draft.keep()
     if engine is None:
         return
-    too_long = allow_too_long("run_sweep", kept[1].total)
+    too_long = allow_too_long("run_sweep", estimated.total)
+
+    def started(sweep_id: str) -> None:
+        st.session_state.pop("run_sweep.estimated", None)
+        # Folds the form away, so that the sweep below it is in sight.
+        st.session_state["run_sweeps.box.new"] = False
+        url.put(sweep=sweep_id)
 
     def planned() -> str:
         if not too_long:
-            refuse_misfits(kept[1].total)
-        return plan(store, spec, find_labels=effective_labels, estimated=kept[1])
+            refuse_misfits(estimated.total)
+        return plan(store, spec, find_labels=effective_labels, estimated=estimated)
 
     run_detail.start_button(
         store,
         "Start the sweep",
         planned,
-        _started,
+        started,
         icon=":material/play_arrow:",
         key="run_sweep.start",
         refused="The sweep was not started.",
         engine=engine,
     )
-
-
-def _estimated(estimated: SweepEstimate) -> None:
-    with st.container(height=260 if len(estimated.cells) > 6 else "content", border=False):
-        tables.grid(estimated.table, "Cells of the sweep")
-    show(estimated.total)
-
-
-def _started(sweep_id: str) -> None:
-    st.session_state.pop("run_sweep.estimated", None)
-    # Folds the form away, so that the sweep below it is in sight.
-    st.session_state["run_sweeps.box.new"] = False
-    url.put(sweep=sweep_id)
 
 
 # ---- the list of sweeps, and one of them
@@ -343,36 +341,20 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
     )
     if not rows:
         return
-    by_id = {row.id: row for row in rows}
-    chosen = _list(rows, by_id, {row.id: row.name for row in data})
-    live = chosen.status in ACTIVE
-    st.fragment(_live, run_every=LOOK if live else None)(store, chosen.id, live)
-
-
-def _list(rows: list[SweepRow], by_id: dict[str, SweepRow], names: dict[int, str]) -> SweepRow:
-    sweep_id = url.get("sweep") or url.remembered("sweep")
-    if sweep_id is not None and sweep_id not in by_id:
+    ids, sweep_id = [row.id for row in rows], url.get("sweep") or url.remembered("sweep")
+    if sweep_id is not None and sweep_id not in ids:
         page.notice("The sweep in the link does not exist (any longer). Choose one from the list.")
-    ids = list(by_id)
-    picked = tables.listing(
-        rows,
-        ids,
-        {
-            "name": ("text", "Sweep", lambda row: row.name),
-            "status": ("text", "Status", lambda row: str(row.status)),
-            "cells": ("number", "Runs", lambda row: row.cells),
-            "dataset": ("text", "Dataset", lambda row: names.get(row.dataset, "")),
-            "created": ("date", "Started (UTC)", lambda row: pd.Timestamp(row.created)),
-            "id": ("text", "Id", lambda row: row.id),
-        },
-        key="runs.sweeps",
+    picked = answers.twin(
+        lists.sweeps(rows, {row.id: row.name for row in data}),
+        "runs.sweeps",
         on_select="row",
         selected=ids.index(sweep_id) if sweep_id in ids else 0,
-        alt="Sweeps of this workspace, the newest first",
+        height="content",
     )
     chosen = rows[picked or 0]
     url.replace(sweep=chosen.id)
-    return chosen
+    live = chosen.status in ACTIVE
+    st.fragment(_live, run_every=LOOK if live else None)(store, chosen.id, live)
 
 
 def _live(store: Store, sweep_id: str, was_active: bool) -> None:

@@ -13,7 +13,6 @@ from cimemories.compare.leaderboard import RunLine, run_lines, unusual
 from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE, RESUMABLE
-from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import comparison_warnings
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.store.engine import Store, StoreError, shared_store
@@ -61,24 +60,21 @@ def draw() -> None:
             "No run yet",
             "In a run, a model writes messages for every profile in every context, and judges say what each reveals. "
             "You can pause and resume it at any time.",
-            _first,
         )
+        if st.button("New run", icon=":material/add:", type="primary", key="runs.first"):
+            url.put(tab=NEW)
+            st.rerun()
     else:
         _list_and_panel(store, rows)
     if tab in (LIST, SWEEPS) and not active:
-        st.fragment(_watch, run_every=IDLE_LOOK)(store, marks)
 
+        @st.fragment(run_every=IDLE_LOOK)
+        def watch() -> None:
+            """Draw the page again once a run or sweep has come, begun or ended elsewhere, as by a command."""
+            if catalogue.run_marks(store) != marks:
+                st.rerun()
 
-def _watch(store: Store, seen: frozenset[tuple[str, ...]]) -> None:
-    """Draw the page anew once a run or sweep has come, begun or ended elsewhere, as by a command."""
-    if catalogue.run_marks(store) != seen:
-        st.rerun()
-
-
-def _first() -> None:
-    if st.button("New run", icon=":material/add:", type="primary", key="runs.first"):
-        url.put(tab=NEW)
-        st.rerun()
+        watch()
 
 
 MOST_BESIDE = 8
@@ -105,7 +101,13 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
     listed = st.fragment(_list, run_every=LOOK if active or counting else None)
     if chosen is None:
         listed(store, None, active, counting)
-        page.fold("All columns as a table", ":material/table:", "runs.box.columns", lambda: _columns(store, rows))
+
+        def columns() -> None:
+            with st.spinner("Counting the runs", show_time=True):
+                lines = run_lines(shared_flows(store), rows)
+            answers.twin(lists.runs_with_numbers(lines), "runs.columns", alt="Runs, the newest first")
+
+        page.fold("All columns as a table", ":material/table:", "runs.box.columns", columns)
         return
     left, right = st.columns([2, 3], gap="medium")
     # Named, so that the panel stands alone where there is no room for both (ui/safe.py).
@@ -137,7 +139,7 @@ def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_coun
     sweeps = {row.id: row for row in catalogue.all_sweeps(store)}
     groups: dict[str, Group] = {}
     for line in lines:
-        own = _row(line, differs[line.run.id], chosen)
+        row = _row(line, differs[line.run.id], chosen)
         key, new = line.run.id, Group(())  # a run of no sweep is a group of its own, without a heading
         if sweep := sweeps.get(line.run.sweep or ""):
             going = sweep.status in ACTIVE
@@ -145,12 +147,24 @@ def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_coun
             buttons = [("Matrix", "sweep")] + [("Cancel", "cancel")] * going
             key, new = sweep.id, Group((), sweep.id, safe.option(sweep.name), note, going, buttons)
         group = groups.setdefault(key, new)
-        groups[key] = replace(group, rows=(*group.rows, own), open=group.open or own.chosen)
+        groups[key] = replace(group, rows=(*group.rows, row), open=group.open or row.chosen)
     pressed = tables.results(
         HEADS[: BESIDE if chosen else None], [*groups.values()], key="runs.list", label="Runs, the newest first"
     )
     if pressed is not None:
-        _answer(store, *pressed)
+        act, pressed_id = pressed
+        with page.Reporting("That did not work.", StoreError):
+            if act == "cancel":
+                catalogue.cancel(store, pressed_id)
+            elif act == "resume":
+                if catalogue.run_of(store, pressed_id).status in RESUMABLE:  # not a second click
+                    launch.launch(store, pressed_id)
+            elif act == "sweep":
+                url.put(tab=SWEEPS, sweep=pressed_id, run=None)
+                shell.to_top()
+            else:
+                show_run(pressed_id)
+            st.rerun()
     if was_counting and counting is None:
         st.rerun()  # the page, which then looks no more
     if counting is not None:
@@ -182,21 +196,6 @@ def _counted(store: Store, rows: Sequence[RunRow]) -> tuple[list[RunLine], once.
     return run_lines(flows, rows, known=True), counting
 
 
-def _answer(store: Store, act: str, pressed: str) -> None:
-    with page.Reporting("That did not work.", StoreError):
-        if act == "cancel":
-            catalogue.cancel(store, pressed)
-        elif act == "resume":
-            if catalogue.run_of(store, pressed).status in RESUMABLE:  # not a second click
-                launch.launch(store, pressed)
-        elif act == "sweep":
-            url.put(tab=SWEEPS, sweep=pressed, run=None)
-            shell.to_top()
-        else:
-            show_run(pressed)
-        st.rerun()
-
-
 def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
     run = line.run
     active = run.status in ACTIVE
@@ -211,6 +210,12 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
         state += f", {count(written)} of {count(run.expected)} written"
         if pace := once.pace(f"runs.pace.list.{run.id}", run.judged, run.expected):
             state += f", {pace}"
+    numbers = (
+        run_detail.measured(line.violation, f"n = {line.n}", covered=line.covered),
+        run_detail.measured(line.completeness, covered=line.covered),
+    )
+    if not line.counted:
+        numbers = (Cell(text="" if active else "counting"),) * 2
     cells = (
         Cell(
             text=safe.option(run.name),
@@ -226,28 +231,13 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
             hint=f"{count(run.judged)} of {count(run.expected, 'message')} judged",
             small=state,
         ),
-        _number(line, line.violation, f"n = {line.n}"),
-        _number(line, line.completeness),
+        *numbers,
         Cell(text=line.cost.shown, value=line.cost.amount),
         Cell(text=run.created[:16].replace("T", " ")),
         # The worker of a sweep works off its runs: they are stopped and resumed together.
         Cell(buttons=() if run.sweep else buttons),
     )
-    own = run.id == chosen
-    return Row(run.id, cells[: BESIDE if chosen else None], grey=not line.covered, chosen=own)
-
-
-def _number(line: RunLine, interval: Interval, note: str = "") -> Cell:
-    if not line.counted:
-        return Cell(text="" if line.run.status in ACTIVE else "counting")
-    return run_detail.measured(interval, note, covered=line.covered)
-
-
-def _columns(store: Store, rows: list[RunRow]) -> None:
-    """Everything of the list and more, in columns to sort and download."""
-    with st.spinner("Counting the runs", show_time=True):
-        lines = run_lines(shared_flows(store), rows)
-    answers.twin(lists.runs_with_numbers(lines), "runs.columns", alt="Runs, the newest first")
+    return Row(run.id, cells[: BESIDE if chosen else None], grey=not line.covered, chosen=run.id == chosen)
 
 
 def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
