@@ -1,5 +1,4 @@
-"""Files that people name or upload, and private ones. A named pipe or a device would be waited for, or read, without
-end."""
+"""Files that people name or upload, and private ones."""
 
 from __future__ import annotations
 
@@ -23,13 +22,13 @@ _KINDS = (
 
 
 class NotAFileError(OSError):
-    """The path leads to something else than a regular file; `strerror` says to what: 'a named pipe'."""
+    """The path leads to something else than a regular file; `strerror` says what: 'a named pipe'."""
 
 
 def open_regular(path: Path, mode: Literal["rb", "ab"] = "rb", *, follow: bool = True) -> BinaryIO:
-    """A regular file for reading its bytes or appending to it. follow: whether a symbolic link is followed; one in a
-    workspace that came from somebody else could lead to any file. Raises NotAFileError for anything else, before it is
-    opened, and OSError where the system refuses."""
+    """Open a regular file for reading its bytes or appending to it. follow: whether a symbolic link is followed; one in
+    a workspace of another person could lead to any file. Raises NotAFileError for anything else before it is opened,
+    since a named pipe or a device would be read without end, and OSError if the system refuses."""
     with suppress(FileNotFoundError):  # which opening it raises again, or mends by creating the file
         _refuse_other(os.stat(path, follow_symlinks=follow).st_mode, path)
     # Between the two looks the path may have come to lead elsewhere: O_NONBLOCK keeps a pipe from being waited for.
@@ -45,7 +44,7 @@ def open_regular(path: Path, mode: Literal["rb", "ab"] = "rb", *, follow: bool =
 
 
 def tail(path: Path, size: int) -> str:
-    """The last bytes of a file as text; '' where it cannot be read, and for a symbolic link."""
+    """Return the last bytes of a file as text; '' if it cannot be read, and for a symbolic link."""
     try:
         with open_regular(path, follow=False) as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
@@ -62,14 +61,14 @@ def _refuse_other(mode: int, path: Path) -> None:
 
 @contextmanager
 def uploaded(data: bytes | memoryview, file_name: str) -> Iterator[Path]:
-    """An uploaded file under its own name in a folder that lasts as long as the block. Its name is
-    without folders and at most 200 bytes long; 'upload' where nothing is left."""
+    """Give an uploaded file under its name in a folder that lasts as long as the block. The name is without folders and
+    at most 200 bytes long; 'upload' if nothing is left."""
     # A browser may send a whole path, of either system: only its last part is a name, and no name may hold NUL.
-    own = Path(file_name.replace("\\", "/")).name.replace("\0", "")
+    name = Path(file_name.replace("\\", "/")).name.replace("\0", "")
     # Bytes, of which file systems take 255 in a name; a character that is cut in two is left out.
-    own = own.encode("utf-8", "replace")[:200].decode("utf-8", "ignore") or "upload"
+    name = name.encode("utf-8", "replace")[:200].decode("utf-8", "ignore") or "upload"
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / own
+        path = Path(folder) / name
         path.write_bytes(data)
         yield path
 
@@ -94,7 +93,7 @@ def adopt_umask() -> None:
 
 
 def users_umask() -> int:
-    """The umask that the user had set; the process's own where `adopt_umask` was not called."""
+    """Return the umask that the user had set; that of the process if `adopt_umask` was not called."""
     try:
         return int(os.environ[USERS_UMASK], 8) & 0o777
     except (KeyError, ValueError):
@@ -106,8 +105,8 @@ def users_umask() -> int:
 
 @contextmanager
 def written_for_user(path: Path, workspace: Path) -> Iterator[None]:
-    """A block that writes what the user asked for at `path`: with their umask, unless it is in the workspace. For
-    processes that write nothing else meanwhile: a umask is for all threads."""
+    """Write at `path` with the user's umask inside the block, unless it is in the workspace. For processes that write
+    nothing else meanwhile: a umask is for all threads."""
     if path.resolve().is_relative_to(workspace.resolve()):
         yield
         return
@@ -119,8 +118,8 @@ def written_for_user(path: Path, workspace: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a private folder, or one that is there private with all that is in it. Raises OSError where there is none
-    and none can be made.
+    """Make a private folder, or make one that is there private with all that is in it. Raises OSError if none can be
+    made.
 
     One that is private already is not gone through again. Left as they are: links and what they lead to, what belongs
     to another user, a folder shared by the whole machine (/tmp), the home folder itself, and everything on a file
@@ -136,7 +135,7 @@ def make_folder(folder: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty private file where there is none. Whoever opens it next says what hinders it."""
+    """Make an empty private file if there is none; what hinders it shows when it is opened."""
     with suppress(OSError):
         # O_EXCL leaves alone what is there, and makes nothing at the end of a link that leads nowhere yet.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

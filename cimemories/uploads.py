@@ -1,11 +1,11 @@
 """Uploads are read by a process of their own, with limits on its memory and time: one file cannot take the app down.
 
-    imported = import_upload(store, upload.getbuffer(), upload.name, wanted=page.session_is_open)
+    imported = import_upload(store, upload.getbuffer(), upload.name, go_on=page.session_is_open)
 
-The process imports the file into the record by itself, in one transaction, as the command line does, and says what came
-of it as JSON. It ends when it is not wanted any more, which is when its browser session is gone, and when the app ends:
-both leave nothing behind. Everything that the file brings stays in it but words, which pages escape. Sweeps and prompt
-files are read by the app itself: seeds.reading bounds them to half a second of work.
+The process imports the file into the record by itself, in one transaction, as the command line does, and prints the
+outcome as JSON. It ends when its browser session is gone or the app ends, and then leaves nothing behind. Everything
+that the file brings stays in it but words, which pages escape. Sweeps and prompt files are read by the app itself:
+seeds.reading bounds them to half a second of work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cimemories.evaluation.compositions import LabelSource
 from cimemories.files import uploaded
 from cimemories.formats import importing as formats_importing
 from cimemories.formats import review_events
-from cimemories.formats.official import FormatError, shown
+from cimemories.formats.reading import FormatError, shown
 from cimemories.store import datasets
 from cimemories.store.engine import DATABASE_URL, Store, StoreError, open_store
 
@@ -54,14 +54,14 @@ def import_upload(
     name: str | None = None,
     *,
     model: str | None = None,
-    wanted: Callable[[], bool] = lambda: True,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> formats_importing.Imported:
     """Import an uploaded file as what it is recognised to be. name: of the dataset; model: what wrote the results.
 
-    wanted: asked while the file is read; once it says no, the reading ends. Raises FormatError for the file, for one
-    that takes too much and where it is not wanted any more, and StoreError for the name; then nothing is kept.
+    go_on: asked while the file is read; once it says no, the reading ends. Raises FormatError for the file, for one
+    that takes too much and if the reading was ended, and StoreError for the name; then nothing is kept.
     """
-    answer = _read(store, data, file_name, {"do": "import", "name": name, "model": model}, wanted)
+    answer = _read(store, data, file_name, {"do": "import", "name": name, "model": model}, go_on)
     with store.read() as connection:
         row = next((row for row in datasets.all_rows(connection) if row.id == answer["dataset"]), None)
     if row is None:
@@ -80,23 +80,23 @@ def review_upload(
     called: str = "",
     annotator: str = "",
     zone: str = "UTC",
-    wanted: Callable[[], bool] = lambda: True,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> review_events.Imported:
     """Add the review events of an uploaded file to a dataset. skip_unknown: leave out events of what is not
-    here. dry_run: only find out what that comes to. called, annotator: what its owner calls the file, and who imports
-    it. zone: of times that name none. Raises like `import_upload`."""
+    here. dry_run: import nothing, and return what would be. called: the name of the file; annotator: who imports it;
+    zone: of times that name none. Raises like `import_upload`."""
     request = {"do": "review", "dataset": dataset, "skip_unknown": skip_unknown, "dry_run": dry_run}
     request |= {"name": called, "annotator": annotator, "zone": zone}
-    answer = _read(store, data, file_name, request, wanted)
+    answer = _read(store, data, file_name, request, go_on)
     texts = {name: tuple(answer[name]) for name in ("datasets", "skipped", "notes")}
     more: dict[str, Any] = {**answer, **texts}
     return review_events.Imported(**more)
 
 
 def _read(
-    store: Store, data: bytes | memoryview, file_name: str, request: Mapping[str, Any], wanted: Callable[[], bool]
+    store: Store, data: bytes | memoryview, file_name: str, request: Mapping[str, Any], go_on: Callable[[], bool]
 ) -> dict[str, Any]:
-    """What the process says of the file. Raises FormatError and StoreError with what it says against it."""
+    """Return what the process answers. Raises FormatError and StoreError with its message."""
     if readonly.chosen():
         raise StoreError(f"{readonly.REASON}, so nothing was imported.")
     if reason := roles.refused(Role.CURATOR):  # before a process reads the file; the record asks again
@@ -116,8 +116,8 @@ def _read(
         environment[DATABASE_URL] = store.engine.url.render_as_string(hide_password=False)
     # Files and no pipes for what it writes: nobody has to empty them for it to go on.
     with uploaded(data, file_name) as path, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        whole = {**request, "file": str(path), "workspace": str(store.workspace.absolute())}
-        whole |= {"memory": MEMORY, "seconds": SECONDS, "actor": vars(roles.actor())}
+        full_request = {**request, "file": str(path), "workspace": str(store.workspace.absolute())}
+        full_request |= {"memory": MEMORY, "seconds": SECONDS, "actor": vars(roles.actor())}
         try:
             process = subprocess.Popen(
                 installation.python("cimemories.uploads"),
@@ -130,7 +130,7 @@ def _read(
             )
         except OSError as error:
             raise StoreError(f"the file cannot be read now ({error.strerror}). Try again.") from error
-        code = _watched(process, whole, name, wanted)
+        code = _watched(process, full_request, name, go_on)
         output.seek(0)
         # One byte more tells an answer that is too long from one that just fits.
         text = output.read(_LONGEST_ANSWER + 1)
@@ -156,10 +156,8 @@ def _read(
     raise FormatError(f"{name}: could not be read: the process that read it has failed; {_BY_HAND}")
 
 
-def _watched(
-    process: subprocess.Popen[bytes], request: Mapping[str, Any], name: str, wanted: Callable[[], bool]
-) -> int:
-    """The exit status of the process, which is gone when this returns or raises."""
+def _watched(process: subprocess.Popen[bytes], request: Mapping[str, Any], name: str, go_on: Callable[[], bool]) -> int:
+    """Return the exit status of the process, which is gone when this returns or raises."""
     assert process.stdin is not None
     try:
         # It may have ended before it has read anything; its exit status says why.
@@ -172,7 +170,7 @@ def _watched(
             try:
                 return process.wait(_LOOK_SECONDS)
             except subprocess.TimeoutExpired:
-                if not wanted():
+                if not go_on():
                     raise FormatError(f"{name}: its import was stopped: the browser window is gone") from None
                 if time.monotonic() > last:
                     raise FormatError(f"{name}: not read within {SECONDS:,} seconds; {_BY_HAND}") from None
@@ -213,8 +211,8 @@ def _review(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
     )
     # A page shows how many there are, and the first. All of them could be longer than an answer may be, and what has
     # been imported by now would be reported as a failure.
-    kept = [shown(text, 500) for text in done.skipped[:_SKIPPED_SHOWN]]
-    return {**vars(done), "skipped": kept, "more_skipped": len(done.skipped) - len(kept)}
+    first = [shown(text, 500) for text in done.skipped[:_SKIPPED_SHOWN]]
+    return {**vars(done), "skipped": first, "more_skipped": len(done.skipped) - len(first)}
 
 
 def _limit(memory: int, seconds: int) -> None:
@@ -237,7 +235,7 @@ def _limit(memory: int, seconds: int) -> None:
 
 
 def _end_with_the_app() -> None:
-    """The app holds the other end of standard input, and says nothing more: an end of it is the end of the app."""
+    """Exit when the app ends: it holds the other end of standard input, and sends nothing more."""
     while os.read(0, 4096):
         pass
     # At once, whatever the other thread is doing: a transaction that is not committed leaves nothing behind.
@@ -245,7 +243,7 @@ def _end_with_the_app() -> None:
 
 
 def main() -> None:
-    """Read one request from standard input, do it, and write what came of it."""
+    """Read one request from standard input, do it, and print the answer."""
     request = json.loads(sys.stdin.buffer.readline())
     _limit(request["memory"], request["seconds"])
     threading.Thread(target=_end_with_the_app, daemon=True).start()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from worlds import PERSONAS, answer, make_profile
 
+from cimemories.formats.bundle import BUNDLED, DERIVED, MANIFEST
+from cimemories.formats.tables import TABLES, write_rows
 from cimemories.model import Attribute, ChatRequest, Context, Label, Profile, Verdict, WorkStatus
 from cimemories.store import archive, calls, datasets, decisions, labellings, versions, work
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import Store
+from cimemories.store.engine import Store, content_hash
 from cimemories.store.tables import metadata
 from cimemories.store.versions import Edit
 
@@ -167,3 +173,34 @@ def shares_of(chance: random.Random, people: list[Profile]) -> labellings.Shared
         simulated=False,
         provenance={"file": "x.json", "sha256": "0", "model": "other", "votes": "not there"},
     )
+
+
+def write_bundle(store: Store, row: DatasetRow, folder: Path, encoding: str, *, zipped: bool = True) -> Path:
+    """Write a dataset as a bundle, as it was before there were folders."""
+    tables = content(store, row.id)
+    written: dict[str, Any] = {}
+    for name in BUNDLED:
+        rows = [{key: value for key, value in r.items() if key != "fresh"} for r in tables.get(name, [{}])]
+        lines = "".join(f"{json.dumps(r, ensure_ascii=False)}\n" for r in rows).encode("utf-8")
+        path = folder / f"{name}.{encoding}"
+        if encoding == "jsonl" or name == DERIVED:
+            path.write_bytes(lines)
+        else:
+            write_rows(path, TABLES[name], rows)
+        written[name] = {"rows": len(lines.splitlines()), "sha256": hashlib.sha256(lines).hexdigest()}
+    manifest = {
+        "format": "cimemories-bundle",
+        "version": 4,
+        "encoding": encoding,
+        "content": content_hash([[t, w["rows"], w["sha256"]] for t, w in written.items() if t != DERIVED]),
+        "simulated": row.simulated,
+        "dataset": {"name": row.name},
+        "tables": written,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    if not zipped:
+        return folder
+    with zipfile.ZipFile(folder.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive_:
+        for file in sorted(folder.iterdir()):
+            archive_.write(file, file.name)
+    return folder.with_suffix(".zip")

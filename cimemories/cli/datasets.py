@@ -45,13 +45,12 @@ EVERY_EVAL_EVER = "every-eval-ever"
 FLOWS = "flows"
 OF_A_RUN = ("results", FLOWS, EVERY_EVAL_EVER)  # formats of a run's results, not of a dataset
 NOT_NAMED = "not named"
-_BUNDLES = ("bundle-jsonl", "bundle-parquet")
 TAKEN_BY = {  # which formats an option of `export` is for; --replace is for those that are one file
-    "--labelling": ("labelled", "huggingface", *_BUNDLES, *OF_A_RUN),
-    "--no-calls": _BUNDLES,
+    "--labelling": ("labelled", "huggingface", *OF_A_RUN),
+    "--no-calls": ("huggingface",),
     "--judge": OF_A_RUN,
     "--organization": (EVERY_EVAL_EVER,),
-    "--replace": ("official", "labelled", "huggingface", *_BUNDLES, "results", FLOWS),
+    "--replace": ("official", "labelled", "huggingface", "results", FLOWS),
 }
 OFFLINE_PER_DOMAIN = 5  # as in the released data
 
@@ -63,7 +62,8 @@ def import_dataset(
     file: Annotated[
         Path,
         Argument(
-            help="Profiles (JSON), results (JSONL), columns (Parquet, CSV), a bundle, a Hub snapshot or an Inspect log."
+            help="Profiles (JSON), results (JSONL), columns (Parquet, CSV), an exported folder or zip file, a Hub "
+            "snapshot or an Inspect log."
         ),
     ],
     dataset: Annotated[
@@ -71,7 +71,10 @@ def import_dataset(
     ] = None,
     form: Annotated[
         str | None,
-        Option("--format", help="profiles, labelled, huggingface, bundle, results or inspect; default: by content."),
+        Option(
+            "--format",
+            help="profiles, labelled, huggingface, folder, bundle, results or inspect; default: by content.",
+        ),
     ] = None,
     model: Annotated[
         str | None, Option("--model", "-m", help="For results: the model; default: the file's name.")
@@ -119,7 +122,7 @@ def export(
         str,
         Option(
             "--format",
-            help="official, labelled, huggingface, bundle-jsonl, bundle-parquet, results, flows or every-eval-ever.",
+            help="official, labelled, huggingface, results, flows or every-eval-ever.",
         ),
     ],
     out: Annotated[
@@ -127,12 +130,12 @@ def export(
         Option(
             "--out",
             "-o",
-            help="File to write. A folder: huggingface not named .parquet or .csv, a bundle not named .zip, "
-            "every-eval-ever.",
+            help="File to write; for every-eval-ever a folder, for huggingface a folder with everything, a .zip of it, "
+            "or labels alone as .parquet or .csv.",
         ),
     ],
     labelling: LabellingOption = None,
-    calls: Annotated[bool, Option("--calls/--no-calls", help="Include recorded calls in a bundle.")] = True,
+    calls: Annotated[bool, Option("--calls/--no-calls", help="Include recorded calls in a folder.")] = True,
     judge: Annotated[int | None, Option(help="For what is of a run: id of a judge; default: its first.")] = None,
     organization: Annotated[
         str, Option(help="For every-eval-ever: the organization that evaluated the model.")
@@ -143,7 +146,7 @@ def export(
 ) -> None:
     """Export a dataset, or the results of a run.
 
-    Example: cimemories export official --format bundle-parquet --out official.zip;
+    Example: cimemories export official --format huggingface --out official.zip;
     cimemories export run-3f9a1c2e --format results --out results.jsonl;
     cimemories export run-3f9a1c2e --format flows --out flows.csv
     """

@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from pydantic_core import PydanticCustomError
 
 from cimemories.access.roles import Role
-from cimemories.formats.official import checked_text
 from cimemories.formats.official import checked_value as read_value
+from cimemories.formats.reading import checked_text
 from cimemories.model import (
     DOMAINS,
     GENERAL,

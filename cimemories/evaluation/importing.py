@@ -29,7 +29,8 @@ from cimemories.evaluation.sessions import Sessions, read_sessions, session_orde
 from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
 from cimemories.formats.inspect_log import InspectLog
-from cimemories.formats.official import FormatError, ProfileFile, file_hash, shown
+from cimemories.formats.official import ProfileFile
+from cimemories.formats.reading import FormatError, file_hash, shown
 from cimemories.formats.results import FULL, Result, ResultsFile
 from cimemories.model import JudgementStatus, Profile, ResponseStatus, Reveal, Strength
 from cimemories.store import datasets, judgements, labellings, runs, work

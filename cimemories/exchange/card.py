@@ -25,7 +25,7 @@ from cimemories.store import archive, datasets, decisions, generations, labellin
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import exact_percent, markdown_escaped, percent
+from cimemories.text import exact_percent, listed, markdown_escaped, percent, sentence
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _CHANGES_SHOWN = 30
@@ -44,9 +44,9 @@ IMPORTED = {origin: KIND_TITLES[kind] for kind, origin in ORIGINS.items()}
 
 
 def dataset_card(store: Store, name: str, *, licence: str = "", labelling_id: str | None = None) -> str:
-    """The card of a dataset. Labels are those of the labelling it is frozen with, else of `labelling_id`, else of the
-    one that numbers rest on. `licence`: what the card says of it, in place of our own words. The same record gives the
-    same card. Raises StoreError for a name that is not there."""
+    """Return the card of a dataset. Labels are those of the labelling it is frozen with, else of `labelling_id`, else
+    of the one that numbers rest on. `licence`: what the card says of it, in place of our own words. The same record
+    gives the same card. Raises StoreError for a name that is not there."""
     with store.read() as connection:
         row = datasets.named(connection, name)
     environment = jinja2.Environment(
@@ -74,6 +74,7 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         domains = datasets.domains_of(connection, row.id)
         events = Counter(e for p in datasets.profile_summaries(connection, row.id) for e in p.events)
         ran = runs.all_rows(connection, row.id)
+        history = decisions.history(connection, row.id)
     by_id = {item.id: item for item in labelled}
     default = default_labelling(store, row.id)
     # What is frozen goes first: the card of a frozen dataset describes what its hash covers.
@@ -81,12 +82,22 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
     chosen = by_id.get(chosen_id or "")
     if labelling_id is not None and labelling_id not in by_id:
         raise StoreError(f"the labelling '{labelling_id}' is none of '{row.name}'. `cimemories labellings` lists them.")
-    # -1 below is no dataset's id: a first version has no parent.
     names = {item.dataset: item.name for item in members}
+    parts = {
+        "its profiles were written": any(item.simulated for item in written),
+        "its votes were given": any(item.simulated for item in labelled),
+        "runs listed here were answered": any(item.simulated for item in ran),
+    }
+    simulated = listed([part for part, there in parts.items() if there])
+    simulated = simulated or ("its profiles were written" if row.simulated else "")
+    standing = decisions.standing(history)
+    current, content = ("the frozen", frozen.row.counts["content"]) if frozen else ("this", wording)
+    otherwise = "not the frozen" if frozen else "an earlier"
     return {
         "name": row.name,
-        "simulated": _simulated(row, labelled, [item.simulated for item in written], [r.simulated for r in ran]),
+        "simulated": sentence(f"{simulated} by a simulator, not by a model") if simulated else "",
         "counts": {key: f"{getattr(row, key):,}" for key in ("profiles", "attributes", "contexts")},
+        # -1 is no dataset's id: a first version has no parent.
         "version": {"number": row.version, "parent": names.get(row.parent or -1, "")},
         "versions": [{**vars(item), "parent": names.get(item.parent or -1, "")} for item in members],
         "created": row.created[:10],
@@ -104,40 +115,36 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         "domains": sorted(domains.items()),
         "events": sorted(events.items()),
         "labellings": [_labelling(store, item) for item in labelled],
-        "survival": _survival(store, chosen) if chosen else None,
-        "personas": _personas(store, chosen) if chosen else [],
-        "decisions": _decisions(store, row.id),
-        "runs": [_run(item, frozen.row.counts["content"] if frozen else None, wording) for item in ran],
+        **_consensus(store, chosen),
+        "decisions": {
+            "all": len(history),
+            "pairs": len(standing),
+            "labels": sorted(Counter(str(d.label) for d in standing.values()).items()),
+            "people": sorted(Counter(d.annotator for d in history).items()),
+        },
+        "runs": [
+            {
+                **{name: getattr(item, name) for name in ("name", "model", "simulated")},
+                "hash": item.dataset_hash,
+                "same": f"{current if item.dataset_hash == content else otherwise} content",
+            }
+            for item in ran
+        ],
         "bibtex": load_published().paper.bibtex,
         "licence": " ".join(licence.split()) or (OWN_LICENCE if row.origin in _ORIGINS else OFFICIAL_LICENCE),
     }
 
 
-def _simulated(row: DatasetRow, labelled: list[LabellingRow], written: list[bool], ran: list[bool]) -> str:
-    """What of a dataset the simulator made; empty where it made nothing."""
-    parts = ["its profiles were written"] if any(written) else []
-    if any(item.simulated for item in labelled):
-        parts.append("its votes were given")
-    if any(ran):
-        parts.append("runs listed here were answered")
-    if not parts:
-        return "Its profiles were written by a simulator, not by a model." if row.simulated else ""
-    joined = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"{joined[:1].upper()}{joined[1:]} by a simulator, not by a model."
-
-
 def _generation(item: generations.GenerationRow) -> dict[str, object]:
-    request = item.manifest.get("asked")
+    request, prompts = item.manifest.get("asked"), item.manifest.get("prompts")
     request = request if isinstance(request, Mapping) else {}
-    wanted = ("seed", "locale", "profiles", "per_domain", "events", "general", "temperature")
-    facts = [(name.replace("_", " "), request[name]) for name in wanted if request.get(name) is not None]
-    prompts = item.manifest.get("prompts")
-    named = sorted(prompts.items()) if isinstance(prompts, Mapping) else []
+    fields = ("seed", "locale", "profiles", "per_domain", "events", "general", "temperature")
+    facts = [(name.replace("_", " "), request[name]) for name in fields if request.get(name) is not None]
     return {
         "model": item.model,
         "simulated": item.simulated,
         "facts": facts or [("on", item.created[:10])],
-        "prompts": named,
+        "prompts": sorted(prompts.items()) if isinstance(prompts, Mapping) else [],
     }
 
 
@@ -158,57 +165,28 @@ def _labelling(store: Store, item: LabellingRow) -> dict[str, object]:
     }
 
 
-def _personas(store: Store, item: LabellingRow) -> list[dict[str, object]]:
-    """The voters with the priors that the rule gives them."""
-    priors = rule_of(store, item.id).prior_by_key
+def _consensus(store: Store, item: LabellingRow | None) -> dict[str, object]:
+    """Return the voters with the priors that the rule gives them, and how many pairs have a consensus."""
+    if item is None:
+        return {"survival": None, "personas": []}
+    priors, result = rule_of(store, item.id).prior_by_key, survival(store, item.id)
     with store.read() as connection:
         personas = labellings.personas(connection, item.id).values()
-    return [
-        {"name": p.name, "prior": exact_percent(priors.get(p.key, p.prior)), "description": p.description}
-        for p in personas
-    ]
-
-
-def _survival(store: Store, item: LabellingRow) -> dict[str, object]:
-    result = survival(store, item.id)
     # By way of JSON, which makes Python's numbers of numpy's, and None of nan.
     rows: list[dict[str, Any]] = json.loads(result.by[GroupBy.DOMAIN].to_json(orient="records"))
     return {
-        "model": item.model,
-        "simulated": item.simulated,
-        "rule": f"{result.rule.name} ({result.rule.text})",
-        "threshold": result.rule.threshold,
-        "pairs": result.pairs,
-        "necessary": result.necessary,
-        "inappropriate": result.inappropriate,
-        "ambiguous": result.ambiguous,
-        "too_few": result.too_few_text,
-        "share": percent(result.share),
-        "domains": [{**row, "share": percent(row["survival"])} for row in rows],
-    }
-
-
-def _decisions(store: Store, dataset_id: int) -> dict[str, object]:
-    with store.read() as connection:
-        history = decisions.history(connection, dataset_id)
-    standing = decisions.standing(history)
-    return {
-        "all": len(history),
-        "pairs": len(standing),
-        "labels": sorted(Counter(str(d.label) for d in standing.values()).items()),
-        "people": sorted(Counter(d.annotator for d in history).items()),
-    }
-
-
-def _run(item: runs.RunRow, frozen: object, now: str) -> dict[str, object]:
-    if frozen is not None:
-        same = "the frozen content" if item.dataset_hash == frozen else "not the frozen content"
-    else:
-        same = "this content" if item.dataset_hash == now else "an earlier content"
-    return {
-        "name": item.name,
-        "model": item.model,
-        "simulated": item.simulated,
-        "hash": item.dataset_hash,
-        "same": same,
+        "personas": [
+            {"name": p.name, "prior": exact_percent(priors.get(p.key, p.prior)), "description": p.description}
+            for p in personas
+        ],
+        "survival": {
+            "model": item.model,
+            "simulated": item.simulated,
+            "rule": f"{result.rule.name} ({result.rule.text})",
+            "threshold": result.rule.threshold,
+            **{name: getattr(result, name) for name in ("pairs", "necessary", "inappropriate", "ambiguous")},
+            "too_few": result.too_few_text,
+            "share": percent(result.share),
+            "domains": [{**row, "share": percent(row["survival"])} for row in rows],
+        },
     }

@@ -2,11 +2,9 @@
 
 official           the authors' profiles, without labels (JSON)
 labelled           the same with shares of votes by persona, and combined by the priors (JSON)
-huggingface        one row a pair with its effective label and prompts: a file where the path ends in .parquet or .csv,
-                   else a folder for the Hub with a card (hub.py)
-bundle-jsonl       votes, calls, decisions, rules, history; a zip file or a folder of JSON lines. Comments and marks are
-                   exported as review events (formats.review_events), a note counts them
-bundle-parquet     the same as Parquet
+huggingface        everything as a folder for the Hugging Face Hub with a card (hub.py), or as a zip file of it:
+                   profiles, votes, decisions, rules, history, runs with messages, judgements and recalls, calls. If the
+                   path ends in .parquet or .csv: one row a pair with its effective label and prompts alone
 """
 
 from __future__ import annotations
@@ -15,14 +13,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
 from cimemories import seeds
 from cimemories.evaluation.respond import memory_lines
@@ -31,9 +28,7 @@ from cimemories.exchange import hub
 from cimemories.flows.columns import Coded, arrow_table, flow_columns
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import (
-    AMBIGUOUS,
     INAPPROPRIATE,
-    LABELS,
     TOO_FEW,
     UNLABELLED,
     AppliedRule,
@@ -43,10 +38,10 @@ from cimemories.flows.labels import (
     vote_counts,
 )
 from cimemories.flows.scope import Scope
-from cimemories.formats.bundle import Encoding, write_bundle
 from cimemories.formats.huggingface import Settled, write_columns
-from cimemories.formats.labelled import Labelled, refuse_same_names, write_labelled
-from cimemories.formats.official import write_profiles, written_whole
+from cimemories.formats.labelled import Labelled, persona_slugs, write_labelled
+from cimemories.formats.official import write_profiles
+from cimemories.formats.reading import FormatError, written_whole
 from cimemories.formats.results import (
     FULL,
     ExportedJudge,
@@ -66,32 +61,18 @@ from cimemories.llm.replies import numbered
 from cimemories.manifest import SystemPart
 from cimemories.memory.systems import is_system
 from cimemories.model import JudgementStatus, ResponseStatus, Strength
-from cimemories.store import archive, datasets, decisions, judgements, reviews, runs, versions
+from cimemories.store import archive, datasets, decisions, judgements, runs
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 from cimemories.store.team import log
-from cimemories.text import count, listed, without_formula
-from cimemories.version import __version__
+from cimemories.text import count, without_formula
 
-Format = Literal["official", "labelled", "huggingface", "bundle-jsonl", "bundle-parquet"]
+Format = Literal["official", "labelled", "huggingface"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-ENDINGS: dict[Format, str] = {
-    "official": ".json",
-    "labelled": ".json",
-    "huggingface": ".parquet",
-    "bundle-jsonl": ".zip",
-    "bundle-parquet": ".zip",
-}
 TABLES = (".parquet", ".csv")  # endings of the columns as one file
-NEED_LABELS: tuple[Format, ...] = ("labelled", "huggingface")
-LICENCES = dict.fromkeys(("offline", "demo"), "Made from the templates of CIMemories Studio (MIT).")
-FOREIGN = (
-    "The profiles come from elsewhere and stay under the licence of their source; the profiles that the authors of "
-    "CIMemories released are CC BY-NC 4.0."
-)
 
 
 @dataclass(frozen=True)
@@ -117,79 +98,81 @@ def export(
 ) -> Exported:
     """Write a dataset to a path, whole or not at all.
 
-    labelling: whose labels, for the formats that hold one labelling's; the default one where None. A bundle holds all
-    of them, and this one's effective labels. with_calls: whether a bundle holds the calls behind the votes. replace:
-    write over a file that is there. Raises StoreError for what is not in the record or a path that is taken, and
-    FormatError for what the format cannot hold.
+    labelling: whose labels, for the formats that hold one labelling's; the default one if None. A folder holds all of
+    them, and this one's effective labels. with_calls: whether a folder holds the calls behind votes and messages.
+    replace: write over a file that is there. Raises StoreError for what is not in the record or a path that is taken,
+    and FormatError for what the format cannot hold.
     """
     with store.read() as connection:
         row = datasets.named(connection, dataset)
     refuse_taken(path, replace=replace)
     chosen = chosen_labelling(store, row, labelling)
-    if form in NEED_LABELS and chosen is None:
+    if needs_labels(form, path) and chosen is None:
         raise StoreError(f"'{row.name}' has no labels yet, which this format needs. Label it first: cimemories label.")
-    simulated = is_simulated(row, chosen, form)
+    ending = path.suffix.lower()
     with written_whole(path) as target:
-        notes = _write(store, row, chosen, form, target, path, simulated, with_calls)
+        if form == "official":
+            with store.read() as connection:
+                records = datasets.profile_records(connection, row.id)
+            target.write_text(write_profiles(record.profile for record in records), encoding="ascii")
+            notes = ["profiles only: labels and decisions are not in this format"]
+        elif form == "labelled" and chosen is not None:
+            notes = _write_labelled(store, row, chosen, target)
+        elif ending in TABLES and chosen is not None:
+            notes = _write_columns(store, row, chosen, target, parquet=ending == ".parquet")
+        else:
+            folder = target.with_name("folder") if ending == ".zip" else target
+            notes = hub.write_folder(folder, store, row, chosen, with_calls=with_calls)
+            if chosen is not None:
+                (folder / hub.DATA).parent.mkdir()
+                notes += _write_columns(store, row, chosen, folder / hub.DATA, parquet=True, plain=True)
+            notes += hub.write_about(folder, store, row, chosen)
+            if ending == ".zip":
+                hub.pack(folder, target)
     log.note(store, "dataset.exported", row.name, format=form)
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    simulated = is_simulated(store, row, chosen, form, path)
     return Exported(path, form, sum(file.stat().st_size for file in files), simulated, tuple(notes))
 
 
 def refuse_taken(path: Path, *, replace: bool) -> None:
-    """Raises StoreError where something of that name is there, unless it is a file that may be replaced."""
+    """Raise StoreError if something of that name is there, unless it is a file that may be replaced."""
     if path.exists() and not (replace and path.is_file()):
         what = "a folder of that name" if path.is_dir() else "a file of that name"
         raise StoreError(f"{path}: there is {what}. Choose another --out, or for a file say --replace.")
 
 
-def is_simulated(row: DatasetRow, chosen: LabellingRow | None, form: Format) -> bool:
-    """What the file holds decides: a bundle everything, the others one labelling, the profiles alone no votes."""
-    if form in NEED_LABELS and chosen is not None:
-        return chosen.simulated
-    return row.simulated and form != "official"
+def needs_labels(form: Format, path: Path) -> bool:
+    """Return whether what is written to this path is labels alone."""
+    return form == "labelled" or (form == "huggingface" and path.suffix.lower() in TABLES)
 
 
-def _write(
-    store: Store,
-    row: DatasetRow,
-    chosen: LabellingRow | None,
-    form: Format,
-    target: Path,
-    path: Path,
-    simulated: bool,
-    with_calls: bool,
+def is_simulated(store: Store, row: DatasetRow, chosen: LabellingRow | None, form: Format, path: Path) -> bool:
+    """Return whether an export is marked as simulated: by what is in it."""
+    if needs_labels(form, path):
+        return chosen is not None and chosen.simulated
+    return form != "official" and hub.is_simulated(store, row)
+
+
+def _write_columns(
+    store: Store, row: DatasetRow, chosen: LabellingRow, target: Path, *, parquet: bool, plain: bool = False
 ) -> list[str]:
-    if form == "official":
-        with store.read() as connection:
-            records = datasets.profile_records(connection, row.id)
-        target.write_text(write_profiles(record.profile for record in records), encoding="ascii")
-        return ["profiles only: labels and decisions are not in this format"]
-    if form == "labelled" and chosen is not None:
-        return _write_labelled(store, row, chosen, target)
-    if form == "huggingface" and chosen is not None:
-        rule = rule_of(store, chosen.id)
-        people = (_settled(store, chosen, record) for record in _records(store, row.id))
-        rule_text = f"{rule.name}: {rule.text}"
-        notes = [f"labels by consensus follow {rule_text}", "values and biographies are not in this format"]
-        if path.suffix.lower() in TABLES:
-            write_columns(target, people, rule_text, simulated=simulated, parquet=path.suffix.lower() != ".csv")
-            return notes
-        (target / hub.DATA).parent.mkdir(parents=True)
-        write_columns(target / hub.DATA, people, rule_text, simulated=simulated, parquet=True, plain=True)
-        return [*notes, *hub.write_about(target, store, row, chosen)]
-    encoding: Encoding = "jsonl" if form == "bundle-jsonl" else "parquet"
-    return _write_bundle(store, row, chosen, encoding, target, path.suffix.lower() == ".zip", with_calls)
+    rule = rule_of(store, chosen.id)
+    people = (_settled(store, chosen, record) for record in _records(store, row.id))
+    text = f"{rule.name}: {rule.text}"
+    write_columns(target, people, text, simulated=chosen.simulated, parquet=parquet, plain=plain)
+    notes = [f"labels by consensus follow {text}"]
+    return notes if plain else [*notes, "values and biographies are not in this format"]
 
 
 def _records(store: Store, dataset_id: int) -> Iterator[ProfileRecord]:
-    """One profile at a time."""
+    """Yield one profile at a time."""
     with store.read() as connection:
         ids = datasets.profile_ids(connection, dataset_id)
     for profile_id in ids:
         with store.read() as connection:
             record = datasets.profile_record(connection, profile_id)
-        yield record  # behind the block: whoever goes on reads by connections of their own
+        yield record  # behind the block: the caller reads by connections of its own
 
 
 def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target: Path) -> list[str]:
@@ -225,7 +208,10 @@ def exported_labels(store: Store, chosen: LabellingRow, rule: AppliedRule) -> Ex
     counts = vote_counts(store, chosen.id)
     with store.read() as connection:
         decided = len(decisions.standing(decisions.history(connection, chosen.dataset)))
-    refuse_same_names(counts.personas)
+    try:
+        persona_slugs(counts.personas)
+    except FormatError as problem:
+        raise FormatError(f"export: {problem}") from None
     labelling = {
         "model": chosen.model,
         "simulated": chosen.simulated,
@@ -283,116 +269,12 @@ def _settled(store: Store, chosen: LabellingRow, record: ProfileRecord) -> Settl
     )
 
 
-def _write_bundle(
-    store: Store,
-    row: DatasetRow,
-    chosen: LabellingRow | None,
-    encoding: Encoding,
-    target: Path,
-    zipped: bool,
-    with_calls: bool,
-) -> list[str]:
-    rule = None if chosen is None else rule_of(store, chosen.id)
-    # Before the one transaction in which all else is read: labels take several. A byte a pair is held for it.
-    labels, simulated = list(_labels_of(store, row, chosen)), chosen is not None and chosen.simulated
-    with store.read() as connection:
-        tables: dict[str, Any] = dict(archive.content_tables(connection, row.id, with_calls=with_calls))
-        tables["labels"] = lambda: _label_rows(connection, row, labels, rule, simulated=simulated)
-        frozen = versions.freeze_of(connection, row.id)
-        manifest = {
-            "simulated": row.simulated,
-            "software": f"CIMemories Studio {__version__}",
-            "licence": LICENCES.get(row.origin, FOREIGN),
-            "dataset": {
-                "name": row.name,
-                "origin": row.origin,
-                "source_name": row.source_name,
-                "source_hash": row.source_hash,
-                "created": row.created,
-                "hash": datasets.dataset_hash(connection, row.id),
-                "versions": [{"name": v.name, "version": v.version} for v in versions.family(connection, row.id)],
-            },
-            "labels": None
-            if chosen is None or rule is None
-            else {
-                "labelling": {"model": chosen.model, "endpoint": archive.shown_address(chosen.endpoint)},
-                "rule": rule.as_json(),
-                "note": rule.note,
-            },
-            "frozen": frozen and {name: getattr(frozen, name) for name in ("hash", "annotator", "created")},
-        }
-        write_bundle(target, encoding, tables, manifest, zipped=zipped)
-        comments, marks = reviews.counts(connection, row.id)
-    notes = [] if with_calls else ["the calls behind the votes are left out; votes keep their keys"]
-    if said := listed([count(number, noun) for number, noun in ((comments, "comment"), (marks, "mark")) if number]):
-        are = "is" if comments + marks == 1 else "are"
-        notes.append(f"{said} {are} not in a bundle: export them with `cimemories review export`")
-    return notes
-
-
-@dataclass(frozen=True)
-class _LabelsOf:
-    """The labels of one profile: its attributes' keys, the codes of their labels [attributes, contexts], and by
-    position who decided. contexts: their ids, in the order of the columns."""
-
-    keys: tuple[str, ...]
-    contexts: tuple[int, ...]
-    effective: NDArray[np.int8]
-    annotators: Mapping[tuple[int, int], str]
-
-
-def _labels_of(store: Store, row: DatasetRow, chosen: LabellingRow | None) -> Iterator[_LabelsOf]:
-    """The labels of each profile in turn, read in transactions of their own."""
-    for record in _records(store, row.id):
-        labels = matrix(store, None if chosen is None else chosen.id, record)
-        with store.read() as connection:
-            people = decisions.standing(decisions.history(connection, row.id, record.attribute_ids))
-        decided = zip(*np.nonzero(labels.decided), strict=True)
-        annotators = {
-            (int(i), int(j)): people[record.attribute_ids[i], record.context_ids[j]].annotator for i, j in decided
-        }
-        keys = tuple(attribute.key for attribute in record.profile.attributes)
-        yield _LabelsOf(keys, tuple(record.context_ids), labels.effective.astype(np.int8), annotators)
-
-
-def _label_rows(
-    connection: sa.Connection,
-    row: DatasetRow,
-    labels: Sequence[_LabelsOf],
-    rule: AppliedRule | None,
-    *,
-    simulated: bool,
-) -> Iterator[dict[str, Any]]:
-    """The effective label of every pair that has one, with who or what made it. simulated: the labelling is."""
-    contexts = {c.id: number for number, c in enumerate(datasets.contexts(connection, row.id))}
-    rule_text = None if rule is None else f"{rule.name}: {rule.text}"
-    for number, item in enumerate(labels):
-        for i, key in enumerate(item.keys):
-            for j, context_id in enumerate(item.contexts):
-                code = int(item.effective[i, j])
-                # No row: nobody has decided this pair, and there is no vote on it, or too few.
-                if code < AMBIGUOUS:
-                    continue
-                person = item.annotators.get((i, j))
-                yield {
-                    "profile": number,
-                    "attribute": i,
-                    "key": key,
-                    "context": contexts[context_id],
-                    "label": str(LABELS[code]),
-                    "source": "consensus" if person is None else "person",
-                    "annotator": person,
-                    "rule": rule_text if person is None else None,
-                    "simulated": simulated and person is None,
-                }
-
-
-def suggested_name(row: DatasetRow, form: Format, *, simulated: bool) -> str:
-    """A file name for a download: letters, digits and dashes, marked where it is simulated."""
+def suggested_name(row: DatasetRow, form: Format, ending: str, *, simulated: bool) -> str:
+    """Return a file name for a download: letters, digits and dashes, marked if it is simulated."""
     plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in row.name.lower())
     parts = [part for part in plain.split("-") if part] or ["dataset"]
     mark = ["simulated"] if simulated else []
-    return "-".join([*parts, form, *mark])[:120] + ENDINGS[form]
+    return "-".join([*parts, form, *mark])[:120] + ending
 
 
 # ---- exporting results

@@ -47,8 +47,8 @@ class Frozen:
 
 
 def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator: str) -> FreezeRow:
-    """Freeze a dataset with the votes of one labelling (None: without any). Raises StoreError where it is frozen
-    already, the labelling is another dataset's or still at work, or no name is given."""
+    """Freeze a dataset with the votes of one labelling (None: without any). Raises StoreError if it is frozen already,
+    the labelling is another dataset's or still at work, or no name is given."""
     who = " ".join(storable(annotator).split())
     if not who:
         raise StoreError("freezing needs the name of who does it. Give yours and try again.")
@@ -85,7 +85,7 @@ def _check(connection: sa.Connection, dataset_id: int, labelling_id: str) -> Non
 
 
 def content(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> Content:
-    """What a dataset holds now, with the votes of one labelling. Reads every vote: seconds for two million."""
+    """Return what a dataset holds now, with the votes of one labelling. Reads every vote: seconds for two million."""
     places = archive.positions(connection, dataset_id)
     wording = datasets.dataset_hash(connection, dataset_id)
     decided = archive.decision_lines(connection, dataset_id, places)
@@ -110,32 +110,27 @@ def content(connection: sa.Connection, dataset_id: int, labelling_id: str | None
 
 
 def _rule(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> dict[str, object]:
+    row: tuple[object, ...] = (PAPER_NAME, PAPER_THRESHOLD, {}, None, labellings.BOTH_LISTS[0])
     if labelling_id is not None:
         applied = applied_rule(connection, labelling_id)
-        numbers = {"threshold": applied.threshold, "priors": applied.prior_by_key, LEAST_VOTES: applied.least_votes}
-        return {"name": applied.name, **numbers, **_further(applied.both_lists)}
-    row = labellings.current_rule(connection, dataset_id)
-    if row is not None:
-        numbers = {"threshold": row.threshold, "priors": row.priors, LEAST_VOTES: row.least_votes}
-        return {"name": row.name, **numbers, **_further(row.both_lists)}
-    return {"name": PAPER_NAME, "threshold": PAPER_THRESHOLD, "priors": {}, LEAST_VOTES: None}
+        row = (applied.name, applied.threshold, applied.prior_by_key, applied.least_votes, applied.both_lists)
+    elif stored := labellings.current_rule(connection, dataset_id):
+        row = (stored.name, stored.threshold, stored.priors, stored.least_votes, stored.both_lists)
+    rule: dict[str, object] = dict(zip(("name", "threshold", "priors", LEAST_VOTES, "both_lists"), row, strict=True))
+    if rule["both_lists"] == labellings.BOTH_LISTS[0]:
+        del rule["both_lists"]  # which is named only if it is not the usual
+    return rule
 
 
 def _numbers(rule: Mapping[str, object]) -> dict[str, object]:
-    """What of a rule decides labels. A least number of votes only where the rule names one: hashes of before it was
+    """Return what of a rule decides labels. A least number of votes only if the rule names one: hashes of before it was
     there stay what they are."""
-    kept = {name: rule[name] for name in ("threshold", "priors")}
-    kept |= {"both_lists": rule["both_lists"]} if "both_lists" in rule else {}
-    return kept | ({LEAST_VOTES: rule[LEAST_VOTES]} if rule.get(LEAST_VOTES) else {})
-
-
-def _further(both_lists: str) -> dict[str, object]:
-    # Only where it is not the usual, as with the least number.
-    return {"both_lists": both_lists} if both_lists != labellings.BOTH_LISTS[0] else {}
+    numbers = {name: rule[name] for name in ("threshold", "priors", "both_lists") if name in rule}
+    return numbers | ({LEAST_VOTES: rule[LEAST_VOTES]} if rule.get(LEAST_VOTES) else {})
 
 
 def frozen(store: Store, dataset_id: int) -> Frozen | None:
-    """The freeze of a dataset and what has come since, counted and not hashed; None for an open one."""
+    """Return the freeze of a dataset and what has come since, counted and not hashed; None for an open one."""
     with store.read() as connection:
         row = versions.freeze_of(connection, dataset_id)
         if row is None:
@@ -152,15 +147,15 @@ def frozen(store: Store, dataset_id: int) -> Frozen | None:
         since.append("its labelling was deleted")
     elif row.labelling is not None and rows[row.labelling].revision != row.counts["revision"]:
         since.append("more votes")
-    # Without its labelling nobody can tell which rule would hold for it.
+    # Without its labelling it cannot be told which rule would hold for it.
     if _numbers(rule) != _numbers(row.rule) and row.labelling in (None, *rows):
         since.append("another rule")
     return Frozen(row, tuple(since))
 
 
 def present_hash(store: Store, dataset_id: int) -> str:
-    """The hash that the dataset would be frozen as now, with the labelling of its freeze: equal to it where nothing has
-    come since. Raises StoreError for a dataset that is not frozen, or whose labelling is gone."""
+    """Return the hash that the dataset would be frozen as now, with the labelling of its freeze: equal to it if nothing
+    has come since. Raises StoreError for a dataset that is not frozen, or whose labelling is gone."""
     with store.read() as connection:
         row = versions.freeze_of(connection, dataset_id)
         if row is None:

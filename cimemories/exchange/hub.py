@@ -1,8 +1,9 @@
-"""A dataset as a folder for the Hugging Face Hub.
+"""A dataset as a folder for the Hugging Face Hub: the one format that holds everything, to take along or publish.
 
     README.md                              the dataset card, with what the Hub reads of it as YAML on top
     data/test-00000-of-00001.parquet       one row a pair, in the authors' columns and ours (formats.huggingface)
-    eval.yaml                              registers the dataset as a benchmark; not where a simulator voted
+    tables/profiles.parquet, ...           all of it as tables (formats.tables), each a configuration of its own
+    eval.yaml                              registers the dataset as a benchmark; not if a simulator voted
 
 `datasets.load_dataset(FOLDER)` reads it from the disk as from the Hub. The split is called test, as the authors' is.
 YAML: https://huggingface.co/docs/hub/datasets-cards, datasets-manual-configuration and eval-results. The last calls
@@ -11,42 +12,104 @@ itself work in progress: which frameworks of evaluation it takes besides those t
 
 from __future__ import annotations
 
+import shutil
+import zipfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import yaml
 
 from cimemories.exchange.card import dataset_card
+from cimemories.formats.tables import FOLDER, LAYOUT, TABLES, write_tables
+from cimemories.store import archive, audits, reviews, runs
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import visible_in
+from cimemories.text import count, listed, visible_in
+from cimemories.version import __version__
 
 DATA = "data/test-00000-of-00001.parquet"
 CARD, BENCHMARK = "README.md", "eval.yaml"
 FRAMEWORK = "cimemories-studio"
 OURS = ("offline", "demo")  # made from our own templates: English, and ours to license
+LICENCES = dict.fromkeys(OURS, "Made from the templates of CIMemories Studio (MIT).")
+FOREIGN = (
+    "The profiles come from elsewhere and stay under the licence of their source; the profiles that the authors of "
+    "CIMemories released are CC BY-NC 4.0."
+)
 # Upper ends of the Hub's size categories, in rows.
 _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
 LARGEST = "10M<n<100M"
 
 
-def write_about(folder: Path, store: Store, row: DatasetRow, chosen: LabellingRow) -> list[str]:
-    """Write card and, for real votes, eval.yaml into a folder that holds the data. Returns what has to be known before
+def write_folder(
+    folder: Path, store: Store, row: DatasetRow, chosen: LabellingRow | None, *, with_calls: bool
+) -> list[str]:
+    """Write the tables of a dataset into a new folder; return what they do not hold. chosen: whose labels are in the
+    data beside them."""
+    simulated = is_simulated(store, row)
+    with store.read() as connection:
+        contents = archive.content_tables(connection, row.id, with_calls=with_calls)
+        about = {
+            "layout": LAYOUT,
+            **{name: getattr(row, name) for name in ("name", "origin", "source_name", "source_hash", "version")},
+            "created": row.created,
+            "simulated": simulated,
+            "software": f"CIMemories Studio {__version__}",
+            "licence": LICENCES.get(row.origin, FOREIGN),
+        }
+        write_tables(folder, {"dataset": lambda: [about], **contents})
+        comments, marks = reviews.counts(connection, row.id)
+        audited = len(audits.history(connection, row.id))
+    notes = (
+        [] if with_calls else ["the calls behind votes and messages are left out; what rests on them has their keys"]
+    )
+    numbers = ((comments, "comment"), (marks, "mark"), (audited, "verdict on judgements", "verdicts on judgements"))
+    if said := listed([count(*number) for number in numbers if number[0]]):
+        are = "is" if comments + marks + audited == 1 else "are"
+        notes.append(f"{said} {are} not in a folder: export them with `cimemories review export`")
+    return notes
+
+
+def is_simulated(store: Store, row: DatasetRow) -> bool:
+    """Return whether a simulator wrote, voted, answered or judged anything of a dataset."""
+    with store.read() as connection:
+        return row.simulated or any(run.simulated for run in runs.all_rows(connection) if run.dataset == row.id)
+
+
+def pack(folder: Path, path: Path) -> None:
+    """Write the files of a folder as one zip file; the same content gives the same bytes."""
+    with zipfile.ZipFile(path, "w") as archive_:
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            entry = zipfile.ZipInfo(str(file.relative_to(folder)), (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_STORED if file.suffix == ".parquet" else zipfile.ZIP_DEFLATED
+            # Readable by all, in the upper half as Unix has it; without it Python writes 0600, for the owner alone.
+            entry.external_attr = 0o644 << 16
+            with file.open("rb") as source, archive_.open(entry, "w", force_zip64=True) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+
+
+def write_about(folder: Path, store: Store, row: DatasetRow, chosen: LabellingRow | None) -> list[str]:
+    """Write card and, for real votes, eval.yaml into a folder that holds the data. Return what has to be known before
     it is uploaded."""
-    rows = pq.read_metadata(folder / DATA).num_rows
-    card = dataset_card(store, row.name, labelling_id=chosen.id)
-    (folder / CARD).write_text(f"---\n{_yaml(front_matter(row, chosen, rows))}---\n\n{card}", encoding="utf-8")
+    card = dataset_card(store, row.name, labelling_id=chosen.id if chosen else None)
+    (folder / CARD).write_text(f"---\n{_yaml(front_matter(folder, row, chosen))}---\n\n{card}", encoding="utf-8")
     notes = [] if row.origin in OURS else ["license in README.md is 'other': write there what the profiles are under"]
-    if chosen.simulated:
-        return [*notes, f"no {BENCHMARK}: a simulator voted, and that is no benchmark"]
+    if chosen is None or chosen.simulated:
+        why = "a simulator voted, and that is no benchmark" if chosen else "there are no labels"
+        return [*notes, f"no {BENCHMARK}: {why}"]
     (folder / BENCHMARK).write_text(_yaml(benchmark(row)), encoding="utf-8")
     return [*notes, f"whether the Hub takes '{FRAMEWORK}' as the framework in {BENCHMARK} is for it to say when pushed"]
 
 
-def front_matter(row: DatasetRow, chosen: LabellingRow, rows: int) -> dict[str, object]:
-    """What the Hub reads at the head of the card."""
-    size = next((name for most, name in _SIZES if rows < most), LARGEST)
+def front_matter(folder: Path, row: DatasetRow, chosen: LabellingRow | None) -> dict[str, object]:
+    """Return what the Hub reads at the head of the card."""
+    rows = {name: pq.read_metadata(folder / FOLDER / f"{name}.parquet").num_rows for name in TABLES}
+    configs = {name: f"{FOLDER}/{name}.parquet" for name in TABLES if rows[name]}
+    largest = max(rows.values())
+    if chosen is not None:
+        configs = {"default": "data/test-*.parquet", **configs}
+        largest = pq.read_metadata(folder / DATA).num_rows
     about: dict[str, object] = {"pretty_name": _line(row.name), "license": "mit" if row.origin in OURS else "other"}
     if row.origin in OURS:
         about["language"] = ["en"]
@@ -55,14 +118,16 @@ def front_matter(row: DatasetRow, chosen: LabellingRow, rows: int) -> dict[str, 
     tags = ["cimemories", "contextual-integrity", "privacy", "benchmark"]
     return about | {
         "task_categories": ["text-generation"],
-        "size_categories": [size],
-        "tags": [*tags, "simulated"] if chosen.simulated else tags,
-        "configs": [{"config_name": "default", "data_files": [{"split": "test", "path": "data/test-*.parquet"}]}],
+        "size_categories": [next((name for most, name in _SIZES if largest < most), LARGEST)],
+        "tags": [*tags, "simulated"] if chosen is not None and chosen.simulated else tags,
+        "configs": [
+            {"config_name": name, "data_files": [{"split": "test", "path": path}]} for name, path in configs.items()
+        ],
     }
 
 
 def benchmark(row: DatasetRow) -> dict[str, object]:
-    """What registers a dataset as a benchmark on the Hub."""
+    """Return what registers a dataset as a benchmark on the Hub."""
     return {
         "name": f"CIMemories: {_line(row.name)}",
         "description": (
@@ -78,7 +143,7 @@ def benchmark(row: DatasetRow) -> dict[str, object]:
 
 
 def _line(name: str) -> str:
-    """A name in one line: one of --- would end the head of the card for whoever looks for it line by line."""
+    """Return a name in one line: one of --- would end the head of the card for a reader that goes line by line."""
     return " ".join(name.split())
 
 

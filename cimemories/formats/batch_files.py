@@ -16,9 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
-from cimemories.formats.official import FormatError, kind, loads, numbered_lines, opened, shown
+from pydantic import Field
+
+from cimemories.formats.reading import FormatError, Record, checked, loads, numbered_lines, opened, shown
 from cimemories.model import ChatRequest
 from cimemories.store import calls
 from cimemories.store.calls import Answer, Exchange
@@ -39,8 +41,8 @@ _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts")
 
 
 def write_calls(store: Store, path: Path, *, simulated: bool | None = None) -> int:
-    """Write every recorded answer (where that is given, of simulators or of real servers alone), in the order of their
-    first request; returns how many."""
+    """Write every recorded answer in the order of their first request, of simulators or of real servers alone if
+    `simulated` is given; return how many."""
     with store.read() as connection, lzma.open(path, "wt", encoding="utf-8", preset=9) as file:
         count, last = 0, None
         for row in calls.answered(connection):
@@ -61,9 +63,9 @@ def write_calls(store: Store, path: Path, *, simulated: bool | None = None) -> i
 
 
 def read_calls(store: Store, path: Path, *, server: str | None = None) -> int:
-    """Add the answers of such a file to the record; those that are there stay. Returns how many it holds. server: who
+    """Add the answers of such a file to the record; those that are there stay. Return how many it holds. server: who
     gave the answers whose lines do not say it, as those of before servers were distinguished. Raises FormatError, and
-    adds nothing, where a line is no such line."""
+    adds nothing, if a line is no such line."""
     count = 0
     with store.write() as connection:
         groups = _groups(path, server)
@@ -105,7 +107,7 @@ def _request(body: dict[str, Any]) -> ChatRequest:
 
 
 def _exchanges(item: ChatRequest, lines: list[dict[str, Any]], server: str | None) -> Iterator[Exchange]:
-    """The answers to one request, those of each server by themselves."""
+    """Yield the answers to one request, those of each server by themselves."""
     body = calls.canonical_body(item)
     # Keys hold server and mark, so answers of two servers to one request are two exchanges.
     by_server: dict[tuple[str | None, bool], list[dict[str, Any]]] = {}
@@ -147,7 +149,7 @@ class BatchAnswers:
     repeated: int = 0
 
     def get(self, custom_id: str) -> BatchAnswer | None:
-        """The answer to that request, read from the file now; None where there is none."""
+        """Return the answer to that request, read from the file now; None if there is none."""
         if custom_id not in self.offsets:
             return None
         self.stream.seek(self.offsets[custom_id])
@@ -155,7 +157,7 @@ class BatchAnswers:
 
 
 def request_line(custom_id: str, body: Mapping[str, object]) -> str:
-    """One request, with its line break."""
+    """Return one request, with its line break."""
     line = {"custom_id": custom_id, "method": "POST", "url": URL, "body": body}
     # Keys keep their order: servers write the fields of a JSON schema in the order given.
     return json.dumps(line, separators=(",", ":")) + "\n"
@@ -163,7 +165,7 @@ def request_line(custom_id: str, body: Mapping[str, object]) -> str:
 
 @contextmanager
 def batch_answers(path: Path) -> Iterator[BatchAnswers]:
-    """The answers of a file, all of which has been checked. Raises FormatError that names the line and the field."""
+    """Give the answers of a file, which has been checked to its end. Raises FormatError that names line and field."""
     name = shown(path.name or path)
     with opened(path) as stream:
         answers = BatchAnswers(name, stream)
@@ -185,30 +187,34 @@ def batch_answers(path: Path) -> Iterator[BatchAnswers]:
         yield answers
 
 
+class _Response(Record):
+    status_code: int = 200
+    body: Any = None
+
+
+class _Line(Record):
+    custom_id: Annotated[str, Field(min_length=1)]
+    response: _Response | None = None
+    error: Any = None
+    id: Any = None
+
+
 def _answer(raw: object, where: str) -> BatchAnswer:
-    if not isinstance(raw, dict):
-        raise FormatError(f"{where}: must be an object, not {kind(raw)}; batch files have one answer a line")
-    custom_id, response, error = raw.get("custom_id"), raw.get("response"), raw.get("error")
-    if not isinstance(custom_id, str) or not custom_id.strip():
-        raise FormatError(f"{where}: custom_id is missing; it says which call the answer belongs to")
-    if "method" in raw and "response" not in raw:
+    if isinstance(raw, dict) and "method" in raw and "response" not in raw:
         raise FormatError(f"{where}: this is a request; import the file of answers that the batch returned")
-    if not isinstance(response, dict | None):
-        raise FormatError(f"{where}: response must be an object, not {kind(response)}")
-    status = (response or {}).get("status_code", 200 if response else 0)
-    if isinstance(status, bool) or not isinstance(status, int):
-        raise FormatError(f"{where}: status_code must be a whole number, not {kind(status)}")
-    body = (response or {}).get("body")
-    if response is None and not error:
+    line = checked(_Line, raw, where)
+    body, status = (line.response.body, line.response.status_code) if line.response else (None, 0)
+    error = line.error
+    if line.response is None and not error:
         error = "the batch gave neither a response nor an error"
     failure = _message(error) if error is not None else ""
     if not failure and status not in _OK:
         failure = _message(body) or f"HTTP {status}"
-    return BatchAnswer(custom_id, str(raw.get("id") or ""), status, body, failure)
+    return BatchAnswer(line.custom_id, str(line.id or ""), status, body, failure)
 
 
 def _message(error: object) -> str:
-    """The message of an error: a text, {"message": ...}, or the latter under "error"."""
+    """Return the message of an error: a text, {"message": ...}, or the latter under "error"."""
     if isinstance(error, dict):
         inner = error.get("error", error)
         message = inner.get("message") or inner.get("code") if isinstance(inner, dict) else inner

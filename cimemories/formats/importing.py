@@ -3,7 +3,8 @@
 profiles        the authors' profiles (JSON)                              formats.official
 labelled        the same with shares of votes inside each context         formats.labelled
 huggingface     one row a pair, Parquet or CSV, or a folder with such     formats.huggingface
-bundle          our own export, a zip file or folder                      formats.bundle
+folder          all of a dataset as tables, a folder or zip file          formats.tables
+bundle          the same as earlier versions wrote it                     formats.bundle
 results         the authors' results, one profile a line                  evaluation.importing
 inspect         a log of Inspect (.eval) of our own task                  evaluation.importing
 
@@ -21,12 +22,13 @@ from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
 from cimemories.access.roles import Role
-from cimemories.formats import bundle
 from cimemories.formats.bundle import MANIFEST, opened_bundle
 from cimemories.formats.huggingface import is_header, read_columns
 from cimemories.formats.inspect_log import is_log
 from cimemories.formats.labelled import read_labelled
-from cimemories.formats.official import FormatError, ProfileFile, file_hash, opened, read_profiles, shown
+from cimemories.formats.official import ProfileFile, read_profiles
+from cimemories.formats.reading import BAD_ZIP, FormatError, file_hash, opened, shown
+from cimemories.formats.tables import FOLDER, check, notes_of, opened_folder, prefix_of
 from cimemories.store import archive, datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Connection, Store, StoreError
@@ -34,13 +36,14 @@ from cimemories.store.labellings import SharedLabels
 from cimemories.store.team import log
 from cimemories.text import count
 
-Kind = Literal["profiles", "labelled", "huggingface", "bundle", "results", "inspect"]
+Kind = Literal["profiles", "labelled", "huggingface", "folder", "bundle", "results", "inspect"]
 OF_RUNS: tuple[Kind, ...] = ("results", "inspect")
 KINDS: tuple[Kind, ...] = get_args(Kind)
 KIND_TITLES: dict[Kind, str] = {
     "profiles": "the authors' profiles",
     "labelled": "the authors' labelled profiles",
     "huggingface": "the published columns, one row a pair",
+    "folder": "a folder of CIMemories Studio",
     "bundle": "a bundle of CIMemories Studio",
     "results": "the authors' results, responses with judgements",
     "inspect": "a log of Inspect, responses with judgements",
@@ -53,8 +56,8 @@ _PROFILE_A_LINE = re.compile(r'\{ *"(bio|information_attributes|contexts|run|lab
 _JSON_LOG = re.compile(r'\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"\w+"\s*,\s*"eval"\s*:')
 _PART = re.compile(r"-\d{5}-of-(\d{5})$")  # of one table in several files
 _READS = (
-    "JSON profiles (from '['), results (one profile a line), Parquet, CSV with a header, bundles (zip or folder) and "
-    "logs of Inspect (.eval)"
+    "JSON profiles (from '['), results (one profile a line), Parquet, CSV with a header, our own exports (zip or "
+    "folder) and logs of Inspect (.eval)"
 )
 _OTHER = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"7z\xbc\xaf": "7z"}
 
@@ -72,58 +75,61 @@ class Imported:
 
     @property
     def recognised(self) -> str:
-        """What the file is, for people."""
+        """Return what the file is, for people."""
         return KIND_TITLES[self.kind]
 
 
 def snapshot_files(folder: Path) -> list[Path]:
-    """The Parquet files of one table in a folder that was downloaded from the Hugging Face Hub, in the order of their
-    parts ('test-00000-of-00002.parquet'); else its one CSV or JSON file. Hidden files and folders are passed over.
-    Raises FormatError where there is none, more than one table, or a part is missing."""
+    """Return the Parquet files of one table in a folder that was downloaded from the Hugging Face Hub, in the order of
+    their parts ('test-00000-of-00002.parquet'); else its one CSV or JSON file. Hidden files and folders are passed
+    over. Raises FormatError if there is none, more than one table, or a part is missing."""
     name = shown(folder.name or folder)
     # Sorted by path; followed where they are links, as all files of a snapshot in the Hub's cache are.
-    every = [p for p in sorted(folder.rglob("*")) if p.is_file() and not _is_hidden(p.relative_to(folder))]
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    paths = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     for ending in (".parquet", ".csv", ".json"):
         tables: dict[str, list[Path]] = {}
-        for path in every:
+        for path in paths:
             if path.suffix.lower() == ending:
                 tables.setdefault(_PART.sub("", str(path.relative_to(folder).with_suffix(""))), []).append(path)
         if len(tables) > 1:
             named = ", ".join(shown(str(parts[0].relative_to(folder))) for parts in list(tables.values())[:4])
             raise FormatError(f"{name}: this folder holds several tables ({named}); choose one of the files")
         for parts in tables.values():
-            whole = _PART.search(parts[0].stem)
-            if len(parts) != (int(whole[1]) if whole else 1):
-                raise FormatError(
-                    f"{name}: {len(parts)} of {whole and int(whole[1])} parts are here; download it again"
-                )
+            numbered = _PART.search(parts[0].stem)
+            expected = int(numbered[1]) if numbered else 1
+            if len(parts) != expected:
+                raise FormatError(f"{name}: {len(parts)} of {expected} parts are here; download it again")
             return parts
-    raise FormatError(f"{name}: this is a folder without a {MANIFEST} or a table; choose a file, or a bundle's folder")
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    raise FormatError(f"{name}: this is a folder without a table; choose a file, or a folder that was exported")
 
 
 def snapshot_name(folder: Path) -> str:
-    """What a downloaded dataset is called: the folder's name, in the Hub's cache that of the repository
+    """Return what a downloaded dataset is called: the folder's name, in the Hub's cache that of the repository
     ('datasets--facebook--CIMemories/snapshots/1f2e')."""
     folder = folder.resolve()
     return folder.parent.parent.name.split("--")[-1] if folder.parent.name == "snapshots" else folder.name
 
 
-def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "results", "inspect"]:
-    """What a file is by its content, whatever its name; a folder is a bundle, or what its table is. Raises FormatError
-    where it is nothing that is read here."""
+def is_export(folder: Path) -> Kind | None:
+    """Return which of our own exports a folder is; None if it is none."""
+    if (folder / MANIFEST).is_file():
+        return "bundle"
+    return "folder" if (folder / FOLDER / "dataset.parquet").is_file() else None
+
+
+def recognise(path: Path) -> Kind:
+    """Return what a file is by its content, whatever its name; labelled profiles count as profiles. Raises FormatError
+    if it is nothing that is read here."""
     if path.is_dir():
-        return "bundle" if (path / MANIFEST).is_file() else recognise(snapshot_files(path)[0])
+        return is_export(path) or recognise(snapshot_files(path)[0])
     name = shown(path.name or path)
     with opened(path) as stream:
         head = stream.read(_HEAD)
         if head.startswith(b"PK"):
             return _zipped(stream)
     if head.startswith(b"PAR1"):
-        return "parquet"
+        return "huggingface"
     for magic, packed in _OTHER.items():
         if head.startswith(magic):
             raise FormatError(f"{name}: this is packed with {packed}; unpack it first")
@@ -134,7 +140,7 @@ def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "result
         return "results"
     if len(first) == 2 and all(line.lstrip().startswith("{") for line in first) and first[0].rstrip().endswith("}"):
         raise FormatError(
-            f"{name}: this has one JSON object a line, but is neither the authors' results nor a whole bundle (zip or "
+            f"{name}: this has one JSON object a line, but is neither the authors' results nor a whole export (zip or "
             "folder); import one of these"
         )
     if _JSON_LOG.match(text.lstrip(" \t\r\n")):
@@ -143,64 +149,56 @@ def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "result
             "--output-dir FOLDER LOG` makes one of it"
         )
     if text.lstrip(" \t\r\n").startswith(("[", "{")) or not text.strip(" \t\r\n"):
-        return "json"  # its own reader says best what is wrong with an empty file or a single object
+        return "profiles"  # its own reader says best what is wrong with an empty file or a single object
     if is_header(next(iter(text.splitlines()), "")):
-        return "csv"
+        return "huggingface"
     raise FormatError(f"{name}: unknown format, the file begins with '{shown(text, 20)}'; supported are {_READS}")
 
 
-def _zipped(stream: BinaryIO) -> Literal["bundle", "inspect"]:
-    """What a zip file is. One that is damaged counts as a bundle, whose reader says what is wrong with it."""
-    with suppress(*bundle.BAD_ZIP), zipfile.ZipFile(stream) as archive:
-        if MANIFEST not in archive.namelist() and is_log(archive):
-            return "inspect"
-    return "bundle"
+def _zipped(stream: BinaryIO) -> Kind:
+    """Return what a zip file is. One that is damaged counts as a folder, whose reader says what is wrong with it."""
+    with suppress(*BAD_ZIP), zipfile.ZipFile(stream) as packed:
+        if prefix_of(packed.namelist()) is None:
+            return "inspect" if MANIFEST not in packed.namelist() and is_log(packed) else "bundle"
+    return "folder"
 
 
 def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | None = None) -> Imported:
     """Import a file, as what it is recognised to be, or as `kind`. `name`: of the dataset; that of the file by default.
 
     A file that was imported before adds nothing but those of its labels that were deleted since; its dataset keeps its
-    name, and a note says so where another one is asked for. A bundle whose labels were deleted is imported as a dataset
-    of its own. Raises FormatError for the file and StoreError for the name; then nothing is kept."""
+    name, and a note says so if another one is asked for. A folder or bundle whose labels or runs were deleted is
+    imported as a dataset of its own. Raises FormatError for the file and StoreError for the name; then nothing is
+    kept."""
     content = recognise(path)
-    possible: dict[str, tuple[Kind, ...]] = {
-        "json": ("profiles", "labelled"),
-        "parquet": ("huggingface",),
-        "csv": ("huggingface",),
-        "bundle": ("bundle",),
-        "results": ("results",),
-        "inspect": ("inspect",),
-    }
-    if kind is not None and kind not in possible[content]:
-        expected = " or ".join(possible[content])
+    possible: tuple[Kind, ...] = ("profiles", "labelled") if content == "profiles" else (content,)
+    if kind is not None and kind not in possible:
+        expected = " or ".join(possible)
         raise FormatError(f"{shown(path.name)}: this is not a file of the format {kind}; its content is {expected}")
-    if content == "bundle":
-        return _import_bundle(store, path, name)
     if content in OF_RUNS:
         raise FormatError(f"{shown(path.name)}: these are results of runs, which the import of runs reads")
+    if content in ("folder", "bundle"):
+        return _import_tables(store, path, name, content)
     paths = snapshot_files(path) if path.is_dir() else [path]
     asked, name = name, name or (snapshot_name(path) if path.is_dir() else path.stem)
     digest = file_hash(*paths)
     with store.read() as connection:  # before any work is done on these very bytes
-        known = datasets.with_source(connection, digest)
+        there = datasets.with_source(connection, digest)
     # Else it is read again: only then is it known which labels it brings, and whether they are here.
-    if known is not None and kind == "profiles":
-        return Imported(known, False, _other_name(known, asked), _kind_of(known))
-    if content == "json" and kind == "profiles":
-        file = read_profiles(paths[0])
-    elif content == "json":
-        file = read_labelled(paths[0])
+    if there is not None and kind == "profiles":
+        return Imported(there, False, _other_name(there, asked), _kind_of(there))
+    if content == "huggingface":
+        file = read_columns(*paths)
     else:
-        file = read_columns(*paths, parquet=content == "parquet")
+        file = read_profiles(paths[0]) if kind == "profiles" else read_labelled(paths[0])
+        content = "labelled" if file.labels else "profiles"
     if kind == "labelled" and not file.labels:
         raise FormatError(f"{shown(path.name)}: there are no labels in its contexts; import it as profiles")
-    is_json: Kind = "labelled" if file.labels else "profiles"
-    if known is not None:  # the labels that are here already can be looked at by anybody
+    if there is not None:  # the labels that are here already can be looked at by anybody
         with store.read() as connection:
-            if not _missing(connection, known, file):
-                return Imported(known, False, _other_name(known, asked), _kind_of(known))
-    return _import(store, file, name, asked, path.name or name, is_json if content == "json" else "huggingface")
+            if not _missing(connection, there, file):
+                return Imported(there, False, _other_name(there, asked), _kind_of(there))
+    return _import(store, file, name, asked, path.name or name, content)
 
 
 def _kind_of(row: DatasetRow) -> Kind:
@@ -214,12 +212,12 @@ def _other_name(known: DatasetRow, asked: str | None) -> tuple[str, ...]:
 
 
 def _missing(connection: Connection, known: DatasetRow, file: ProfileFile) -> list[SharedLabels]:
-    """Those labels of a file that its dataset lacks: they were deleted, or it was imported without them."""
+    """Return those labels of a file that its dataset lacks: they were deleted, or it was imported without them."""
     return [labels for labels in file.labels if not labellings.has_imported(connection, known.id, labels)]
 
 
 def _restored(connection: Connection, known: DatasetRow, file: ProfileFile, source_name: str) -> list[str]:
-    """Add the labels of a file that its dataset lacks; returns notes on it."""
+    """Add the labels of a file that its dataset lacks; return notes on it."""
     missing = _missing(connection, known, file)
     if known.frozen:
         left = f"'{known.name}' is frozen: the labels by {{}} in the file, which it lacks, were left out"
@@ -253,7 +251,7 @@ def _import(store: Store, file: ProfileFile, name: str, asked: str | None, sourc
 
 
 def with_one_sphere(file: ProfileFile, name: str) -> ProfileFile:
-    """A context is one for all profiles, and so is its sphere: given by one profile, it holds for the others."""
+    """Give each context its sphere in all profiles: given by one profile, it holds for the others."""
     # By task and recipient, which make a context the same one in several profiles.
     spheres: dict[tuple[str, str], str] = {}
     for number, profile in enumerate(file.profiles, 1):
@@ -277,33 +275,31 @@ def with_one_sphere(file: ProfileFile, name: str) -> ProfileFile:
     return replace(file, profiles=tuple(profiles), notes=(*file.notes, note))
 
 
-def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
-    # Rows are read twice: checked as a whole before the transaction, and written in it. Each reading checks the hash,
-    # so a file that was changed between the two is refused.
-    with opened_bundle(path) as opened:
-        bundle.check(opened)
-        manifest = opened.manifest
+def _import_tables(store: Store, path: Path, name: str | None, kind: Kind) -> Imported:
+    # Rows are read twice: checked as a whole before the transaction, and written in it.
+    with opened_folder(path) if kind == "folder" else opened_bundle(path) as content:
+        check(content)
         with store.write(Role.CURATOR) as connection:
-            dataset_name = name or manifest.dataset.name
-            rows = {table: content.rows for table, content in manifest.tables.items()}
-            known = archive.with_content(connection, manifest.content, rows["edits"], rows["labellings"])
-            if known is not None and not known[1]:
-                return Imported(known[0], False, _other_name(known[0], name), "bundle")
-            if known is not None and known[0].name == dataset_name:
+            dataset_name = name or str(content.about["name"])
+            sizes = (content.counts[table] for table in ("edits", "labellings", "runs"))
+            there = archive.with_content(connection, content.hash, *sizes)
+            if there is not None and not there[1]:
+                return Imported(there[0], False, _other_name(there[0], name), kind)
+            if there is not None and there[0].name == dataset_name:
                 raise StoreError(
-                    f"'{dataset_name}' was imported from this bundle, and {count(known[1], 'labelling')} of it "
-                    "were deleted since. Import it again under another name with --dataset."
+                    f"'{dataset_name}' was imported from this file, and {there[1]} of its labellings and runs were "
+                    "deleted since. Import it again under another name with --dataset."
                 )
             _, lost = archive.restore(
                 connection,
                 dataset_name,
-                opened.rows,
-                origin=ORIGINS["bundle"],
+                content.rows,
+                origin=ORIGINS[kind],
                 source_name=path.name,
-                source_hash=manifest.content,
+                source_hash=content.hash,
             )
             log.add(connection, "dataset.imported", dataset_name, file=path.name)
-            notes = manifest.notes()
+            notes = notes_of(content)
             if lost:
-                notes.append(f"{count(lost, 'call')} behind votes neither in the bundle nor here; their votes are kept")
-            return Imported(datasets.named(connection, dataset_name), True, tuple(notes), "bundle")
+                notes.append(f"{count(lost, 'call')} neither in the file nor here; what rests on them is kept")
+            return Imported(datasets.named(connection, dataset_name), True, tuple(notes), kind)

@@ -27,11 +27,12 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cimemories.formats.bundle import BAD_ZIP, MOST_UNPACKED
-from cimemories.formats.official import (
+from cimemories.formats.official import checked_profile
+from cimemories.formats.reading import (
+    BAD_ZIP,
     MOST_PROFILES,
+    MOST_UNPACKED,
     FormatError,
-    checked_profile,
     complaint,
     file_hash,
     forbidden,

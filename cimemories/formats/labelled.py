@@ -20,30 +20,32 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from cimemories import seeds
-from cimemories.formats.official import (
+from cimemories.formats.official import ProfileFile, Remarks, each_profile, record_of
+from cimemories.formats.reading import (
     FormatError,
-    ProfileFile,
-    Remarks,
+    Name,
+    Number,
+    Record,
+    Repeating,
+    checked,
+    checked_text,
     complaint,
-    each_profile,
-    forbidden,
-    kind,
     opened,
-    record_of,
+    refused,
     shown,
+    text_problem,
 )
-from cimemories.model import LONGEST_NAME, LONGEST_STATEMENT, Persona, Profile
+from cimemories.model import LONGEST_STATEMENT, Persona, Profile
 from cimemories.store.labellings import STAND_IN, SharedLabels
 from cimemories.text import count
 
-SHARES = ("necessary", "private", "unlabeled")
 COMBINED = "labels_combined"
 TOLERANCE = 2e-3  # shares may be rounded to three places
 # More than two roundings to two places can make of one share.
@@ -52,30 +54,60 @@ NO_VOTES = "the file gives shares by persona; the votes behind them are not in i
 # Two underscores or three before the persona: the authors' script makes the key from the first line of the persona's
 # text, '**The Pragmatic**' but '*The Unconcerned**', and writes an underscore for each star.
 _MODEL = re.compile(r"labels_(.+?)_{2,3}([a-z0-9]+(?:_[a-z0-9]+)*)__", re.DOTALL)
+_Share = Annotated[Number, Field(ge=0, le=1)]
 Triple = tuple[float, float, float]
 
 
-class _Voter(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-    key: str
-    name: str
-    prior: float
-    description: str
+class _Shares(Record):
+    """The shares of a statement. What is left out is 0."""
+
+    model_config = ConfigDict(extra="forbid")
+    necessary: _Share = 0.0
+    private: _Share = 0.0
+    unlabeled: _Share = 0.0
+
+    @model_validator(mode="after")
+    def _add_up(self) -> _Shares:
+        if abs((total := sum(self.triple)) - 1) > TOLERANCE:
+            raise refused(f"the shares must add up to 1, these add up to {total:.6g}")
+        return self
+
+    @property
+    def triple(self) -> Triple:
+        return float(self.necessary), float(self.private), float(self.unlabeled)
 
 
-class _Labelling(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+_STATEMENTS = TypeAdapter(dict[str, _Shares])
+
+
+class _Voter(Record):
+    key: Name
+    name: Name
+    prior: Annotated[Number, Field(ge=0)]
+    description: Annotated[str, BeforeValidator(lambda text: text and checked_text(text, LONGEST_STATEMENT))]
+
+
+def _add_up_to_1(voters: list[_Voter]) -> list[_Voter]:
+    if abs(sum(voter.prior for voter in voters) - 1) > 1e-6:
+        raise refused("must have priors that add up to 1")
+    return voters
+
+
+class _Labelling(Record):
+    """The field `labelling` of our own exports. decisions: of people, which stood before these labels where the file
+    was written; rule: that held there."""
+
     simulated: bool
-    pack: str
-    personas: list[_Voter]
-    decisions: int = 0  # of people, which stood before these labels where the file was written
-    rule: object = None  # that held there
+    pack: Name
+    personas: Annotated[list[_Voter], AfterValidator(_add_up_to_1)]
+    decisions: int = 0
+    rule: Any = None
 
 
 def persona_slugs(personas: Sequence[Persona]) -> list[str]:
-    """What each persona is called inside the keys of its labels: its name in a-z and 0-9 ('the_pragmatic'). Where that
-    is empty, as of a name in another script, or not unique, its key stands there in its place, or else all their keys.
-    Raises FormatError, without a file's name, for personas that neither tells apart."""
+    """Return what each persona is called inside the keys of its labels: its name in a-z and 0-9 ('the_pragmatic'). If
+    that is empty, as of a name in another script, or not unique, its key stands there in its place, or else all their
+    keys. Raises FormatError, without a file's name, for personas that neither tells apart."""
     names, keys = [_slug(p.name) for p in personas], [_slug(p.key) for p in personas]
     # The authors' layout has names: a key only where it must be, and files of ours from before had no other.
     mixed = [name if name and names.count(name) == 1 else key for name, key in zip(names, keys, strict=True)]
@@ -90,13 +122,12 @@ def persona_slugs(personas: Sequence[Persona]) -> list[str]:
     )
 
 
-def label_key(model: str, slug: str) -> str:
-    """The key of one model's labels for the persona of that slug: 'labels_gpt-5___the_pragmatic__'."""
-    return f"labels_{model}___{slug}__"
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 def read_labelled(path: Path) -> ProfileFile:
-    """Profiles with their labels, where there are any. Raises FormatError with one line on the first problem."""
+    """Return profiles with their labels, if there are any. Raises FormatError with one line on the first problem."""
     name = shown(path.name or path)
     digest, remarks = hashlib.sha256(), Remarks(known=("labels_", "labelling"))
     profiles: list[Profile] = []
@@ -110,7 +141,7 @@ def read_labelled(path: Path) -> ProfileFile:
 
 
 @dataclass
-class _Shares:
+class _SharesRead:
     """Shares in the order of the file: positions and numbers one after the other."""
 
     positions: array[int] = field(default_factory=lambda: array("i"))
@@ -123,9 +154,9 @@ class _Shares:
     def labels(
         self, model: str, pack: str, personas: Sequence[Persona], simulated: bool, origin: Mapping[str, object]
     ) -> SharedLabels:
+        # Views of the arrays that were filled, no copies: a row a vote share, they are the largest thing here.
         positions = np.frombuffer(self.positions, dtype=np.int32).reshape(-1, 4)
         shares = np.frombuffer(self.shares, dtype=np.float64).reshape(-1, 3)
-        # Views of the arrays that were filled, no copies: a row a vote share, they are the largest thing here.
         profile, attribute, context, persona = positions.T
         return SharedLabels(
             model, pack, tuple(personas), profile, attribute, context, persona, shares, simulated, origin
@@ -139,139 +170,100 @@ class LabelReader:
         self.name = name
         pack = seeds.load_personas()
         self.pack, self.personas, self.simulated = pack.name, pack.personas, False
-        self.own: _Labelling | None = None
-        self.by_model: dict[str, _Shares] = defaultdict(_Shares)
-        self.combined = _Shares()
+        self.stated: _Labelling | None = None
+        self.by_model: dict[str, _SharesRead] = defaultdict(_SharesRead)
+        self.combined = _SharesRead()
         self.counts: Counter[str] = Counter()
         self.repeated: list[str] = []
 
     def read(self, number: int, record: Mapping[str, Any], profile: Profile) -> None:
         """Take in the labels of one record; `number` counts from 0. Raises FormatError."""
-        self._own_field(number, record)
+        self._read_labelling(f"{self.name}: profile {number + 1}", number, record.get("labelling"))
         positions: dict[str, list[int]] = defaultdict(list)
         for position, attribute in enumerate(profile.attributes):
             positions[attribute.statement].append(position)
         labelled: set[str] = set()
         for context, item in enumerate(record["contexts"]):
-            labelled |= self._context((number, context), item, positions)
+            labelled |= self._read_context(number, context, item, positions)
         for statement in (s for s in positions if len(positions[s]) > 1 and s in labelled):
             keys = " and ".join(f"'{shown(profile.attributes[p].key, 40)}'" for p in positions[statement])
             self.repeated.append(f"{shown(profile.name, 40)}: {keys}")
 
-    def _own_field(self, number: int, record: Mapping[str, Any]) -> None:
+    def _read_labelling(self, where: str, number: int, raw: object) -> None:
+        stated = None if raw is None else checked(_Labelling, raw, f"{where}: labelling")
+        if number and stated != self.stated:
+            raise FormatError(f"{where}: labelling differs from that of profile 1; a file has one labelling")
+        self.stated = stated
+        if stated is not None:
+            self.pack, self.simulated = stated.pack, stated.simulated
+            self.personas = tuple(Persona(v.key, v.name, v.prior, v.description) for v in stated.personas)
         try:
-            own = None if (raw := record.get("labelling")) is None else _Labelling.model_validate(raw)
-        except ValidationError as problem:
-            first = problem.errors()[0]
-            path = ".".join(str(part) for part in first["loc"])
-            raise self._problem((number,), f"labelling: {shown(path)} {complaint(first)}") from None
-        if number and own != self.own:
-            raise self._problem((number,), "labelling differs from that of profile 1; a file has one labelling")
-        self.own = own
-        if own is not None:
-            self.pack, self.simulated = own.pack, own.simulated
-            self.personas = tuple(Persona(v.key, v.name, v.prior, v.description) for v in own.personas)
-            total = sum(p.prior for p in self.personas)
-            texts = (own.pack, *(t for v in own.personas for t in (v.key, v.name, v.description)))
-            if any(forbidden(text) for text in texts):
-                raise self._problem((number,), "labelling: a text has control characters; remove them")
-            if any(len(text) > LONGEST_STATEMENT for text in texts):
-                raise self._problem((number,), f"labelling: a text is longer than {LONGEST_STATEMENT:,} characters")
-            # `not <=` and `not >=`, so that nan is refused too.
-            if not self.personas or not abs(total - 1) <= 1e-6 or any(not p.prior >= 0 for p in self.personas):
-                raise self._problem((number,), "labelling: the priors of the personas must add up to 1")
-            try:
-                persona_slugs(self.personas)
-            except FormatError as problem:
-                raise self._problem((number,), f"labelling: {problem}") from None
+            self._slugs = {slug: index for index, slug in enumerate(persona_slugs(self.personas))}
+        except FormatError as problem:
+            raise FormatError(f"{where}: labelling: {problem}") from None
 
-    def _context(
-        self, position: tuple[int, int], item: Mapping[str, Any], positions: Mapping[str, Sequence[int]]
+    def _read_context(
+        self, number: int, context: int, item: Mapping[str, Any], positions: Mapping[str, Sequence[int]]
     ) -> set[str]:
+        """Take in the labels of a context; return the statements that have some."""
+        where = f"{self.name}: profile {number + 1}, context {context + 1}"
         by_model: dict[str, dict[int, dict[str, Triple]]] = {}
         combined: dict[str, Triple] = {}
-        slugs = {slug: index for index, slug in enumerate(persona_slugs(self.personas))}
         for key in (key for key in item if key.startswith("labels_")):
-            triples = self._triples(position, key, item[key], positions)
+            named = f"{where}: '{shown(key)}'"
+            triples = self._triples(named, item[key], positions)
             match = _MODEL.fullmatch(key)
             if key == COMBINED:
                 combined = triples
-            elif match is None or not match[1].strip() or forbidden(match[1]) or len(match[1]) > LONGEST_NAME:
-                raise self._problem(
-                    position, f"'{shown(key)}' names no model and persona, as labels_MODEL___PERSONA__ does"
-                )
-            elif match[2] not in slugs:
-                there = ", ".join(slugs)
-                raise self._problem(position, f"'{shown(key)}' is of an unknown persona; known are {there}")
-            elif slugs[match[2]] in by_model.get(match[1], {}):
-                raise self._problem(position, f"'{shown(key)}': the labels of this model and persona appear twice")
+            elif match is None or text_problem(match[1]):
+                raise FormatError(f"{named} names no model and persona, as labels_MODEL___PERSONA__ does")
+            elif match[2] not in self._slugs:
+                raise FormatError(f"{named} is of an unknown persona; known are {', '.join(self._slugs)}")
+            elif self._slugs[match[2]] in by_model.get(match[1], {}):
+                raise FormatError(f"{named}: the labels of this model and persona appear twice")
             else:
-                by_model.setdefault(match[1], {})[slugs[match[2]]] = triples
-        # In the order of the personas, whatever order the keys of the file have.
-        by_model = {model: dict(sorted(by_persona.items())) for model, by_persona in by_model.items()}
-        self._keep(position, by_model, combined, positions)
-        if not by_model and not combined:
-            self.counts["bare"] += 1
-        self.counts["contexts"] += 1
-        return {s for personas in by_model.values() for t in personas.values() for s in t} | set(combined)
-
-    def _keep(
-        self,
-        position: tuple[int, int],
-        by_model: Mapping[str, Mapping[int, Mapping[str, Triple]]],
-        combined: Mapping[str, Triple],
-        positions: Mapping[str, Sequence[int]],
-    ) -> None:
-        profile, context = position
-        for model, personas in by_model.items():
-            for persona, triples in personas.items():
+                by_model.setdefault(match[1], {})[self._slugs[match[2]]] = triples
+        for model, by_persona in by_model.items():
+            # In the order of the personas, whatever order the keys of the file have.
+            for persona, triples in sorted(by_persona.items()):
                 for statement, triple in triples.items():
                     for attribute in positions[statement]:
-                        self.by_model[model].add(profile, attribute, context, persona, triple)
+                        self.by_model[model].add(number, attribute, context, persona, triple)
         priors = [p.prior for p in self.personas]
         for statement, triple in combined.items():
             for attribute in positions[statement]:
-                self.combined.add(profile, attribute, context, 0, triple)
+                self.combined.add(number, attribute, context, 0, triple)
             # The shares of models of which every persona has some.
             complete = [
-                [shares[statement] for shares in personas.values()]
-                for personas in by_model.values()
-                if len(personas) == len(priors) and all(statement in shares for shares in personas.values())
+                [by_persona[persona][statement] for persona in sorted(by_persona)]
+                for by_persona in by_model.values()
+                if len(by_persona) == len(priors) and all(statement in shares for shares in by_persona.values())
             ]
-            if complete:
-                self.counts["checked"] += 1
-                self.counts["differ"] += not any(_is_mixture(triple, shares, priors) for shares in complete)
-            else:
-                self.counts["alone"] += 1
+            mixed = (np.array(priors) @ np.array(shares) for shares in complete)
+            self.counts["checked" if complete else "alone"] += 1
+            self.counts["differ"] += bool(complete) and not any((abs(m - triple) <= DIFFERS).all() for m in mixed)
+        self.counts["bare"] += not by_model and not combined
+        self.counts["contexts"] += 1
+        return {s for personas in by_model.values() for t in personas.values() for s in t} | set(combined)
 
-    def _triples(
-        self, position: tuple[int, int], key: str, value: object, positions: Mapping[str, Sequence[int]]
-    ) -> dict[str, Triple]:
-        if not isinstance(value, dict):
-            raise self._problem(position, f"'{shown(key)}' must be an object, not {kind(value)}")
-        if hasattr(value, "repeated"):
-            raise self._problem(position, f"'{shown(key)}': the statement '{shown(value.repeated)}' appears twice")
-        triples = {}
-        for statement, shares in value.items():
+    def _triples(self, where: str, raw: object, positions: Mapping[str, Sequence[int]]) -> dict[str, Triple]:
+        if isinstance(raw, Repeating):
+            raise FormatError(f"{where}: the statement '{shown(raw.repeated)}' appears twice")
+        for statement in raw if isinstance(raw, dict) else ():
             if statement not in positions:
-                raise self._problem(
-                    position, f"'{shown(key)}': '{shown(statement)}' is not a memory statement of this profile"
-                )
-            problem = _complaint(shares)
-            if problem:
-                raise self._problem(position, f"'{shown(key)}', '{shown(statement)}': {problem}")
-            if len(shares) < len(SHARES):
-                self.counts["absent"] += 1
-            necessary, private, unlabeled = (float(shares.get(name, 0.0)) for name in SHARES)
-            triples[statement] = (necessary, private, unlabeled)
-        return triples
-
-    def _problem(self, position: Sequence[int], what: str) -> FormatError:
-        where = f"profile {position[0] + 1}" + (f", context {position[1] + 1}" if len(position) > 1 else "")
-        return FormatError(f"{self.name}: {where}: {what}")
+                raise FormatError(f"{where}: '{shown(statement)}' is not a memory statement of this profile")
+        try:
+            read = _STATEMENTS.validate_python(raw)
+        except ValidationError as problem:
+            error = problem.errors(include_url=False)[0]
+            statement, *field = map(shown, error["loc"] or [""])
+            where += f", '{statement}':" if statement else ""
+            raise FormatError(" ".join([where, *field, complaint(error)])) from None
+        self.counts["absent"] += sum(len(shares.model_fields_set) < 3 for shares in read.values())
+        return {statement: shares.triple for statement, shares in read.items()}
 
     def labels(self, origin: Mapping[str, object]) -> tuple[SharedLabels, ...]:
-        """What was read, one labelling a model; only the combined labels where there are no others."""
+        """Return what was read, one labelling a model; the combined labels only if there are no others."""
         if self.by_model:
             return tuple(
                 shares.labels(model, self.pack, self.personas, self.simulated, {**origin, "model": model})
@@ -284,20 +276,21 @@ class LabelReader:
         return ()
 
     def notes(self) -> list[str]:
-        """One line a thing that was met, with its count."""
-        counts, notes = self.counts, []
+        """Return one line a thing that was met, with its count."""
+        counts = self.counts
         labelled = bool(self.by_model or self.combined.shares)
-        if labelled:
-            notes.append(f"labels are imported as shares: {NO_VOTES}")
+        if not labelled:
+            return []
+        notes = [f"labels are imported as shares: {NO_VOTES}"]
         if self.by_model and counts["checked"]:
+            priors = ", ".join(f"{p.prior:g}" for p in self.personas)
             notes.append(
-                f"{COMBINED} differs from the mixture of the personas (priors "
-                f"{', '.join(f'{p.prior:g}' for p in self.personas)}) in {count(counts['differ'])} of "
-                f"{count(counts['checked'], 'statement')}; labels follow the personas' shares"
+                f"{COMBINED} differs from the mixture of the personas (priors {priors}) in {count(counts['differ'])} "
+                f"of {count(counts['checked'], 'statement')}; labels follow the personas' shares"
             )
         if self.by_model and counts["alone"]:
             notes.append(f"{count(counts['alone'], 'statement')} with {COMBINED} but not every persona's shares")
-        if not self.by_model and labelled:
+        if not self.by_model:
             notes.append(f"only {COMBINED} is there: stored as the shares of one stand-in persona with prior 1")
         if self.repeated:
             more = f" and {len(self.repeated) - 5} more" if len(self.repeated) > 5 else ""
@@ -305,54 +298,26 @@ class LabelReader:
                 f"ambiguous: {len(self.repeated)} memory statements appear more than once in their profile, so these "
                 f"attributes share one label ({'; '.join(self.repeated[:5])}{more})"
             )
-        if labelled and counts["bare"]:
+        if counts["bare"]:
             notes.append(f"no labels in {count(counts['bare'])} of {count(counts['contexts'], 'context')}")
         if counts["absent"]:
             notes.append(f"a share that is left out is read as 0, in {count(counts['absent'], 'statement')}")
-        if labelled and self.own is not None:
-            if self.own.decisions > 0:
-                notes.append(
-                    f"where the file was written {count(self.own.decisions, 'human decision')} went before these "
-                    "labels, and none is in it: `cimemories review export` there writes them, `review import` reads "
-                    "them here"
-                )
-            rule = self.own.rule if isinstance(self.own.rule, dict) else {}
-            threshold = rule.get("threshold", 1)
-            if isinstance(threshold, int | float) and threshold != 1:
+        if self.stated is not None and self.stated.decisions > 0:
+            notes.append(
+                f"where the file was written {count(self.stated.decisions, 'human decision')} went before these "
+                "labels, and none is in it: `cimemories review export` there writes them, `review import` reads them "
+                "here"
+            )
+        match self.stated and self.stated.rule:
+            case {"threshold": int() | float() as threshold, **rule} if threshold != 1:
                 notes.append(
                     f"where the file was written a threshold of {threshold:.4g} held (rule "
                     f"'{shown(str(rule.get('name')), 40)}'); here labels follow the rule of this dataset, which "
                     "`cimemories rule` sets"
                 )
-        if self.simulated and labelled:
+        if self.simulated:
             notes.append("the file says that a simulator voted: the labels are marked simulated")
         return notes
-
-
-def _complaint(shares: object) -> str:
-    """What is wrong with one statement's shares; '' where nothing is."""
-    if not isinstance(shares, dict):
-        return f"must be an object of shares, not {kind(shares)}"
-    if hasattr(shares, "repeated"):
-        return f"the share '{shown(shares.repeated)}' appears twice"
-    for name, share in shares.items():
-        if name not in SHARES:
-            return f"'{shown(name)}' is not one of {', '.join(SHARES)}"
-        if isinstance(share, bool) or not isinstance(share, int | float):
-            return f"{name} must be a number, not {kind(share)}"
-        if not 0 <= share <= 1:  # nan too is none
-            return f"{name} must be a share from 0 to 1, this is {shown(share)}"
-    total = sum(shares.values())
-    return "" if abs(total - 1) <= TOLERANCE else f"the shares must add up to 1, these add up to {total:.6g}"
-
-
-def _is_mixture(combined: Triple, shares: Sequence[Triple], priors: Sequence[float]) -> bool:
-    mixed = [sum(p * s[k] for p, s in zip(priors, shares, strict=True)) for k in range(3)]
-    return all(abs(a - b) <= DIFFERS for a, b in zip(combined, mixed, strict=True))
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 # ---- writing
@@ -374,7 +339,7 @@ class Labelled:
 def write_labelled(
     path: Path, people: Iterable[Labelled], model: str, personas: Sequence[Persona], labelling: Mapping[str, Any]
 ) -> list[str]:
-    """Write the file; returns notes on what it cannot hold. `labelling`: the field of that name in every profile. Where
+    """Write the file; return notes on what it cannot hold. `labelling`: the field of that name in every profile. If
     attributes of a profile have the same statement, the file has one place for their labels: the first one's."""
     shared = 0
     with path.open("w", encoding="ascii", newline="\n") as stream:
@@ -394,7 +359,7 @@ def write_labelled(
 
 
 def add_labels(record: dict[str, Any], person: Labelled, model: str, personas: Sequence[Persona]) -> int:
-    """Labels into the contexts of a record; returns on how many pairs a repeated statement has other shares."""
+    """Put labels into the contexts of a record; return on how many pairs a repeated statement has other shares."""
     # The file is keyed by statement: of attributes with the same one only the first can keep its labels.
     first: dict[str, int] = {}
     repeats: list[tuple[int, int]] = []
@@ -408,7 +373,7 @@ def add_labels(record: dict[str, Any], person: Labelled, model: str, personas: S
             for number, slug in enumerate(slugs):
                 shares = _by_statement(first, person.personas[number, :, index])
                 if shares:
-                    context[label_key(model, slug)] = shares
+                    context[f"labels_{model}___{slug}__"] = shares
         combined = _by_statement(first, person.combined[:, index])
         if combined:
             context[COMBINED] = combined
@@ -423,11 +388,3 @@ def _by_statement(first: Mapping[str, int], shares: Shares) -> dict[str, dict[st
         for statement, at in first.items()
         if rows[at][0] == rows[at][0]  # nan, where nobody voted, equals nothing
     }
-
-
-def refuse_same_names(personas: Sequence[Persona]) -> None:
-    """Raises FormatError where personas cannot be distinguished in this format."""
-    try:
-        persona_slugs(personas)
-    except FormatError as problem:
-        raise FormatError(f"export: {problem}") from None

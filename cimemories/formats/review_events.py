@@ -22,9 +22,7 @@ taken off again.
 
 from __future__ import annotations
 
-import codecs
 import csv
-import io
 import json
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,118 +30,85 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import sqlalchemy as sa
+from pydantic import AfterValidator
 
 from cimemories.access.roles import Role
-from cimemories.formats import huggingface
-from cimemories.formats.bundle import Column, columns, complaint, schema_of
-from cimemories.formats.official import (
-    FormatError,
-    forbidden,
-    loads,
-    numbered_lines,
-    opened,
-    shown,
-    too_long,
-    written_whole,
-)
-from cimemories.model import LONGEST_STATEMENT, Label
+from cimemories.formats.reading import Cells, FormatError, checked, refused, rows, shown, written_whole
+from cimemories.formats.tables import Table, one_of, table, write_rows
 from cimemories.store import datasets, decisions
 from cimemories.store.audits import AuditVerdict
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import EVENT_KINDS, SAID, Merged, Nameless, Places, ReviewImport
+from cimemories.store.decisions import EVENT_KINDS, Merged, Nameless, Places, ReviewImport
 from cimemories.store.engine import Store, StoreError, storable
 from cimemories.store.reviews import MarkKind
 from cimemories.store.team import log
-from cimemories.text import count, listed
+from cimemories.text import FORMULA, count, listed
 
-_WHERE = columns(
-    "event:text uid:text? dataset:text? dataset_hash:text? simulated:truth? profile:integer profile_name:text? "
-    "attribute:text domain:text? statement:text? task:text recipient:text annotator:text"
+_WHERE = (
+    "event:name uid:author? dataset:text? dataset_hash:text? simulated:truth? profile:integer profile_name:text? "
+    "attribute:name domain:text? statement:text? task:name recipient:name annotator:author"
 )
-_OWN = {
+_SAYS = {
     "decision": (
-        "label:text? reason:text? seconds:real? source:text? batch:text? blind:truth? guideline:text? cause:text?"
+        "label:label? reason:text? seconds:seconds? source:text? batch:text? blind:truth? guideline:text? cause:text?"
     ),
-    "mark": "kind:text reason:text? seconds:real?",
+    "mark": "kind:mark reason:text? seconds:seconds?",
     "comment": "text:text resolves:text?",
-    "audit": "run:text level:text? sample:integer verdict:text? reason:text? seconds:real? blind:truth?",
+    "audit": "run:name level:text? sample:integer verdict:verdict? reason:text? seconds:seconds? blind:truth?",
 }
-FIELDS: dict[str, tuple[Column, ...]] = {
-    kind: (*_WHERE, *columns(_OWN[kind] + " created:text")) for kind in EVENT_KINDS
+
+
+def _is_moment(text: str) -> str:
+    if not moment(text):
+        raise refused(f"must be a time, e.g. 2026-01-31T10:00:00Z, not '{shown(text)}'")
+    return text
+
+
+FIELDS: dict[str, Table] = {
+    kind: table(
+        kind,
+        f"{_WHERE} {_SAYS[kind]} created:moment",
+        mark=one_of(*MarkKind),
+        verdict=one_of(*AuditVerdict),
+        moment=Annotated[str, AfterValidator(_is_moment)],
+    )
+    for kind in EVENT_KINDS
 }
 # Null takes back what was decided before, so it must be written down.
 _DECIDES = {"decision": "label", "audit": "verdict"}
-_CHOICES = {"label": tuple(Label), "kind": tuple(MarkKind), "verdict": tuple(AuditVerdict)}
-_NOT_BLANK = ("uid", "attribute", "task", "recipient", "annotator")
 _DEFAULTS = {"reason": "", "source": "single", "blind": False, "level": "full"}
-LONGEST_NAME = 200  # characters of an annotator or a uid
 LONGEST_EVENT = 1 << 20  # bytes of a line, or of a text in Parquet
 Form = Literal["jsonl", "csv", "parquet"]
 FORMS: tuple[Form, ...] = get_args(Form)
 NAMES = {kind: f"{kind}s" for kind in EVENT_KINDS}
 # What makes a spreadsheet run a cell. The apostrophe is among them, so that a text's own is not taken off.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
-_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+_FORMULA = (*FORMULA, "'")
 Event = dict[str, Any]
 
 
-def problem_of(row: Any) -> str:
-    """What is wrong with an event by itself, naming the field; '' where nothing is."""
-    kind = row.get("event") if isinstance(row, dict) else None
-    if not isinstance(row, dict) or kind not in EVENT_KINDS:
-        return f"event must be one of {', '.join(EVENT_KINDS)}, not '{shown(kind)}'"
-    decides = _DECIDES.get(str(kind))
-    if decides and decides not in row:
-        return f"{decides} is missing; null takes back the one before"
-    fields = FIELDS[str(kind)]
-    # A row in which a field appears twice is kept as it is: the check of its fields says so.
-    nulls = {} if hasattr(row, "repeated") else {column.name: None for column in fields if column.null}
-    if problem := complaint(fields, {**nulls, **row} if nulls else row):
-        return problem
-    for name, text in row.items():
-        if isinstance(text, str) and len(text) > LONGEST_STATEMENT:
-            return f"{name} {too_long(len(text), LONGEST_STATEMENT)}"
-    for name in _NOT_BLANK:
-        value = row.get(name)
-        if value is not None and (not value.strip() or (name in ("uid", "annotator") and len(value) > LONGEST_NAME)):
-            return f"{name} is blank or longer than {LONGEST_NAME} characters"
-        if value is not None and name in ("uid", "annotator") and (forbidden(value) or len(value.splitlines()) > 1):
-            return f"{name} must be one line without control characters"
-    if kind == "comment" and not row["text"].strip() and not row.get("resolves"):
-        return "text is blank; a comment needs text"
-    for name, choices in _CHOICES.items():
-        if row.get(name) is not None and name in SAID[str(kind)] and row[name] not in choices:
-            return f"{name} must be one of {', '.join(choices)}, not '{shown(row[name])}'"
-    if row.get("seconds") is not None and row["seconds"] < 0:
-        return "seconds must not be below 0"
-    if not moment(row["created"]):
-        return f"created must be a time, e.g. 2026-01-31T10:00:00Z, not '{shown(row['created'])}'"
-    return ""
-
-
-def completed(row: dict[str, Any], zone: tzinfo = UTC) -> dict[str, Any]:
-    """An event without a problem, with every field: what was left out is None or its default, the time in our form.
-    zone: of a time that names none."""
-    event: Event = {}
-    for column in FIELDS[row["event"]]:
-        value = row.get(column.name)
-        missing = _DEFAULTS.get(column.name, None if column.null else "")
-        event[column.name] = missing if value in (None, "") else value
-    if event.get("seconds") is not None:
-        event["seconds"] = float(event["seconds"])
-    event["created"] = moment(row["created"], zone)
-    return event
+def checked_event(raw: Any, where: str, zone: tzinfo = UTC) -> Event:
+    """Return an event with every field: what was left out is None or its default, the time in our form. zone: of a time
+    that names none. Raises FormatError that names the field."""
+    kind = raw.get("event") if isinstance(raw, dict) else None
+    if kind not in EVENT_KINDS:
+        raise FormatError(f"{where}: event must be one of {', '.join(EVENT_KINDS)}, not '{shown(kind)}'")
+    event: Event = checked(FIELDS[kind].model, raw, where).model_dump()
+    decides = _DECIDES.get(kind)
+    if decides and decides not in raw:
+        raise FormatError(f"{where}: {decides} is missing; null takes back the one before")
+    if kind == "comment" and not event["text"].strip() and not event["resolves"]:
+        raise FormatError(f"{where}: text is blank; a comment needs text")
+    event |= {name: value for name, value in _DEFAULTS.items() if name in event and event[name] in (None, "")}
+    return event | {"created": moment(event["created"], zone)}
 
 
 def moment(text: str, zone: tzinfo = UTC) -> str:
-    """A time as the record writes it, in UTC to the millisecond; '' for what is none. zone: of a time that names none;
-    a date alone is its first moment."""
+    """Return a time as the record writes it, in UTC to the millisecond; '' for what is none. zone: of a time that names
+    none; a date alone is its first moment."""
     try:
         time = datetime.fromisoformat(text.strip())
         time = (time.replace(tzinfo=zone) if time.tzinfo is None else time).astimezone(UTC)
@@ -174,112 +139,52 @@ def write(path: Path, form: Form, events: Mapping[str, Sequence[Event]]) -> None
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for kind in events:
                 for event in events[kind]:
-                    ordered = {column.name: event.get(column.name) for column in FIELDS[kind]}
+                    ordered = {name: event.get(name) for name in FIELDS[kind].names}
                     stream.write(json.dumps(ordered, ensure_ascii=False, allow_nan=False) + "\n")
         return
     path.mkdir()
-    for kind, rows in events.items():
-        columns = FIELDS[kind]
+    for kind, of_kind in events.items():
+        file = path / f"{NAMES[kind]}.{form}"
         if form == "parquet":
-            cells = [{column.name: event.get(column.name) for column in columns} for event in rows]
-            pq.write_table(pa.Table.from_pylist(cells, schema_of(columns)), path / f"{NAMES[kind]}.parquet")
+            write_rows(file, FIELDS[kind], of_kind)
             continue
-        with (path / f"{NAMES[kind]}.csv").open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow([column.name for column in columns])
-            writer.writerows([_cell(column, event.get(column.name)) for column in columns] for event in rows)
+        with file.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, FIELDS[kind].names, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows({name: _cell(value) for name, value in event.items()} for event in of_kind)
 
 
-def _cell(column: Column, value: Any) -> Any:
-    if value is None:
-        return ""
-    if column.kind == "truth":
-        return "true" if value else "false"
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def read(path: Path) -> Iterator[tuple[str, Any]]:
-    """Every event of a file, or of the files of a folder that are named as ours are, with its location ('x.jsonl: line
-    3'). Raises FormatError for what cannot be read; whether an event makes sense is not checked."""
-    name = shown(path.name or path)
+def read(path: Path, zone: tzinfo = UTC) -> Iterator[tuple[str, Event, bool]]:
+    """Yield every event of a file, or of the files of a folder that are named as ours are: its location ('x.jsonl: line
+    3'), itself, and whether its time names a zone. Raises FormatError."""
     if path.is_dir():
-        known = [path / f"{NAMES[kind]}.{form}" for kind in EVENT_KINDS for form in FORMS]
-        files = [file for file in known if file.is_file()]
-        if not files:
+        files = [path / f"{NAMES[kind]}.{form}" for kind in EVENT_KINDS for form in FORMS]
+        if not any(file.is_file() for file in files):
+            name = shown(path.name or path)
             raise FormatError(f"{name}: this folder holds no file of review events, such as decisions.csv")
         for file in files:
-            yield from read(file)
+            if file.is_file():
+                yield from read(file, zone)
         return
-    with opened(path) as stream:
-        start = stream.read(4096)
-        stream.seek(0)
-        if start.startswith(b"PAR1"):
-            yield from _parquet(stream, name)
-        elif not start.strip() or start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
-            yield from _lines(stream, name)
-        else:
-            yield from _csv(stream, name)
 
+    def choose(names: Sequence[str]) -> Sequence[str]:
+        if "event" not in names:
+            first = ", ".join(shown(column) for column in names[:5])
+            raise FormatError(f"{shown(path.name)}: no column is called 'event'; the first ones are: {first}")
+        return names
 
-def _lines(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
-    for number, line in numbered_lines(stream, name, LONGEST_EVENT, "this is not a review event"):
-        if line.strip():
-            location = f"{name}: line {number}"
-            yield location, loads(line, location)
-
-
-def _csv(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
-    try:
-        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, strict=True, delimiter=huggingface.separator(text.readline(LONGEST_EVENT)))
-            text.seek(0)
-            header = next(reader, [])
-            if "event" not in header:
-                names = ", ".join(shown(column) for column in header[:5])
-                raise FormatError(f"{name}: line 1: no column is called 'event'; the first ones are: {names}")
-            if repeated := [column for column in header if header.count(column) > 1]:
-                raise FormatError(f"{name}: line 1: the column {shown(repeated[0])} appears twice; remove one")
-            for cells in reader:
-                location = f"{name}: line {reader.line_num}"
-                if len(cells) != len(header):
-                    raise FormatError(f"{location}: has {len(cells)} cells, and the first line {len(header)}")
-                yield location, _event(dict(zip(header, cells, strict=True)), location)
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{name}: not UTF-8 at byte {error.start} of a chunk; save the file as UTF-8") from None
-    except csv.Error as error:
-        raise FormatError(f"{name}: not a complete CSV file ({shown(error)}); export it again") from None
-
-
-def _event(cells: dict[str, str], location: str) -> Event:
-    kinds = {column.name: column for column in FIELDS.get(cells["event"], ())}
-    event: Event = {}
-    for name, text in cells.items():
-        column = kinds.get(name, Column(name, "text", True))
-        if text == "" and column.null:
-            event[name] = None
-            continue
-        try:
-            match column.kind:
-                case "integer":
-                    event[name] = int(text)
-                case "real":
-                    event[name] = float(text)
-                case "truth":
-                    event[name] = _TRUTH[text.lower()]
-                case _:
-                    event[name] = text[1:] if text[:1] == "'" and text[1:].startswith(_FORMULA) else text
-        except (ValueError, KeyError):
-            wanted = {"integer": "a whole number", "real": "a number", "truth": "true or false"}[column.kind]
-            raise FormatError(f"{location}: {name} must be {wanted}, not '{shown(text)}'") from None
-    return event
-
-
-def _parquet(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
-    batches = huggingface.columns(
-        stream, name, lambda schema: schema.names, rows=2000, longest=LONGEST_EVENT, hint="export it again"
-    )
-    for number, row in enumerate(huggingface.each_row(batches), 1):
-        yield f"{name}: row {number}", row
+    for where, raw in rows(path, choose, longest=LONGEST_EVENT):
+        if isinstance(raw, Cells):
+            for name, cell in raw.items():
+                raw[name] = cell[1:] if cell and cell[0] == "'" and cell[1:].startswith(_FORMULA) else cell
+        event = checked_event(raw, where, zone)
+        yield where, event, datetime.fromisoformat(raw["created"].strip()).tzinfo is not None
 
 
 @dataclass(frozen=True)
@@ -302,7 +207,7 @@ class Filters:
             )
 
     def keeps(self, event: Mapping[str, Any]) -> bool:
-        """Whether an event goes out."""
+        """Return whether an event goes out."""
         names = ("annotator", "source", "domain", "profile")
         # A field that the kind lacks is None in the event, and so no wanted value.
         matches = all(getattr(self, name) in (None, event.get(name)) for name in names)
@@ -340,7 +245,7 @@ class Imported:
 
 
 def export_choices(store: Store, dataset_id: int) -> tuple[list[str], list[str]]:
-    """Whose events and of which domains can go out of a dataset: annotators and domains, in order."""
+    """Return whose events and of which domains can go out of a dataset: annotators and domains, in order."""
     with store.read() as connection:
         people = {d.annotator for d in decisions.history(connection, dataset_id)}
         return sorted(people), sorted(datasets.domains_of(connection, dataset_id))
@@ -436,21 +341,18 @@ def import_events(
     would come to, and keep nothing of it. name, annotator: what the file is called (else by its path) and who imports
     it, for `imports`, which lists what can be undone. zone: of times that name none (`zone_of`).
     """
-    checked: list[Event] = []
-    without_zone, time_zone = 0, zone_of(zone)
+    incoming: list[Event] = []
+    without_zone = 0
     nameless = {kind: Nameless(kind) for kind in EVENT_KINDS}
-    for location, raw in read(path):
-        if problem := problem_of(raw):
-            raise FormatError(f"{location}: {problem}")
-        event = {**completed(raw, time_zone), "location": location}
-        without_zone += datetime.fromisoformat(raw["created"].strip()).tzinfo is None
+    for location, event, names_zone in read(path, zone_of(zone)):
+        without_zone += not names_zone
         # Made of the content: importing the same file again gives the same uid, and adds nothing.
-        event["uid"] = event["uid"] or nameless[event["event"]].uid(event)
-        checked.append(event)
+        event |= {"location": location, "uid": event["uid"] or nameless[event["event"]].uid(event)}
+        incoming.append(event)
     with suppress(_Unwritten), store.write(Role.CURATOR) as connection:
-        targets, problems, changed = _matched(connection, checked, dataset)
+        targets, problems, changed = _matched(connection, incoming, dataset)
         if problems and not skip_unknown:
-            more = f" ({len(problems):,} of {len(checked):,} events match nothing here)" if len(problems) > 1 else ""
+            more = f" ({len(problems):,} of {len(incoming):,} events match nothing here)" if len(problems) > 1 else ""
             raise FormatError(f"{problems[0]}{more}; nothing was imported. Skip such events with --skip-unknown")
         totals = dict.fromkeys(EVENT_KINDS, Merged(0, 0, 0))
         for target in targets:
@@ -479,14 +381,14 @@ def import_events(
 
 
 def imports(store: Store, dataset_id: int) -> list[ReviewImport]:
-    """The files that brought events to a dataset, newest first."""
+    """Return the files that brought events to a dataset, newest first."""
     with store.read() as connection:
         return decisions.imports(connection, dataset_id)
 
 
 def undo_import(store: Store, dataset_id: int, import_id: int, annotator: str) -> tuple[int, int]:
-    """Remove what an import brought, but what somebody has gone on from since; returns how many events were removed
-    and how many are kept. Raises StoreError where it was undone before."""
+    """Remove what an import brought, but what was gone on from since; return how many events were removed and how many
+    are kept. Raises StoreError if it was undone before."""
     with store.write(Role.CURATOR) as connection:
         done = decisions.undo_import(connection, dataset_id, import_id, annotator)
         log.add(connection, "review.import_undone", f"import {import_id}", removed=done[0], kept=done[1])
@@ -494,16 +396,16 @@ def undo_import(store: Store, dataset_id: int, import_id: int, annotator: str) -
 
 
 def _matched(
-    connection: sa.Connection, checked: list[Event], dataset: str | None
+    connection: sa.Connection, incoming: list[Event], dataset: str | None
 ) -> tuple[list[_Incoming], list[str], list[str]]:
-    """The events by dataset, with ids; why others match nothing here; and notes on those that do."""
+    """Return the events by dataset, with ids; why others match nothing here; and notes on those that do."""
     rows = [datasets.named(connection, dataset)] if dataset else datasets.all_rows(connection)
     digests: dict[int, str] = {}
     targets: dict[int, _Incoming] = {}
     problems: list[str] = []
     changed: dict[int, int] = {}
     known: dict[tuple[str | None, str | None], DatasetRow | None] = {}
-    for event in checked:
+    for event in incoming:
         # Looked up once for a file, whose thousands of events name the same dataset.
         named = (event["dataset"], event["dataset_hash"])
         if named not in known:
@@ -537,7 +439,7 @@ def _matched(
 def _dataset(
     connection: sa.Connection, rows: list[DatasetRow], digests: dict[int, str], name: str | None, digest: str | None
 ) -> DatasetRow | None:
-    """By name; else by content, where exactly one is the same."""
+    """Return the dataset of that name; else that of that content, if exactly one is the same."""
     for row in rows:
         if name is not None and row.name == name:
             return row
@@ -551,7 +453,7 @@ def _dataset(
 
 
 def _resolve_ids(connection: sa.Connection, target: _Incoming, event: Event) -> str:
-    """Put the ids of this workspace into the event; what does not match, naming the field, '' where all does."""
+    """Put the ids of this workspace into the event; return what does not match, naming the field, or ''."""
     here, number = target.positions, event["profile"]
     of = f"'{shown(target.row.name)}'"
     if number not in here.names:
@@ -580,7 +482,7 @@ def _resolve_ids(connection: sa.Connection, target: _Incoming, event: Event) -> 
 
 
 def _without_comment(connection: sa.Connection, target: _Incoming) -> list[str]:
-    """Events that resolve a comment which is neither here nor in the file; they are taken out of the target."""
+    """Take events out of the target that resolve a comment which is neither here nor in the file; return why."""
     comments = {e["uid"] for e in target.events if e["event"] == "comment" and not e["resolves"]}
     there = decisions.comment_uids(connection, target.row.id) | comments
     lost = [event for event in target.events if event.get("resolves") and event["resolves"] not in there]

@@ -18,9 +18,9 @@ from cimemories import demo
 from cimemories.evaluation.compositions import Labels, LabelSource
 from cimemories.evaluation.importing import import_file
 from cimemories.flows.labels import default_labelling
-from cimemories.formats.bundle import MANIFEST
+from cimemories.formats.importing import is_export
 from cimemories.formats.inspect_log import LoggedLabels
-from cimemories.formats.official import shown
+from cimemories.formats.reading import shown
 from cimemories.labels.whatif import effective_labels
 from cimemories.model import Attribute, Profile
 from cimemories.store import datasets
@@ -53,7 +53,7 @@ def load(dataset: str, workspace: str | None = None) -> Source:
     Where the workspace has no dataset called `demo`, the demo is put into it, which takes a minute or two. Raises
     StoreError and FormatError for what is not there, cannot be read, or has no labels."""
     path = Path(dataset).expanduser()
-    if path.is_file() or (path / MANIFEST).is_file():
+    if path.is_file() or is_export(path):
         with tempfile.TemporaryDirectory() as folder:
             # By its address: $CIMEMORIES_DATABASE_URL would go before the folder.
             store = open_store(folder, f"sqlite:///{Path(folder) / SQLITE_FILE}")

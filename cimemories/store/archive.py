@@ -1,22 +1,32 @@
-"""Everything a dataset consists of, as rows without the ids of this workspace, and back again (formats/bundle.py)."""
+"""A dataset with its labels, decisions and runs, as rows without the ids of this workspace, and back again
+(formats/tables.py)."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
 
 from cimemories.model import ChatRequest, Persona, WorkStatus, is_bio
-from cimemories.store import calls, datasets, decisions, generations, labellings, versions, work
+from cimemories.store import calls, datasets, decisions, generations, judgements, labellings, versions, work
 from cimemories.store.calls import Answer, Exchange
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import canonical_json, content_hash, in_chunks, new_id, rows_in_chunks, values_of
+from cimemories.store.engine import (
+    canonical_json,
+    content_hash,
+    in_chunks,
+    insert_ignore,
+    new_id,
+    rows_in_chunks,
+    values_of,
+)
 from cimemories.store.tables import (
     attribute,
     ballot,
@@ -27,11 +37,19 @@ from cimemories.store.tables import (
     edit,
     generation,
     imported_vote,
+    judge,
+    judgement,
     labelling,
     persona,
     profile,
     profile_context,
+    prompt,
+    response,
+    reveal,
     rule,
+    run,
+    run_call,
+    run_judge,
     vote,
 )
 
@@ -51,18 +69,33 @@ DECIDED = (
 PRIVATE = ("api_key_env",)  # of a manifest: says where a secret is kept on this machine
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 _EDIT = ("profile", "kind", "action", "before", "after", "annotator", "reason", "created")
+_RUN = (
+    *("name", "dataset_hash", "model", "simulated", "samples", "seed", "prompt_level", "prompt_hash", "composition"),
+    *("error", "created", "finished"),
+)
+_MESSAGE = ("level", "sample", "status", "cause", "text", "reasoning", "finish_reason", "call", "before")
+_JUDGE = ("kind", "model", "simulated", "prompt_hash", "channel")
+_PROMPT = ("hash", "kind", "level", "template", "answers", "source", "created")
+_REVEAL = ("quote", "start", "end", "grounded", "strength")
+_HASH = re.compile(r"[0-9a-f]{64}")
 Rows = Iterator[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers of a dataset's rows by their ids. `attributes` [profile number]: ids in their order."""
+    """Numbers of a dataset's rows by their ids. attributes [profile number]: ids in their order; places: the number of
+    an attribute in its profile; recalls: by hash."""
 
     profiles: dict[int, int]
     attributes: list[list[int]]
+    places: dict[int, int]
     contexts: dict[int, int]
     personas: dict[int, int]
     labellings: dict[str, int]
+    runs: dict[str, int]
+    judges: dict[int, int]
+    messages: dict[int, int]
+    recalls: dict[str, int]
 
 
 def content_tables(
@@ -89,19 +122,30 @@ def content_tables(
         "decisions": lambda: _decisions(connection, dataset_id, numbers),
         "rules": lambda: _rules(connection, dataset_id),
         "edits": lambda: _edits(connection, dataset_id),
+        "prompts": lambda: _prompts(connection, numbers),
+        "runs": lambda: _runs(connection, numbers),
+        "run_calls": lambda: _run_calls(connection, numbers, {key for key, _ in keys}),
+        "recalls": lambda: _recalls(connection, numbers),
+        "messages": lambda: _messages(connection, numbers),
+        "judges": lambda: _judges(connection, numbers),
+        "run_judges": lambda: _run_judges(connection, numbers),
+        "judgements": lambda: _judgements(connection, numbers),
+        "reveals": lambda: _reveals(connection, numbers),
     }
 
 
 def shown_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """A manifest without what is of this workspace: ids of personas, and where its secrets are kept."""
-    kept = {name: value for name, value in manifest.items() if name not in (*PRIVATE, "personas")}
-    spec = kept.get("asked")
-    if isinstance(spec, dict):
-        kept["asked"] = {name: value for name, value in spec.items() if name not in PRIVATE}
-        if isinstance(kept["asked"].get("base_url"), str):
-            # A password may stand in an address: a bundle is handed to others.
-            kept["asked"]["base_url"] = shown_address(kept["asked"]["base_url"])
-    return kept
+    """Return a manifest without what is of this workspace: ids of personas, and where its secrets are kept."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: shown(item) for name, item in value.items() if name not in PRIVATE}
+        if isinstance(value, list):
+            return [shown(item) for item in value]
+        # A password may stand in an address, and what is exported is handed to others.
+        return shown_address(value) if isinstance(value, str) else value
+
+    return {name: shown(value) for name, value in manifest.items() if name not in (*PRIVATE, "personas")}
 
 
 def shown_address(endpoint: str) -> str:
@@ -133,12 +177,36 @@ def _numbers(connection: sa.Connection, dataset_id: int) -> Numbers:
         key=lambda r: (r["created"], r["model"], r["endpoint"], canonical_json(shown_manifest(manifests[r["id"]]))),
     )
     personas = dict.fromkeys(p for row in ordered for p in manifests[row["id"]]["personas"])
+    # A run that explains a leak names responses and attributes by their ids in its manifest, and stays here.
+    mine = sa.select(run).where(run.c.dataset == dataset_id, run.c.explains.is_(None))
+    run_rows = sorted(connection.execute(mine).mappings(), key=lambda r: (r["created"], r["name"], r["manifest"]))
+    judges: dict[int, None] = {}
+    messages: list[int] = []
+    recalls: dict[str, None] = {}
+    for ran in run_rows:
+        judged = sa.select(run_judge.c.judge).where(run_judge.c.run == ran["id"]).order_by(run_judge.c.ordinal)
+        judges |= dict.fromkeys(connection.execute(judged).scalars())
+        sent = (
+            sa.select(response.c.id, response.c.recall)
+            .join(profile, response.c.profile == profile.c.id)
+            .where(response.c.run == ran["id"])
+            .order_by(profile.c.ordinal, response.c.id)
+        )
+        for item in connection.execute(sent):
+            messages.append(item.id)
+            if item.recall is not None:
+                recalls[item.recall] = None
     return Numbers(
         profiles=profiles,
         attributes=attributes,
+        places={id_: number for ids in attributes for number, id_ in enumerate(ids)},
         contexts={id_: number for number, id_ in enumerate(contexts)},
         personas={id_: number for number, id_ in enumerate(personas)},
         labellings={row["id"]: number for number, row in enumerate(ordered)},
+        runs={row["id"]: number for number, row in enumerate(run_rows)},
+        judges={id_: number for number, id_ in enumerate(judges)},
+        messages={id_: number for number, id_ in enumerate(messages)},
+        recalls={digest: number for number, digest in enumerate(recalls)},
     )
 
 
@@ -233,10 +301,18 @@ def _labellings(connection: sa.Connection, numbers: Numbers) -> Rows:
 
 
 def _call_keys(connection: sa.Connection, numbers: Numbers) -> list[tuple[str, str]]:
-    """(key, hash of the request) of every call behind a ballot, draws of a request together; both are hexadecimal."""
+    """Return (key, hash of the request) of every call behind a ballot, a message or a judgement, draws of a request
+    together; both are hexadecimal."""
+    used = sa.union(
+        sa.select(ballot.c.call).where(ballot.c.labelling.in_(numbers.labellings)),
+        sa.select(response.c.call).where(response.c.run.in_(numbers.runs)),
+        sa.select(response.c.before).where(response.c.run.in_(numbers.runs)),
+        sa.select(judgement.c.call).join(response).where(response.c.run.in_(numbers.runs)),
+        sa.select(run_call.c.call).where(run_call.c.run.in_(numbers.runs)),
+    )
     query = (
         sa.select(call.c.key, call.c.request, call.c.draw)
-        .where(call.c.key.in_(sa.select(ballot.c.call).where(ballot.c.labelling.in_(numbers.labellings))))
+        .where(call.c.key.in_(used))
         .order_by(call.c.request, call.c.draw, call.c.key)
     )
     return [(row.key, row.request) for row in connection.execute(query)]
@@ -353,6 +429,137 @@ def _edits(connection: sa.Connection, dataset_id: int) -> Rows:
         yield {name: row[name] for name in _EDIT}
 
 
+def _runs(connection: sa.Connection, numbers: Numbers) -> Rows:
+    rows = {r["id"]: r for r in connection.execute(sa.select(run).where(run.c.id.in_(numbers.runs))).mappings()}
+    for id_, number in numbers.runs.items():
+        row = rows[id_]
+        yield {
+            "number": number,
+            **{name: row[name] for name in _RUN},
+            "endpoint": shown_address(row["endpoint"]),
+            "parameters": json.loads(row["parameters"]),
+            "manifest": shown_manifest(json.loads(row["manifest"])),
+            "status": _settled(row["status"]),
+        }
+
+
+def _prompts(connection: sa.Connection, numbers: Numbers) -> Rows:
+    """The wordings that runs and judges name by their hash."""
+    texts = connection.execute(sa.select(run.c.manifest).where(run.c.id.in_(numbers.runs))).scalars()
+    hashes = {digest for text in texts for digest in _HASH.findall(text)}
+    of_judges = sa.select(judge.c.prompt_hash).where(judge.c.id.in_(numbers.judges), judge.c.prompt_hash.is_not(None))
+    hashes |= set(connection.execute(of_judges).scalars())
+    rows = rows_in_chunks(connection, sa.select(prompt), prompt.c.hash, hashes)
+    yield from sorted(({name: row[name] for name in _PROMPT} for row in rows), key=lambda row: str(row["hash"]))
+
+
+def _run_calls(connection: sa.Connection, numbers: Numbers, keys: Collection[str]) -> Rows:
+    for id_, number in numbers.runs.items():
+        used = sa.select(run_call.c.call, run_call.c.asked).where(run_call.c.run == id_).order_by(run_call.c.call)
+        for row in connection.execute(used).mappings():
+            if row["call"] in keys:
+                yield {"run": number, **row}
+
+
+def _recalls(connection: sa.Connection, numbers: Numbers) -> Rows:
+    for chunk in in_chunks(numbers.recalls.items()):
+        records = datasets.recalls_of(connection, [digest for digest, _ in chunk])
+        for digest, number in chunk:
+            item = records[digest]
+            lines = [
+                {"text": line.text, "attributes": [numbers.places[a] for a in line.attributes], "score": line.score}
+                for line in item.lines
+            ]
+            yield {
+                "number": number,
+                "profile": numbers.profiles[item.profile],
+                "system": item.system,
+                "lines": lines,
+                "seconds": item.seconds,
+                "cost": item.cost,
+            }
+
+
+def _of_runs(connection: sa.Connection, numbers: Numbers, query: sa.Select) -> Iterator[Sequence[sa.RowMapping]]:
+    """Yield the rows of a query about responses in the order of these, those of a run and a profile at a time."""
+    for run_id in numbers.runs:
+        for profile_id in numbers.profiles:
+            here = query.where(response.c.run == run_id, response.c.profile == profile_id)
+            yield connection.execute(here.order_by(response.c.id)).mappings().all()
+
+
+def _messages(connection: sa.Connection, numbers: Numbers) -> Rows:
+    for chunk in _of_runs(connection, numbers, sa.select(response)):
+        hashes = {row[name] for row in chunk for name in ("memory", "shown") if row[name] is not None}
+        memories = {
+            digest: [numbers.places[a] for a in ids] for digest, ids in datasets.memories_of(connection, hashes).items()
+        }
+        for row in chunk:
+            earlier = None if row["earlier"] is None else [numbers.contexts[c] for c in json.loads(row["earlier"])]
+            yield {
+                "number": numbers.messages[row["id"]],
+                "run": numbers.runs[row["run"]],
+                "profile": numbers.profiles[row["profile"]],
+                "context": numbers.contexts[row["context"]],
+                **{name: row[name] for name in _MESSAGE},
+                "memory": memories.get(row["memory"]),
+                "shown": memories.get(row["shown"]),
+                "recall": None if row["recall"] is None else numbers.recalls[row["recall"]],
+                "earlier": earlier,
+            }
+
+
+def _judges(connection: sa.Connection, numbers: Numbers) -> Rows:
+    rows = {r["id"]: r for r in connection.execute(sa.select(judge).where(judge.c.id.in_(numbers.judges))).mappings()}
+    for id_, number in numbers.judges.items():
+        row = rows[id_]
+        yield {
+            "number": number,
+            "identity": row["identity"],
+            **{name: row[name] for name in _JUDGE},
+            "endpoint": shown_address(row["endpoint"]),
+            "parameters": json.loads(row["parameters"]),
+        }
+
+
+def _run_judges(connection: sa.Connection, numbers: Numbers) -> Rows:
+    for id_, number in numbers.runs.items():
+        query = sa.select(run_judge).where(run_judge.c.run == id_).order_by(run_judge.c.ordinal)
+        for row in connection.execute(query).mappings():
+            settings = shown_manifest(json.loads(row["settings"]))
+            yield {"run": number, "judge": numbers.judges[row["judge"]], "settings": settings}
+
+
+def _judgements(connection: sa.Connection, numbers: Numbers) -> Rows:
+    query = sa.select(judgement).join(response, judgement.c.response == response.c.id)
+    plain = ("status", "cause", "unknown", "call", "verdict")
+    for chunk in _of_runs(connection, numbers, query):
+        rows = [{**_judged(row, numbers), **{name: row[name] for name in plain}} for row in chunk]
+        yield from sorted(rows, key=lambda row: (row["message"], row["judge"]))
+
+
+def _reveals(connection: sa.Connection, numbers: Numbers) -> Rows:
+    query = (
+        sa.select(reveal, judgement.c.response, judgement.c.judge)
+        .join(judgement, reveal.c.judgement == judgement.c.id)
+        .join(response, judgement.c.response == response.c.id)
+    )
+    for chunk in _of_runs(connection, numbers, query):
+        rows = [
+            {
+                **_judged(row, numbers),
+                "attribute": numbers.places[row["attribute"]],
+                **{name: row[name] for name in _REVEAL},
+            }
+            for row in chunk
+        ]
+        yield from sorted(rows, key=lambda row: (row["message"], row["judge"], row["attribute"]))
+
+
+def _judged(row: sa.RowMapping, numbers: Numbers) -> dict[str, Any]:
+    return {"message": numbers.messages[row["response"]], "judge": numbers.judges[row["judge"]]}
+
+
 # ---- restoring
 #
 # Writing a dataset from the rows that `content_tables` gives out: the numbers in them become ids of this workspace.
@@ -374,10 +581,12 @@ def request_of(body: Mapping[str, Any]) -> ChatRequest:
     return ChatRequest(body["model"], messages, parameters, body.get("seed"))
 
 
-def with_content(connection: sa.Connection, content: str, edits: int, labelled: int) -> tuple[DatasetRow, int] | None:
-    """The dataset that a bundle of this content was written as, if any, and that was not edited since: its history has
-    as many edits as the bundle brought. With how many of the bundle's labellings were deleted since, of several
-    datasets the one that lacks the fewest. labelled: how many the bundle has."""
+def with_content(
+    connection: sa.Connection, content: str, edits: int, labelled: int, ran: int = 0
+) -> tuple[DatasetRow, int] | None:
+    """Return the dataset that was restored from this content, if any, and that was not edited since: its history has
+    as many edits as the content. With how many of its labellings and runs were deleted since; of several datasets the
+    one that lacks the fewest. labelled, ran: how many labellings and runs the content has."""
     known: list[tuple[int, int, DatasetRow]] = []
     for row in datasets.all_rows(connection):
         if row.source_hash == content and row.version == 1:
@@ -385,7 +594,8 @@ def with_content(connection: sa.Connection, content: str, edits: int, labelled: 
             if connection.execute(counted).scalar_one() == edits:
                 wanted = {_restored_identity(row.id, content, number) for number in range(labelled)}
                 there = connection.execute(sa.select(labelling.c.identity).where(labelling.c.dataset == row.id))
-                known.append((len(wanted.difference(there.scalars())), row.id, row))
+                missing = len(wanted.difference(there.scalars())) + max(0, ran - row.runs)
+                known.append((missing, row.id, row))
     if not known:
         return None
     missing, _, row = min(known, key=lambda item: item[:2])
@@ -399,8 +609,8 @@ def _restored_identity(dataset_id: int, source_hash: str, number: int) -> str:
 def restore(
     connection: sa.Connection, name: str, rows: Source, *, origin: str, source_name: str, source_hash: str
 ) -> tuple[int, int]:
-    """Write a dataset with all that belongs to it; returns its id, and how many ballots name a call that is not here.
-    `rows` gives the rows of a table, and is asked for each once. Raises StoreError where the name is taken."""
+    """Write a dataset with all that belongs to it; return its id, and how many calls behind votes and messages are not
+    here. `rows` gives the rows of a table, and is asked for each once. Raises StoreError if the name is taken."""
     # In an order in which each table finds what it refers to.
     dataset_id = datasets.add(connection, name, (), origin=origin, source_name=source_name, source_hash=source_hash)
     contexts = _restore_contexts(connection, dataset_id, rows("contexts"))
@@ -448,6 +658,7 @@ def restore(
         ({**row, "priors": canonical_json(row["priors"]), "dataset": dataset_id} for row in rows("rules")),
     )
     _write(connection, edit, ({**row, "dataset": dataset_id} for row in rows("edits")))
+    lost += _restore_runs(connection, dataset_id, profiles, contexts, attributes, rows)
     return dataset_id, lost
 
 
@@ -486,12 +697,12 @@ def _restore_calls(
     asked."""
 
     def alike(row: Mapping[str, Any]) -> tuple[object, ...]:
-        return row["request"], row["kind"], row["endpoint"], row["simulated"], row["server"]
+        return row["request"], row["kind"], row["endpoint"], row["simulated"], row["server"], row["fresh"]
 
     waiting = iter(requests)
     request_row = next(waiting, None)
     # Calls come in the order of their requests, so each request is read once and none is held.
-    for (number, kind, endpoint, simulated, server), group in groupby(rows, key=alike):
+    for (number, kind, endpoint, simulated, server, fresh), group in groupby(rows, key=alike):
         while request_row is not None and request_row["number"] != number:
             request_row = next(waiting, None)
         if request_row is None:
@@ -500,7 +711,8 @@ def _restore_calls(
         item = request_of(request_row["body"])
         answering = None if server is None else str(server)
         calls.keep_servers(connection, [answering])
-        exchange = Exchange(item, answers, str(kind), str(endpoint), bool(simulated), server=answering)
+        anew = None if fresh is None else str(fresh)
+        exchange = Exchange(item, answers, str(kind), str(endpoint), bool(simulated), server=answering, fresh=anew)
         calls.record_all(connection, [exchange])
     for _ in waiting:
         pass  # to the end of the file, whose hash is checked there
@@ -602,6 +814,128 @@ def _restore_decisions(
         connection.execute(statement.values(supersedes=ids[superseded]))
     # One for each decision, as if they had been made here one by one.
     connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=len(ids)))
+
+
+def _restore_runs(
+    connection: sa.Connection,
+    dataset_id: int,
+    profiles: Sequence[int],
+    contexts: Sequence[int],
+    attributes: Sequence[Sequence[int]],
+    rows: Source,
+) -> int:
+    """Write runs with their messages and judgements; return how many calls they name that are not in the record."""
+    for chunk in in_chunks(rows("prompts"), CHUNK):
+        connection.execute(insert_ignore(connection, prompt), chunk)
+    made = []
+    for row in rows("runs"):
+        made.append(new_id("run"))
+        values = {name: row[name] for name in (*_RUN, "endpoint", "status")} | {"dataset": dataset_id, "revision": 1}
+        texts = {name: canonical_json(row[name]) for name in ("parameters", "manifest")}
+        connection.execute(sa.insert(run).values(id=made[-1], **values, **texts))
+    lost: set[str] = set()
+
+    def recorded(chunk: Sequence[Mapping[str, Any]], *names: str) -> Collection[str]:
+        keys = {row[name] for row in chunk for name in names if row[name] is not None}
+        there = {row["key"] for row in rows_in_chunks(connection, sa.select(call.c.key), call.c.key, sorted(keys))}
+        lost.update(keys - there)
+        return there
+
+    for chunk in in_chunks(rows("run_calls"), CHUNK):
+        there = recorded(chunk, "call")
+        calls.link(connection, [(made[r["run"]], r["call"], r["asked"]) for r in chunk if r["call"] in there])
+    recalls = [
+        datasets.keep_recall(
+            connection,
+            datasets.RecallRecord(
+                profiles[row["profile"]],
+                row["system"],
+                tuple(
+                    datasets.RecalledLine(
+                        line["text"], tuple(attributes[row["profile"]][a] for a in line["attributes"]), line["score"]
+                    )
+                    for line in row["lines"]
+                ),
+                row["seconds"],
+                row["cost"],
+            ),
+        )
+        for row in rows("recalls")
+    ]
+    responses: list[int] = []
+    owners: list[int] = []  # of each response the number of its profile
+
+    @lru_cache(maxsize=10_000)
+    def held(number: int, listed: tuple[int, ...]) -> str:
+        return datasets.keep_memories(connection, profiles[number], [attributes[number][a] for a in listed])
+
+    for chunk in in_chunks(rows("messages"), CHUNK):
+        there = recorded(chunk, "call", "before")
+        new = [
+            {
+                **{name: row[name] for name in _MESSAGE},
+                **{name: row[name] if row[name] in there else None for name in ("call", "before")},
+                **{
+                    name: None if row[name] is None else held(row["profile"], tuple(row[name]))
+                    for name in ("memory", "shown")
+                },
+                "run": made[row["run"]],
+                "profile": profiles[row["profile"]],
+                "context": contexts[row["context"]],
+                "recall": None if row["recall"] is None else recalls[row["recall"]],
+                "earlier": None if row["earlier"] is None else json.dumps([contexts[c] for c in row["earlier"]]),
+            }
+            for row in chunk
+        ]
+        statement = sa.insert(response).returning(response.c.id, sort_by_parameter_order=True)
+        responses += connection.execute(statement, new).scalars()
+        owners += (row["profile"] for row in chunk)
+    judges = [_restore_judge(connection, row) for row in rows("judges")]
+    for row in rows("run_judges"):
+        judge_id = judges[row["judge"]]
+        judgements.assign(connection, made[row["run"]], [judge_id], {judge_id: row["settings"]})
+    # Read side by side, both in the order of the messages: no table of ids is held.
+    claims = groupby(rows("reveals"), key=lambda row: (row["message"], row["judge"]))
+    key, group = next(claims, (None, iter(())))
+    for chunk in in_chunks(rows("judgements"), CHUNK):
+        there = recorded(chunk, "call")
+        plain = ("status", "cause", "unknown", "verdict")
+        judged = [
+            {
+                "response": responses[row["message"]],
+                "judge": judges[row["judge"]],
+                "call": row["call"] if row["call"] in there else None,
+                **{name: row[name] for name in plain},
+            }
+            for row in chunk
+        ]
+        statement = sa.insert(judgement).returning(judgement.c.id, sort_by_parameter_order=True)
+        found: list[dict[str, Any]] = []
+        for judgement_id, row in zip(connection.execute(statement, judged).scalars(), chunk, strict=True):
+            if key == (row["message"], row["judge"]):
+                own = attributes[owners[row["message"]]]
+                found += [
+                    {
+                        "judgement": judgement_id,
+                        "attribute": own[item["attribute"]],
+                        **{name: item[name] for name in _REVEAL},
+                    }
+                    for item in group
+                ]
+                key, group = next(claims, (None, iter(())))
+        _write(connection, reveal, found)
+    return len(lost)
+
+
+def _restore_judge(connection: sa.Connection, row: Mapping[str, Any]) -> int:
+    values = {name: row[name] for name in _JUDGE} | {"endpoint": row["endpoint"], "parameters": row["parameters"]}
+    plain = judgements.judge_identity(**{name: item for name, item in values.items() if name != "endpoint"})
+    # One that was asked in a way of its own (options that are not in its row) cannot be told from a forged one: it
+    # stands beside the judges of this workspace.
+    identity = plain if row["identity"] == plain else content_hash(["restored", row["identity"], plain])
+    row = {**values, "identity": identity, "parameters": canonical_json(values["parameters"])}
+    connection.execute(insert_ignore(connection, judge).values(row))
+    return int(connection.execute(sa.select(judge.c.id).where(judge.c.identity == identity)).scalar_one())
 
 
 # ---- freezes

@@ -463,10 +463,8 @@ def judge_id(
 ) -> int:
     """The id of this judge, written where it is new. The endpoint is where it was first met, not what it is. options:
     what else of how it is asked makes it another judge (a split list of attributes, no JSON schema)."""
-    # What came later is a part of the identity only where it is set: judges of older runs stay the same judges.
-    more = [] if channel == MESSAGE and not options else [channel, options or {}]
     plain_name(model, "judge")
-    identity = content_hash([kind, model, simulated, prompt_hash, parameters, *more])
+    identity = judge_identity(kind, model, simulated, prompt_hash, parameters, channel, options)
     connection.execute(
         insert_ignore(connection, judge).values(
             identity=identity,
@@ -480,6 +478,21 @@ def judge_id(
         )
     )
     return int(connection.execute(sa.select(judge.c.id).where(judge.c.identity == identity)).scalar_one())
+
+
+def judge_identity(
+    kind: str,
+    model: str,
+    simulated: bool,
+    prompt_hash: str | None,
+    parameters: Mapping[str, object],
+    channel: str = MESSAGE,
+    options: Mapping[str, object] | None = None,
+) -> str:
+    """Return the hash that tells a judge from others."""
+    # What came later is a part of the identity only where it is set: judges of older runs stay the same judges.
+    more = [] if channel == MESSAGE and not options else [channel, options or {}]
+    return content_hash([kind, model, simulated, prompt_hash, parameters, *more])
 
 
 def assign(

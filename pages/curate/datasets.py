@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -22,7 +23,7 @@ from cimemories.exchange.card import dataset_card
 from cimemories.exchange.exporting import Format
 from cimemories.flows import catalogue
 from cimemories.formats.importing import Imported
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
 from cimemories.llm.worker import SIMULATOR
 from cimemories.model import WorkStatus
@@ -48,13 +49,13 @@ _OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
 
 
 def show_outcome() -> None:
-    """What the last action came to; shown once."""
+    """Show the outcome of the last action, once."""
     page.outcome(page.kept_notices(_OUTCOME), "dataset")
 
 
 def show_import() -> None:
-    """An import that this session has begun: how far it is, or what it came to. In whichever part of the page one is by
-    now, since the first dataset is there before its import has ended, and the page then shows its people."""
+    """Show how far an import of this session is, or its outcome. In every part of the page: the first dataset is there
+    before its import has ended, and the page then shows its people."""
     job = st.session_state.get(_IMPORTING)
     if job is None:
         return
@@ -68,7 +69,7 @@ def show_import() -> None:
 
 
 def draw(store: Store, dataset: DatasetRow) -> None:
-    """The page of a dataset: its versions, and what can be done with it as a whole."""
+    """Draw the page of a dataset: its versions, and what can be done with it as a whole."""
     left, right = st.columns([3, 2], gap="large")
     with left:
         safe.heading("Versions")
@@ -100,7 +101,7 @@ def _content(_store: Store, workspace: str, dataset_id: int, created: str, revis
 
 
 def draw_versions(store: Store, dataset: DatasetRow) -> None:
-    """The versions of a dataset, its hash, freezing it, its next version, and which runs used which content."""
+    """Draw the versions of a dataset, its hash, freezing it, its next version, and which runs used which content."""
     content = _content(store, str(store.workspace), dataset.id, dataset.created, dataset.revision)
     versions = lists.versions(store, dataset.id, {dataset.id: content})
     rows = {row["id"]: row for row in versions.records()}
@@ -164,7 +165,7 @@ def _freeze_form(store: Store, dataset: DatasetRow) -> None:
 
 
 def card_form(store: Store, dataset: DatasetRow) -> None:
-    """The dataset card, made when it is downloaded."""
+    """Offer the dataset card, made when it is downloaded."""
     safe.inline(
         "Origin, versions, models, prompts, personas, counts, consensus, decisions and licence, as Markdown.",
         muted=True,
@@ -190,28 +191,28 @@ def card_form(store: Store, dataset: DatasetRow) -> None:
 
 
 TYPES = ["json", "jsonl", "parquet", "csv", "zip", "eval"]
-_BUNDLE = (
-    "All votes with their calls, decisions with their history, rules and effective labels. Importing it restores these "
-    "exactly. Comments and marks are exported on Review."
-)
-FORMATS: dict[Format, tuple[str, str]] = {
-    "bundle-parquet": ("Votes, decisions and history, as Parquet (zip)", _BUNDLE),
-    "bundle-jsonl": ("Votes, decisions and history, as JSON Lines (zip)", _BUNDLE),
-    "labelled": (
+# By format and the ending of the file.
+FORMATS: dict[tuple[Format, str], tuple[str, str]] = {
+    ("huggingface", ".zip"): (
+        "Everything (a folder for the Hugging Face Hub, as zip)",
+        "All votes and runs with their calls, decisions with their history, rules and labels, as Parquet with "
+        "a card. Importing it restores these exactly. Comments, marks and audits are exported on Review.",
+    ),
+    ("labelled", ".json"): (
         "Profiles with shares of votes (the authors' JSON)",
         "The shares of one labelling, by persona and combined. No single votes, no decisions.",
     ),
-    "huggingface": (
+    ("huggingface", ".parquet"): (
         "One row per pair with its label (published columns, Parquet)",
         "Effective labels by one labelling and by people, with prompts. No values, no biography.",
     ),
-    "official": ("Profiles only (the authors' JSON)", "Biographies, attributes and contexts. No labels."),
+    ("official", ".json"): ("Profiles only (the authors' JSON)", "Biographies, attributes and contexts. No labels."),
 }
 _READY = "profiles.export.ready"
 
 
 def import_form(store: Store) -> None:
-    """Upload, name, import."""
+    """Draw the upload of a file, its name and the button that imports it."""
     upload = st.file_uploader(
         "File",
         type=TYPES,
@@ -240,19 +241,19 @@ def import_form(store: Store) -> None:
 
 
 def _reading(store: Store, upload: Any, name: str, model: str) -> Callable[[once.Report], Imported | None]:
-    """The work of an import; None where it was stopped."""
-    # Whoever closes the window while the file is read ends the reading.
+    """Return the work of an import, which returns None if it was stopped."""
+    # Closing the window while the file is read ends the reading.
     open_still = page.session_check()
 
     def read(report: once.Report) -> Imported | None:
-        def wanted() -> bool:
+        def go_on() -> bool:
             report(None, "Checking and importing the file")
             return open_still()
 
         try:
             # A view of the bytes, not another copy of a large file.
             return uploads.import_upload(
-                store, upload.getbuffer(), upload.name, name or None, model=model or None, wanted=wanted
+                store, upload.getbuffer(), upload.name, name or None, model=model or None, go_on=go_on
             )
         except once.StoppedError:
             return None
@@ -278,11 +279,14 @@ def _imported(imported: Imported | None) -> None:
 
 
 def export_form(store: Store, dataset: DatasetRow) -> None:
-    """Choose a format (and whose labels), prepare the file, download it."""
+    """Draw the choice of a format and of labels, and offer the file."""
     labellings = catalogue.labellings_of(store, dataset.id)
     labellings = {i: row for i, row in labellings.items() if row.imported or row.ballots}
-    form = st.selectbox("Format", list(FORMATS), format_func=lambda key: FORMATS[key][0], key="profiles.export.format")
-    safe.inline(FORMATS[form][1], muted=True)
+    choice = st.selectbox(
+        "Format", list(FORMATS), format_func=lambda key: FORMATS[key][0], key="profiles.export.format"
+    )
+    safe.inline(FORMATS[choice][1], muted=True)
+    form, ending = choice
     labelling: LabellingRow | None = None
     if form != "official" and labellings:
         chosen = st.selectbox(
@@ -294,23 +298,23 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
             key=f"profiles.export.labelling.{dataset.id}",
         )
         labelling = labellings[chosen]
-    elif form in exporting.NEED_LABELS:
+    elif exporting.needs_labels(form, Path(f"x{ending}")):
         page.notice("This dataset has no labels yet. Label it on the Labels page, or choose another format.")
         return
-    with_calls = form.startswith("bundle") and st.toggle(
+    with_calls = ending == ".zip" and st.toggle(
         "Include recorded calls",
         value=True,
         key="profiles.export.calls",
-        help="The requests and answers behind the votes. Without them the file is smaller and each vote keeps only the "
-        "key of its call.",
+        help="The requests and answers behind votes and messages. Without them the file is smaller.",
     )
     request = (
         # created: SQLite gives the id of a deleted dataset out again. revision: a later change is not in the file.
-        *(dataset.id, dataset.created, dataset.revision, form, with_calls),
+        *(dataset.id, dataset.created, dataset.revision, choice, with_calls),
         *((labelling.id, labelling.revision) if labelling else ()),
     )
     if st.button("Prepare the file", icon=":material/inventory_2:", key="profiles.export.prepare"):
-        name = exporting.suggested_name(dataset, form, simulated=exporting.is_simulated(dataset, labelling, form))
+        simulated = exporting.is_simulated(store, dataset, labelling, form, Path(f"x{ending}"))
+        name = exporting.suggested_name(dataset, form, ending, simulated=simulated)
         path = exports.path_for(_READY, name)
         with (
             page.Reporting("The dataset could not be exported.", FormatError, StoreError),
@@ -452,7 +456,7 @@ def _stopped(store: Store, row: GenerationRow) -> None:
 
 
 def _finished(store: Store, row: GenerationRow) -> None:
-    """What came of a generation that this session has seen running."""
+    """Show the outcome of a generation that this session has seen running."""
     report = authoring.report(store, row.id)
     if report.dataset is None:
         return
@@ -464,7 +468,7 @@ def _finished(store: Store, row: GenerationRow) -> None:
 
 @dataclass(frozen=True)
 class _Request:
-    """The profiles to create, whoever writes them."""
+    """The profiles to create."""
 
     name: str
     profiles: int

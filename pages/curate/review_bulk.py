@@ -18,7 +18,7 @@ import streamlit as st
 
 from cimemories import uploads
 from cimemories.agreement.people import answers
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.formats.review_events import (
     FORMS,
     Exported,
@@ -648,7 +648,7 @@ def _read(store: Store, dataset: DatasetRow, upload: Any, *, skip: bool, zone: s
         called=upload.name,
         annotator=annotator.name(),
         zone=zone,
-        wanted=page.session_check(),
+        go_on=page.session_check(),
     )
 
 

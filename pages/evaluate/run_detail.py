@@ -27,7 +27,7 @@ from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.progress import ACTIVE, RESUMABLE, RunProgress, run_progress
 from cimemories.flows.scope import judge_title, simulated_parts
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm import engines
 from cimemories.llm.endpoint import EndpointError

@@ -80,7 +80,7 @@ def test_commands_write_privately_into_the_workspace_and_as_usual_elsewhere(tmp_
     commands = [
         ["generate", "--dataset", "few", "--profiles", "1", "--seed", "1"],
         ["export", "few", "--format", "official", "--out", str(out / "profiles.json")],
-        ["export", "few", "--format", "bundle-jsonl", "--out", str(out / "bundle")],
+        ["export", "few", "--format", "huggingface", "--out", str(out / "folder")],
         ["export", "few", "--format", "official", "--out", str(workspace / "exports" / "profiles.json")],
         ["card", "few", "--out", str(out / "card.md")],
     ]
@@ -93,7 +93,7 @@ def test_commands_write_privately_into_the_workspace_and_as_usual_elsewhere(tmp_
     assert (workspace / "exports" / "profiles.json").is_file()
     assert too_open(workspace) == {}
     assert {mode(path) for path in out.rglob("*") if path.is_file()} == {0o666}
-    assert {mode(path) for path in (out, out / "bundle")} == {0o777}
+    assert {mode(path) for path in (out, out / "folder", out / "folder" / "tables")} == {0o777}
 
 
 def test_processes_that_ours_start_know_the_users_umask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

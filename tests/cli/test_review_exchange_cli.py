@@ -13,7 +13,7 @@ from valued_worlds import made
 
 from cimemories import model
 from cimemories.cli import base, review
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.review.queue import Filters, Order, select
 from cimemories.review.value import valued
 from cimemories.store import decisions

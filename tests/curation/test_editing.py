@@ -176,7 +176,7 @@ def test_the_longest_that_the_form_takes_can_be_exported_and_imported(sqlite_sto
         ),
     ):
         editing.save(sqlite_store, data.id, change, annotator="Ada")
-    for form, name in (("official", "one.json"), ("bundle-jsonl", "two.zip")):
+    for form, name in (("official", "one.json"), ("huggingface", "two.zip")):
         exporting.export(sqlite_store, data.name, form, tmp_path / name)
         there = import_file(sqlite_store, tmp_path / name, form).dataset
         assert profiles(sqlite_store, there.id) == profiles(sqlite_store, data.id)

@@ -17,7 +17,7 @@ from worlds import add_labels
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.batches import export_batch, import_batch
 from cimemories.evaluation.runs import judge_again
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.simulator.server import create_app, running_simulator
 from cimemories.store import datasets, judgements
 from cimemories.store import runs as store_runs

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import worlds
 from conftest import Copies
-from evaluating import import_bytes
-from exchanging import content, counts, odd_world, profiles_of
+from evaluating import ROOT, import_bytes
+from exchanging import content, counts, odd_world, profiles_of, write_bundle
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_dataset, add_labels, records
@@ -30,7 +30,8 @@ from cimemories.flows.labels import (
 )
 from cimemories.formats import review_events
 from cimemories.formats.importing import import_file
-from cimemories.formats.official import FormatError, write_profiles
+from cimemories.formats.official import write_profiles
+from cimemories.formats.reading import FormatError
 from cimemories.labels.matrix import matrix
 from cimemories.model import Label, Persona
 from cimemories.store import datasets, decisions, labellings, reviews
@@ -62,26 +63,26 @@ def effective(store: Store, dataset_id: int, labelling_id: str) -> list[list[lis
     return [matrix(store, labelling_id, record).effective.tolist() for record in records(store, dataset_id)]
 
 
-# ---- the bundle
+# ---- the folder
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(st.integers(0, 2**32), st.sampled_from(["bundle-jsonl", "bundle-parquet"]), st.booleans())
-def test_a_bundle_gives_back_every_vote_call_decision_rule_and_edit(
-    store: Store, other: Store, tmp_path_factory: pytest.TempPathFactory, seed: int, form: str, zipped: bool
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_folder_gives_back_every_vote_call_decision_rule_and_edit(
+    store: Store, other: Store, tmp_path_factory: pytest.TempPathFactory, seed: int, zipped: bool
 ) -> None:
     name = f"world {seed}"
     with store.read() as connection:
         if any(row.name == name for row in datasets.all_rows(connection)):
             return
     here = odd_world(store, random.Random(seed), name)
-    folder = tmp_path_factory.mktemp("bundle")
+    folder = tmp_path_factory.mktemp("folder")
     path = folder / ("b.zip" if zipped else "b")
-    exporting.export(store, name, form, path)
-    there = import_file(other, path, f"{name} {form} {zipped}")
+    exporting.export(store, name, "huggingface", path)
+    there = import_file(other, path, f"{name} {zipped}")
     wanted = content(store, here.id)
     if there.new:
-        assert there.kind == "bundle"
+        assert there.kind == "folder"
         assert there.dataset.simulated == here.simulated
     assert content(other, there.dataset.id) == wanted
 
@@ -89,20 +90,20 @@ def test_a_bundle_gives_back_every_vote_call_decision_rule_and_edit(
     again = import_file(other, path, "once more")
     assert (again.new, again.dataset.id) == (False, there.dataset.id)
     assert counts(other) == before
-    # Exported from there it is the same bundle again, in either encoding.
+    # Exported from there it is the same again.
     second = folder / "again.zip"
-    exporting.export(other, there.dataset.name, "bundle-jsonl", second)
+    exporting.export(other, there.dataset.name, "huggingface", second)
     back = import_file(store, second, f"back {seed}")
     assert content(store, back.dataset.id) == wanted
     text = json.dumps(wanted)
     assert "SECRET" not in text and "u:p@" not in text
 
 
-def test_labels_by_the_current_rule_come_out_of_a_bundle_as_they_went_in(
+def test_labels_by_the_current_rule_come_out_of_a_folder_as_they_went_in(
     store: Store, other: Store, tmp_path: Path
 ) -> None:
     here = odd_world(store, random.Random(7), "world")
-    exporting.export(store, "world", "bundle-parquet", tmp_path / "b.zip")
+    exporting.export(store, "world", "huggingface", tmp_path / "b.zip")
     there = import_file(other, tmp_path / "b.zip").dataset
     with store.read() as a, other.read() as b:
         pairs = list(zip(labellings.all_rows(a, here.id), labellings.all_rows(b, there.id), strict=True))
@@ -112,49 +113,23 @@ def test_labels_by_the_current_rule_come_out_of_a_bundle_as_they_went_in(
         assert effective(store, here.id, one.id) == effective(other, there.id, two.id)
 
 
-def test_a_bundle_names_rule_and_source_of_every_effective_label(store: Store, tmp_path: Path) -> None:
-    data = add_dataset(store, profiles=1, attributes=2, contexts=2)
-    add_labels(store, data.id, [[[N, X], [A, UNLABELLED]]], simulated=True)
-    (person,) = records(store, data.id)
-    with store.write() as connection:
-        decisions.add(
-            connection,
-            dataset_id=data.id,
-            attribute=person.attribute_ids[1],
-            context=person.context_ids[0],
-            annotator="ann",
-            label=Label.NECESSARY,
-        )
-    exporting.export(store, data.name, "bundle-jsonl", tmp_path / "b")
-    rows = [json.loads(line) for line in (tmp_path / "b" / "labels.jsonl").read_text().splitlines()]
-    assert [(r["attribute"], r["context"], r["label"], r["source"]) for r in rows] == [
-        (0, 0, "necessary", "consensus"),
-        (0, 1, "inappropriate", "consensus"),
-        (1, 0, "necessary", "person"),
-    ]
-    assert rows[2]["annotator"] == "ann" and rows[2]["rule"] is None and not rows[2]["simulated"]
-    assert "threshold 100 %" in rows[0]["rule"] and "pragmatic 64 %" in rows[0]["rule"] and rows[0]["simulated"]
-    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
-    assert manifest["simulated"] is True and "licence" in manifest
-    assert manifest["labels"]["rule"]["threshold"] == 1.0
-
-
-def test_a_bundle_without_calls_keeps_votes_and_says_so(store: Store, other: Store, tmp_path: Path) -> None:
+def test_a_folder_without_calls_keeps_votes_and_says_so(store: Store, other: Store, tmp_path: Path) -> None:
     data = add_dataset(store, profiles=1, attributes=2, contexts=1)
     add_labels(store, data.id, [[[N], [X]]])
-    exporting.export(store, data.name, "bundle-jsonl", tmp_path / "b.zip", with_calls=False)
+    exporting.export(store, data.name, "huggingface", tmp_path / "b.zip", with_calls=False)
     result = import_file(other, tmp_path / "b.zip")
-    assert any("1 call behind votes" in note for note in result.notes)
+    assert any("1 call neither in the file nor here" in note for note in result.notes)
     assert counts(other)["call"] == 0
     labelling = only_labelling(other, result.dataset.id)
     assert effective(other, result.dataset.id, labelling) == [[[N], [X]]]
 
 
-def test_a_bundle_counts_what_people_said_and_it_does_not_hold(store: Store, other: Store, tmp_path: Path) -> None:
+def test_a_folder_counts_what_people_said_and_it_does_not_hold(store: Store, other: Store, tmp_path: Path) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=1)
     (person,) = records(store, data.id)
     pairs = [(attribute, person.context_ids[0]) for attribute in person.attribute_ids]
-    assert exporting.export(store, data.name, "bundle-jsonl", tmp_path / "none.zip").notes == ()
+    none = exporting.export(store, data.name, "huggingface", tmp_path / "none.zip").notes
+    assert not any("review export" in note for note in none)
     with store.write() as connection:
         for text in ("Why?", "Because."):
             reviews.add_comment(connection, data.id, "Ada", *pairs[0], text)
@@ -163,9 +138,9 @@ def test_a_bundle_counts_what_people_said_and_it_does_not_hold(store: Store, oth
         for who, (attribute, context) in (("Ada", pairs[0]), ("Bob", pairs[0]), ("Ada", pairs[1])):
             reviews.add_marks(connection, data.id, who, [Mark(attribute, context, MarkKind.FLAG)])
         reviews.add_marks(connection, data.id, "Ada", [Mark(*pairs[1], MarkKind.CLEAR)])
-    exported = exporting.export(store, data.name, "bundle-jsonl", tmp_path / "b.zip")
-    assert exported.notes == (
-        "2 comments and 2 marks are not in a bundle: export them with `cimemories review export`",
+    exported = exporting.export(store, data.name, "huggingface", tmp_path / "b.zip")
+    assert exported.notes[0] == (
+        "2 comments and 2 marks are not in a folder: export them with `cimemories review export`"
     )
     # What the note says is so, and the other file brings them along.
     there = import_file(other, exported.path).dataset
@@ -177,13 +152,39 @@ def test_a_bundle_counts_what_people_said_and_it_does_not_hold(store: Store, oth
         assert reviews.counts(connection, there.id) == (2, 2)
 
 
-def test_the_same_content_gives_the_same_bytes(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["json", "zip"])
+def test_the_same_content_gives_the_same_bytes(store: Store, tmp_path: Path, ending: str) -> None:
     odd_world(store, random.Random(3), "world")
-    for form, end in exporting.ENDINGS.items():
-        if form in exporting.NEED_LABELS:
-            continue
-        first, second = (exporting.export(store, "world", form, tmp_path / f"{n}{form}{end}") for n in "ab")
-        assert first.path.read_bytes() == second.path.read_bytes()
+    form: exporting.Format = "official" if ending == "json" else "huggingface"
+    first, second = (exporting.export(store, "world", form, tmp_path / f"{n}.{ending}") for n in "ab")
+    assert first.path.read_bytes() == second.path.read_bytes()
+
+
+# ---- bundles of before
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.integers(0, 2**32), st.sampled_from(["jsonl", "parquet"]), st.booleans())
+def test_a_bundle_is_still_read(
+    store: Store, other: Store, tmp_path_factory: pytest.TempPathFactory, seed: int, encoding: str, zipped: bool
+) -> None:
+    name = f"world {seed}"
+    with store.read() as connection:
+        if any(row.name == name for row in datasets.all_rows(connection)):
+            return
+    here = odd_world(store, random.Random(seed), name)
+    path = write_bundle(store, here, tmp_path_factory.mktemp("bundle"), encoding, zipped=zipped)
+    there = import_file(other, path, f"{name} {encoding} {zipped}")
+    assert there.kind == "bundle"
+    assert content(other, there.dataset.id) == content(store, here.id)
+    assert not import_file(other, path, "once more").new
+
+
+def test_a_bundle_that_an_earlier_version_wrote_is_read(sqlite_store: Store) -> None:
+    result = import_file(sqlite_store, ROOT / "tests" / "fixtures" / "bundle.zip")
+    assert (result.kind, result.dataset.profiles, result.dataset.contexts, result.dataset.labellings) == (
+        *("bundle", 5, 4, 1),
+    )
 
 
 # ---- the authors' formats
@@ -395,7 +396,7 @@ def test_what_cannot_be_exported_is_said_and_leaves_nothing(store: Store, tmp_pa
         ((data.name, "labelled", tmp_path / "x.json"), "no labels yet"),
         (("nobody", "official", tmp_path / "x.json"), "no dataset named 'nobody'"),
         ((data.name, "official", taken), "a file of that name"),
-        ((data.name, "bundle-jsonl", tmp_path), "a folder of that name"),
+        ((data.name, "huggingface", tmp_path), "a folder of that name"),
     ]:
         with pytest.raises(StoreError, match=message):
             exporting.export(store, *arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from worlds import add_dataset, add_labels, records
 from cimemories.exchange import exporting
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, default_labelling
 from cimemories.formats.importing import Imported, import_file
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
+from cimemories.formats.tables import TABLES
 from cimemories.labels.matrix import matrix
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import dataset, labelling
@@ -53,16 +55,18 @@ def labels(store: Store, dataset_id: int) -> list[list[list[int]]]:
 def test_the_folder_is_one_that_load_dataset_reads(sqlite_store: Store, tmp_path: Path) -> None:
     name, result = exported(sqlite_store, tmp_path / "hub")
     files = {str(path.relative_to(tmp_path / "hub")) for path in (tmp_path / "hub").rglob("*") if path.is_file()}
-    assert files == {"README.md", "eval.yaml", PART}
+    tables = {f"tables/{name}.parquet" for name in TABLES}
+    assert files == {"README.md", "eval.yaml", PART, *tables}
     assert result.bytes == sum((tmp_path / "hub" / file).stat().st_size for file in files)
     about = front_matter(tmp_path / "hub")
     assert about["pretty_name"] == name
     assert about["license"] == "other"
     assert any("license" in note for note in result.notes)
     assert about["size_categories"] == ["n<1K"]
-    (config,) = about["configs"]  # type: ignore[misc]
-    (files_of_split,) = config["data_files"]
-    assert config["config_name"] == "default"
+    configs = {config["config_name"]: config["data_files"] for config in about["configs"]}  # type: ignore[attr-defined]
+    assert configs["ballots"] == [{"split": "test", "path": "tables/ballots.parquet"}]
+    assert "messages" not in configs, "an empty table has no rows to show"
+    (files_of_split,) = configs["default"]
     assert files_of_split["split"] == "test"
     assert [str(p.relative_to(tmp_path / "hub")) for p in (tmp_path / "hub").glob(files_of_split["path"])] == [PART]
     # `datasets` has no way to read a column that is declared as a dictionary.
@@ -154,6 +158,7 @@ def test_a_table_in_parts_is_one_dataset_and_none_may_be_missing(
     exported(sqlite_store, tmp_path / "hub")
     table = pq.read_table(tmp_path / "hub" / PART)
     (tmp_path / "hub" / PART).unlink()
+    shutil.rmtree(tmp_path / "hub" / "tables")
     for number, rows in enumerate((table.slice(0, 15), table.slice(15))):
         pq.write_table(rows, tmp_path / "hub" / "data" / f"test-{number:05}-of-00002.parquet")
     store, result = imported(into, tmp_path / "other", tmp_path / "hub")
@@ -168,10 +173,11 @@ def test_a_table_in_parts_is_one_dataset_and_none_may_be_missing(
 
 def test_a_folder_that_leaves_a_choice_or_has_no_table_is_refused(sqlite_store: Store, tmp_path: Path) -> None:
     exported(sqlite_store, tmp_path / "hub")
+    shutil.rmtree(tmp_path / "hub" / "tables")
     (tmp_path / "hub" / "data" / "train-00000-of-00001.parquet").write_bytes((tmp_path / "hub" / PART).read_bytes())
     with pytest.raises(FormatError, match=r"several tables \(data/test-.*data/train-"):
         import_file(sqlite_store, tmp_path / "hub")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "README.md").write_text("nothing")
-    with pytest.raises(FormatError, match="without a manifest.json or a table"):
+    with pytest.raises(FormatError, match="a folder without a table"):
         import_file(sqlite_store, tmp_path / "empty")

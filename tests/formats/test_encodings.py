@@ -13,7 +13,7 @@ from official_files import RECORD
 from reviewed import reviewed
 
 from cimemories.formats.huggingface import separator
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.formats.review_events import export_events, import_events
 from cimemories.store import datasets
 from cimemories.store.engine import Store

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import hashlib
 import io
 import json
 import random
@@ -18,20 +19,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import Copies
-from exchanging import content, counts, odd_world, profiles_of
+from exchanging import content, counts, odd_world, profiles_of, write_bundle
 from official_files import JUNK, expected_profiles
 from worlds import add_dataset, add_labels, records
 
 from cimemories.exchange import exporting
 from cimemories.flows.labels import vote_counts
-from cimemories.formats.bundle import TABLES
+from cimemories.formats.bundle import BUNDLED
 from cimemories.formats.importing import Imported, import_file
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.model import Profile
 from cimemories.store import labellings
-from cimemories.store.engine import Store, open_store
+from cimemories.store.engine import Store, content_hash, open_store
 
-FORMS = ("official", "labelled", "huggingface", "csv", "bundle-jsonl", "bundle-parquet")
+FORMS = ("official", "labelled", "huggingface", "csv", "folder", "bundle-jsonl", "bundle-parquet")
 WORDS = (
     None,
     True,
@@ -60,18 +61,20 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     store = open_store(folder / "workspace")
     data = add_dataset(store, profiles=2, attributes=3, contexts=2)
     add_labels(store, data.id, [[[1, 2], [0, 1], [2, -1]]] * 2, draws=2)
-    odd_world(store, random.Random(11), "odd")
+    odd = odd_world(store, random.Random(11), "odd")
     files = {}
     for form, name, ending in [
         ("official", data.name, "json"),
         ("labelled", data.name, "json"),
         ("huggingface", data.name, "parquet"),
         ("csv", data.name, "csv"),
-        ("bundle-jsonl", "odd", "zip"),
-        ("bundle-parquet", "odd", "zip"),
+        ("folder", "odd", "zip"),
     ]:
         files[form] = folder / f"{form}.{ending}"
-        exporting.export(store, name, "huggingface" if form == "csv" else form, files[form])
+        exporting.export(store, name, "huggingface" if form in ("csv", "folder") else form, files[form])
+    for encoding in ("jsonl", "parquet"):
+        (folder / encoding).mkdir()
+        files[f"bundle-{encoding}"] = write_bundle(store, odd, folder / encoding, encoding)
     store.close()
     return files
 
@@ -170,7 +173,7 @@ def change_bundle(chance: random.Random, data: bytes) -> bytes:
         entries = {name: archive.read(name) for name in archive.namelist()}
     ending = "jsonl" if "profiles.jsonl" in entries else "parquet"
     action = chance.randrange(8)
-    table = chance.choice([name for name in TABLES if len(entries[f"{name}.{ending}"]) > 0])
+    table = chance.choice([name for name in BUNDLED if len(entries[f"{name}.{ending}"]) > 0])
     name = f"{table}.{ending}"
     if action == 0:
         del entries[chance.choice(list(entries))]
@@ -195,24 +198,32 @@ def change_bundle(chance: random.Random, data: bytes) -> bytes:
 
 def fitting(entries: dict[str, bytes]) -> bytes:
     """The manifest with the counts and hashes of rows that somebody changed on purpose."""
-    import hashlib
-
-    from cimemories.formats.bundle import Written, _content, line_of
-
     manifest = json.loads(entries["manifest.json"])
-    written = {}
-    for table in TABLES:
-        lines = entries[f"{table}.jsonl"].splitlines()
-        digest = hashlib.sha256()
-        for line in lines:
-            try:
-                digest.update(f"{line_of(table, json.loads(line))}\n".encode())
-            except (ValueError, TypeError, KeyError):
-                digest.update(line + b"\n")
-        written[table] = Written(rows=len(lines), sha256=digest.hexdigest())
-        manifest["tables"][table] = {"rows": len(lines), "sha256": digest.hexdigest()}
-    manifest["content"] = _content(written)
+    for table in BUNDLED:
+        data = entries[f"{table}.jsonl"]
+        manifest["tables"][table] = {"rows": len(data.splitlines()), "sha256": hashlib.sha256(data).hexdigest()}
+    tables = [[t, w["rows"], w["sha256"]] for t, w in manifest["tables"].items() if t != "labels"]
+    manifest["content"] = content_hash(tables)
     return json.dumps(manifest).encode()
+
+
+def change_folder(chance: random.Random, data: bytes) -> bytes:
+    """One table of a folder left out, changed in its bytes, or in a row."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    name = chance.choice([name for name in entries if name.startswith("tables/")])
+    action = chance.randrange(6)
+    if action == 0:
+        del entries[name]
+    elif action == 1:
+        entries[name] = change_bytes(chance, entries[name])
+    elif pq.read_metadata(io.BytesIO(entries[name])).num_rows:
+        entries[name] = change_columns(chance, entries[name])
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for entry, value in entries.items():
+            archive.writestr(entry, value)
+    return target.getvalue()
 
 
 CHANGES: dict[str, tuple[Callable[[random.Random, bytes], bytes], ...]] = {
@@ -220,6 +231,7 @@ CHANGES: dict[str, tuple[Callable[[random.Random, bytes], bytes], ...]] = {
     "labelled": (change_json, change_json, change_bytes),
     "huggingface": (change_columns, change_columns, change_bytes),
     "csv": (change_bytes,),
+    "folder": (change_folder, change_folder, change_bytes),
     "bundle-jsonl": (change_bundle, change_bundle, change_bundle, change_bytes),
     "bundle-parquet": (change_bundle, change_bytes),
 }
@@ -260,12 +272,13 @@ def check_import(store: Store, path: Path, result: Imported) -> None:
         assert shares_in(store, result.dataset.id) == expected_shares(json.loads(path.read_bytes().decode("utf-8-sig")))
         form = "labelled" if result.kind == "labelled" and len(shares_in(store, result.dataset.id)) else "official"
     else:
-        form = "bundle-jsonl" if result.kind == "bundle" else "huggingface"
-    if form == "huggingface" and not result.dataset.labellings:
+        form = "huggingface"
+    if result.kind == "huggingface" and not result.dataset.labellings:
         return
-    again = path.with_name(f"again{exporting.ENDINGS[form]}")
+    whole = result.kind in ("folder", "bundle")
+    again = path.with_name(f"again{'.zip' if whole else '.json' if form != 'huggingface' else '.parquet'}")
     exporting.export(store, result.dataset.name, form, again)
-    if form == "bundle-jsonl":
+    if whole:
         other = open_store(path.parent / "other")
         back = import_file(other, again, f"again {result.dataset.name}")
         assert content(other, back.dataset.id) == content(store, result.dataset.id)

@@ -26,11 +26,11 @@ from worlds import add_dataset
 
 from cimemories.evaluation.importing import import_file
 from cimemories.evaluation.sweeps import check_sweep, read_sweep
-from cimemories.formats import huggingface
+from cimemories.formats import reading, tables
 from cimemories.formats.batch_files import batch_answers
-from cimemories.formats.bundle import write_table
-from cimemories.formats.huggingface import rows
-from cimemories.formats.official import FormatError, read_profiles
+from cimemories.formats.huggingface import read_columns
+from cimemories.formats.official import read_profiles
+from cimemories.formats.reading import FormatError
 from cimemories.formats.review_events import import_events
 from cimemories.seeds.packs import read_any
 from cimemories.seeds.prompts import read_prompt_file
@@ -180,7 +180,7 @@ def test_pipes_and_devices_are_refused_before_they_are_opened(sqlite_store: Stor
         lambda: import_events(sqlite_store, path),
         lambda: batch_answers(path).__enter__(),
         lambda: read_profiles(path),
-        lambda: list(rows(path, parquet=False)),
+        lambda: read_columns(path),
         lambda: read_sweep(path),
         lambda: read_prompt_file(path),
         lambda: read_any(path),
@@ -215,7 +215,7 @@ def test_a_long_text_in_every_row_of_columns_takes_no_memory(tmp_path: Path, col
     path = wide_table(tmp_path / "x.parquet", column, 4 << 20, 600, categories=categories)
     assert path.stat().st_size < 100_000
     tracemalloc.start()
-    message = refused(lambda: list(rows(path, parquet=True)))
+    message = refused(lambda: read_columns(path))
     assert tracemalloc.get_traced_memory()[1] < 40 << 20
     tracemalloc.stop()
     assert f"{column}: the text in row 1 is longer than 1,048,576 bytes" in message
@@ -244,19 +244,19 @@ def test_a_long_text_in_every_event_takes_no_memory(sqlite_store: Store, tmp_pat
 def test_columns_hold_flat_texts_and_numbers_alone(tmp_path: Path, cells: pa.Array) -> None:
     content = pq.read_table(io.BytesIO(table())).set_column(2, "memory_statement", cells)
     pq.write_table(content, tmp_path / "x.parquet")
-    assert "the column memory_statement is of type" in refused(lambda: list(rows(tmp_path / "x.parquet", parquet=True)))
+    assert "the column memory_statement is of type" in refused(lambda: read_columns(tmp_path / "x.parquet"))
 
 
 def test_sizes_in_the_footer_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pq.read_table(io.BytesIO(table(prompt=["y" * 900_000]))), path, use_dictionary=False)
-    monkeypatch.setattr(huggingface, "LARGEST_COLUMN", 500_000)
-    assert "the column prompt has 0 MiB when unpacked" in refused(lambda: list(rows(path, parquet=True)))
-    monkeypatch.setattr(huggingface, "LARGEST_COLUMN", 1 << 30)
-    monkeypatch.setattr(huggingface, "LARGEST_FILE", 500_000)
-    assert "when unpacked, more than" in refused(lambda: list(rows(path, parquet=True)))
-    monkeypatch.setattr(huggingface, "LARGEST_FILE", 1 << 30)
-    assert len(list(rows(path, parquet=True))) == 1
+    monkeypatch.setattr(reading, "LARGEST_COLUMN", 500_000)
+    assert "the column prompt has 0 MiB when unpacked" in refused(lambda: read_columns(path))
+    monkeypatch.setattr(reading, "LARGEST_COLUMN", 1 << 30)
+    monkeypatch.setattr(reading, "LARGEST_FILE", 500_000)
+    assert "when unpacked, more than" in refused(lambda: read_columns(path))
+    monkeypatch.setattr(reading, "LARGEST_FILE", 1 << 30)
+    assert len(read_columns(path).profiles) == 1
 
 
 def test_texts_that_repeat_come_out_as_they_went_in(tmp_path: Path) -> None:
@@ -264,20 +264,17 @@ def test_texts_that_repeat_come_out_as_they_went_in(tmp_path: Path) -> None:
     pq.write_table(pa.table({"t": texts, "n": list(range(len(texts)))}), tmp_path / "x.parquet")
     for size in (7, 4096):
         with (tmp_path / "x.parquet").open("rb") as stream:
-            batches = list(huggingface.columns(stream, "x", lambda s: s.names, rows=size, longest=200, hint=""))
+            batches = list(reading.columns(stream, "x", rows=size, longest=200))
         assert [t for batch in batches for t in batch["t"]] == texts
         assert [n for batch in batches for n in batch["n"]] == list(range(len(texts)))
 
 
-def test_a_bundle_has_no_cell_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cimemories.formats import bundle
-    from cimemories.formats.bundle import columns_of
-
+def test_a_table_has_no_cell_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"number": 0, "ordinal": 0, "name": "x" * 2000, "sex": "F", "address": "a", "age": 3}
-    write_table(tmp_path, "profiles", [row], "parquet")
-    monkeypatch.setattr(bundle, "LONGEST_CELL", 1000)
-    with (tmp_path / "profiles.parquet").open("rb") as stream:
-        message = refused(lambda: list(bundle._parquet(stream, columns_of("profiles"), "profiles.parquet")))
+    path, profiles = tmp_path / "profiles.parquet", tables.TABLES["profiles"]
+    tables.write_rows(path, profiles, [row])
+    monkeypatch.setattr(tables, "LONGEST_TEXT", 1000)
+    message = refused(lambda: list(tables.read_rows(path, "profiles.parquet", profiles)))
     assert "name: the text in row 1 is longer than 1,000 bytes" in message
 
 
@@ -312,7 +309,7 @@ def test_a_text_that_is_too_long_names_profile_and_attribute(
 
 def test_the_same_holds_in_columns(sqlite_store: Store) -> None:
     message = refused(lambda: import_bytes(sqlite_store, table(memory_statement=["x" * 20_000]), "x.parquet"))
-    assert "row 1: 'Ann', attribute 'rent': memory_statement has 20,000 characters" in message
+    assert "row 1: memory_statement has 20,000 characters" in message
 
 
 def test_names_that_are_too_long_are_refused_too(sqlite_store: Store) -> None:
@@ -325,7 +322,7 @@ def test_names_that_are_too_long_are_refused_too(sqlite_store: Store) -> None:
     voter = {"key": "a", "name": "A", "prior": 1.0, "description": "d" * 20_000}
     held = record() | {"labelling": {"simulated": False, "pack": "p", "personas": [voter]}}
     message = refused(lambda: import_bytes(sqlite_store, json.dumps([held]).encode(), "x.json"))
-    assert "labelling: a text is longer than 10,000 characters" in message
+    assert "labelling: personas.0.description has 20,000 characters, more than the 10,000" in message
 
 
 def filler(path: Path, start: bytes, piece: bytes, size: int) -> Path:
@@ -383,7 +380,7 @@ def test_profiles_of_a_file_are_counted(sqlite_store: Store) -> None:
 
 def test_many_small_records_take_time_in_proportion(tmp_path: Path) -> None:
     """A megabyte was copied for every record: 40,000 records took minutes."""
-    from cimemories.formats.official import elements
+    from cimemories.formats.reading import elements
 
     data = b"[" + b",".join([b'{"a": 1}'] * 400_000) + b"]"
     started = time.process_time()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import Copies
 from evaluating import ROOT, import_bytes
-from exchanging import counts, profiles_of
+from exchanging import counts, profiles_of, write_bundle
 from official_files import RECORD, STATEMENT, table
 from worlds import add_dataset, add_labels
 
@@ -23,7 +23,7 @@ from cimemories.exchange import exporting, freezing
 from cimemories.flows.labels import vote_counts
 from cimemories.formats.huggingface import recipients_and_tasks
 from cimemories.formats.importing import import_file
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.upkeep import deleting
@@ -40,8 +40,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = open_store(folder / "workspace")
     data = add_dataset(store, profiles=1, attributes=2, contexts=1)
     add_labels(store, data.id, [[[1], [2]]])
-    path = folder / "bundle.zip"
-    exporting.export(store, data.name, "bundle-jsonl", path)
+    (folder / "bundle").mkdir()
+    path = write_bundle(store, data, folder / "bundle", "jsonl")
     store.close()
     return path
 
@@ -157,7 +157,7 @@ def test_a_bundle_whose_labels_were_deleted_is_imported_under_another_name(store
     with store.read() as connection:
         rows = labellings.all_rows(connection, first.id)
     delete(store, rows[0].id)
-    with pytest.raises(StoreError, match=r"1 labelling of it .* under another name with --dataset"):
+    with pytest.raises(StoreError, match=r"1 of its labellings and runs .* under another name with --dataset"):
         import_bytes(store, bundle.read_bytes(), "b.zip", "first")
     second = import_bytes(store, bundle.read_bytes(), "b.zip", "second")
     assert second.new and second.dataset.labellings == first.labellings == len(rows)
@@ -179,8 +179,8 @@ def test_a_bundle_whose_labels_were_deleted_is_imported_under_another_name(store
         (b"PAR1" + b"x" * 100, "not a whole Parquet file"),
         (b"PK\x03\x04" + b"x" * 100, "not a whole zip file"),
         (b"name,attribute,memory_statement,label\nA,b,c,1\n", "the column prompt is missing"),
-        (b'name,attribute,memory_statement,label,prompt\nA,b,c,1,"cut', "a quoted field has no end"),
-        (b"name,attribute,memory_statement,label,prompt\nA,b,c\n", "not a whole CSV file"),
+        (b'name,attribute,memory_statement,label,prompt\nA,b,c,1,"cut', "not a whole CSV file"),
+        (b"name,attribute,memory_statement,label,prompt\nA,b,c\n", "line 2: has 3 cells, and the first line 5"),
         (b"name,attribute,memory_statement,label,prompt\n", "no rows"),
     ],
 )
@@ -192,12 +192,12 @@ def test_what_is_no_file_of_ours_is_said(fresh: Store, data: bytes, message: str
     ("labels", "reason"),
     [
         ({STATEMENT: {"necessary": 0.5, "private": 0.0, "unlabeled": 0.0}}, "must add up to 1, these add up to 0.5"),
-        ({STATEMENT: {"necessary": "1"}}, "necessary must be a number, not text"),
-        ({STATEMENT: {"necessary": True}}, "necessary must be a number, not true or false"),
-        ({STATEMENT: {"necessary": 1.5, "private": -0.5}}, "necessary must be a share from 0 to 1"),
-        ({STATEMENT: {"necessary": 10**400}}, "necessary must be a share from 0 to 1, this is 1000"),
-        ({STATEMENT: {"inappropriate": 1.0}}, "'inappropriate' is not one of necessary, private, unlabeled"),
-        ({STATEMENT: 1}, "must be an object of shares, not a number"),
+        ({STATEMENT: {"necessary": "1"}}, "necessary must be a finite number, not text '1'"),
+        ({STATEMENT: {"necessary": True}}, "necessary must be a finite number, not true or false"),
+        ({STATEMENT: {"necessary": 1.5, "private": -0.5}}, "necessary must be 1 or less, not 1.5"),
+        ({STATEMENT: {"necessary": 10**400}}, "necessary must be a finite number, not a number 1000"),
+        ({STATEMENT: {"inappropriate": 1.0}}, "inappropriate is not known"),
+        ({STATEMENT: 1}, "must be an object, not a number"),
         ({"My rent is low.": {"necessary": 1.0}}, "'My rent is low.' is not a memory statement of this profile"),
         ([1], f"'{LABELS}' must be an object, not a list"),
     ],
@@ -216,7 +216,7 @@ def test_labels_of_nobody_and_shares_that_are_not_numbers(fresh: Store) -> None:
     nan = labelled({STATEMENT: {"necessary": 1.0, "private": 0.0, "unlabeled": float("nan")}})
     assert "NaN is not JSON" in refused(fresh, nan)
     twice = labelled(whole).replace(b'"private": 0.0', b'"necessary": 0.0')
-    assert "the share 'necessary' appears twice" in refused(fresh, twice)
+    assert "field 'necessary' appears twice" in refused(fresh, twice)
 
 
 @pytest.mark.parametrize(
@@ -225,15 +225,15 @@ def test_labels_of_nobody_and_shares_that_are_not_numbers(fresh: Store) -> None:
         ({"label": [0.5]}, "row 1: label must be 1.0, 0.0 or empty, not '0.5'"),
         ({"label": ["yes"]}, "row 1: label must be 1.0, 0.0 or empty, not 'yes'"),
         ({"label": None}, "the column label is missing"),
-        ({"name": [None]}, "row 1: name is missing"),
+        ({"name": [None]}, "row 1: name must be text, not null"),
         ({"name": [7]}, "row 1: name must be text, not a number"),
         ({"prompt": ["  "]}, "row 1: prompt is blank"),
         ({"attribute": ["a\nb"]}, "row 1: attribute has a line break"),
-        ({"memory_statement": ["a\x00b"]}, "row 1: memory_statement has control characters"),
+        ({"memory_statement": ["a\x00b"]}, "row 1: memory_statement contains U+0000, a control character"),
         ({"information_domain": ["taxes"]}, "row 1: information_domain 'taxes' is not one of finance"),
-        ({"profile": [-1]}, "row 1: profile must be a number from 0, not '-1'"),
-        ({"simulated": ["maybe"]}, "row 1: simulated must be true or false, not 'maybe'"),
-        ({"label_source": ["me"]}, "row 1: label_source 'me' is not one of consensus, person, none"),
+        ({"profile": [-1]}, "row 1: profile must be 0 or more, not -1"),
+        ({"simulated": ["maybe"]}, "row 1: simulated must be true or false, not text 'maybe'"),
+        ({"label_source": ["me"]}, "row 1: label_source must be one of 'consensus', 'person'"),
     ],
 )
 def test_a_row_of_columns_that_cannot_be_is_named(fresh: Store, changes: dict[str, Any], message: str) -> None:
@@ -311,7 +311,7 @@ def test_a_bundle_that_is_not_as_it_should_be(fresh: Store, bundle: Path, tmp_pa
         (changed(bundle, **{"votes.jsonl": None, "ballots.jsonl": None}), "ballots.jsonl is missing"),
         (changed(bundle, **{"manifest.json": None}), "there is no manifest.json"),
         (changed(bundle, **{"manifest.json": b"{"}), "manifest.json: not valid JSON"),
-        (changed(bundle, **{"manifest.json": manifest(bundle, version=99)}), "version 99 of the format is not known"),
+        (changed(bundle, **{"manifest.json": manifest(bundle, version=99)}), "version must be one of 1, 2"),
         (changed(bundle, **{"manifest.json": manifest(bundle, format="x")}), "manifest.json: format"),
         (changed(bundle, **{"manifest.json": manifest(bundle, content="0")}), "content is not the hash"),
         (changed(bundle, **{"profiles.jsonl": b""}), "profiles.jsonl: 0 rows, and manifest.json tells of 1"),
@@ -338,7 +338,7 @@ LIMIT = 700 << 20
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.formats.importing import import_file
 from cimemories.store.engine import open_store
 store = open_store(sys.argv[1])
@@ -404,7 +404,7 @@ def test_two_hundred_megabytes_of_noise_are_refused_in_bounded_memory(tmp_path: 
 def test_a_folder_and_a_path_that_is_not_there(fresh: Store, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for path, message in [
-        (tmp_path / "folder", "a folder without a manifest.json"),
+        (tmp_path / "folder", "a folder without a table"),
         (tmp_path / "none.json", "there is no such file"),
         (tmp_path / "a\0b", "not a usable path"),
     ]:

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from official_files import JUNK, OFFICIAL, RECORD, RENT, expected_profiles, needs_official
 
-from cimemories.formats.official import FormatError, ProfileFile, parse_profiles, read_profiles, write_profiles
+from cimemories.formats.official import ProfileFile, parse_profiles, read_profiles, write_profiles
+from cimemories.formats.reading import FormatError
 from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile, canonical_event
 
 
@@ -178,12 +179,15 @@ RENT_AT = (0, "information_attributes", "rent")
         (changed(*RENT_AT, "value", to=float("inf")), "profile 1, attribute 'rent': value must be a finite number"),
         (
             changed(*RENT_AT, "information_domain", to="taxes"),
-            "information_domain 'taxes' is not known; use one of fin",
+            "information_domain 'taxes' is not one of finance",
         ),
         (changed(*RENT_AT, "event", to="_ _"), "profile 1, attribute 'rent': event is blank"),
         (changed(*RENT_AT, to=3), "profile 1, attribute 'rent' must be an object, not a number"),
         (changed(0, "information_attributes", to={}), "profile 1 (Jane Doe): there are no attributes"),
-        (changed(0, "information_attributes", to={"\ud800\n": RENT}), "attribute key '\\ud800\\n' is blank or has"),
+        (
+            changed(0, "information_attributes", to={"\ud800\n": RENT}),
+            "attribute key '\\ud800\\n' contains U+D800",
+        ),
         (changed(0, "contexts", 1, "recipient", to=5), "profile 1, context 2: recipient must be text, not a number"),
         (changed(0, "contexts", to={}), "profile 1: contexts must be a list, not an object"),
         (changed(0, "contexts", 1, to=RECORD["contexts"][0]), "profile 1 (Jane Doe): contexts 1 and 2 are the same"),

@@ -17,7 +17,7 @@ from official_files import RECORD
 
 from cimemories import uploads
 from cimemories.evaluation import importing
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.formats.review_events import export_events
 from cimemories.store import datasets
 from cimemories.store.datasets import DatasetRow
@@ -128,7 +128,7 @@ def test_the_reading_ends_when_nobody_wants_it_any_more(sqlite_store: Store) -> 
         return len(seen) < 3
 
     with pytest.raises(FormatError, match="browser window is gone"):
-        uploads.import_upload(sqlite_store, slow(), "slow.json", wanted=wanted)
+        uploads.import_upload(sqlite_store, slow(), "slow.json", go_on=wanted)
     assert seen[0] and processes() == running
     assert counts(sqlite_store) == before
 

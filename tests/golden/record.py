@@ -165,7 +165,6 @@ def build_demo(workspace: Workspace) -> None:
 TINY = """
 export tiny --format labelled --out labelled.json
 export tiny --format huggingface --out hub
-export tiny --format bundle-jsonl --out lines
 export average --format results --out results.jsonl
 export average --format flows --out flows.csv
 """
@@ -174,7 +173,6 @@ metrics average
 consensus --dataset tiny
 export tiny --format official --out official.json
 export tiny --format huggingface --out pairs.csv
-export tiny --format bundle-parquet --out columns
 export average --format every-eval-ever --out shared
 review export tiny --out review.jsonl
 card tiny --out card.md
@@ -269,9 +267,8 @@ NORMALISED = tuple(
 # The same by place in an answer: how long a call took, the random name of a request, a time in seconds, and hashes of
 # what contains these.
 PLACES = re.compile(
-    r"/calls\.\w+/\d+/(seconds|exchange)$"
+    r"/calls\.\w+/\d+/(seconds|exchange|cached_tokens)$"
     r"|/(evaluation_id|retrieved_timestamp)$"
-    r"|/manifest\.json/(content|tables/(calls|labellings|rules)/sha256)$"
 )
 
 

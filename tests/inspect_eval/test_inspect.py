@@ -24,7 +24,7 @@ from worlds import add_labels, add_profiles, ask, make_profile
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.importing import import_file
 from cimemories.evaluation.respond import message_prompt
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.inspect_eval import source
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.worker import SIMULATOR

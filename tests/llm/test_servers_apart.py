@@ -464,7 +464,7 @@ def test_a_sweep_of_open_calls_is_not_said_to_ask_nothing(small: Store) -> None:
 # ---- taken to another workspace
 
 
-def test_who_answered_goes_along_with_recorded_calls_and_bundles(small: Store, tmp_path: Path) -> None:
+def test_who_answered_goes_along_with_recorded_calls_and_folders(small: Store, tmp_path: Path) -> None:
     def votes(request: IncomingRequest) -> Reply:
         return completion(*['{"necessary": [], "inappropriate": [1]}'] * request.n)
 
@@ -481,8 +481,8 @@ def test_who_answered_goes_along_with_recorded_calls_and_bundles(small: Store, t
         execution.execute(small, labelling.plan(small, necessary_mask))
         answering = f"{address_of(server.url)}, root maker/m"
     environment = {**outside(), "CIMEMORIES_WORKSPACE": str(small.workspace)}
-    packed = tmp_path / "bundle.zip"
-    ended = cli_inside(environment, "export", DATASET, "--format", "bundle-jsonl", "--out", packed)
+    packed = tmp_path / "folder.zip"
+    ended = cli_inside(environment, "export", DATASET, "--format", "huggingface", "--out", packed)
     assert ended.returncode == 0, ended.stderr
     ended = cli_inside(environment, "import", packed, "--dataset", "again", "--workspace", tmp_path / "other")
     assert ended.returncode == 0, ended.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from pathlib import Path
@@ -17,14 +16,13 @@ from worlds import add_dataset, add_labels, make_profile, records
 
 from cimemories.exchange import exporting
 from cimemories.formats import importing
-from cimemories.formats.bundle import VERSION, columns_of, line_of
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.formats.review_events import FORMS, Filters, Form, export_events, import_events, imports, undo_import
 from cimemories.model import Label
 from cimemories.store import audits, datasets, decisions, reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import NewDecision
-from cimemories.store.engine import Store, StoreError, content_hash, open_store
+from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import decision
 
 
@@ -237,8 +235,8 @@ def test_two_workspaces_that_give_each_other_their_events_agree(store: Store, tm
         assert state(store, here)[0]["Ada"] == {0: ("late", X)}
         assert state(store, here)[1] == {0: "late"}
         assert supersedes(store)["late"] == "early"
-    # A bundle of a merged dataset has rows that supersede later ones; it comes back the same.
-    exporting.export(store, here.name, "bundle-jsonl", tmp_path / "b.zip")
+    # A folder of a merged dataset has rows that supersede later ones; it comes back the same.
+    exporting.export(store, here.name, "huggingface", tmp_path / "b.zip")
     copy = importing.import_file(other, tmp_path / "b.zip", "copy").dataset
     assert state(other, copy) == state(store, here)
     other.close()
@@ -360,31 +358,3 @@ def test_a_path_that_is_taken_is_left_alone(sqlite_store: Store, tmp_path: Path)
         with pytest.raises(StoreError, match="is already there"):
             export_events(sqlite_store, row.name, tmp_path / "taken", form)
     assert [path.name for path in tmp_path.iterdir() if path.name != "workspace"] == ["taken"]
-
-
-# --- bundles of before ---
-
-
-def test_a_bundle_without_the_newer_columns_is_still_read(sqlite_store: Store, tmp_path: Path) -> None:
-    row, _ = reviewed(sqlite_store)
-    bundle = tmp_path / "bundle"
-    exporting.export(sqlite_store, row.name, "bundle-jsonl", bundle)
-    manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["version"] == VERSION
-    old = [column.name for column in columns_of("decisions", 1)]
-    assert {"uid", "guideline", "cause"}.isdisjoint(old)
-    lines = [json.loads(line) for line in (bundle / "decisions.jsonl").read_text(encoding="utf-8").splitlines()]
-    text = "".join(f"{line_of('decisions', {name: line[name] for name in old}, 1)}\n" for line in lines)
-    (bundle / "decisions.jsonl").write_text(text, encoding="utf-8")
-    manifest["version"] = 1
-    manifest["tables"]["decisions"]["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    digests = [[n, t["rows"], t["sha256"]] for n, t in manifest["tables"].items() if n != "labels"]
-    manifest["content"] = content_hash(digests)
-    (bundle / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    copy = importing.import_file(sqlite_store, bundle, "copy").dataset
-    with sqlite_store.read() as connection:
-        was, now = (decisions.history(connection, i) for i in (row.id, copy.id))
-    # Of one moment, what one person decided keeps its order; that of two people is not told.
-    first, second = (sorted(events, key=lambda d: (d.created, d.annotator)) for events in (was, now))
-    assert [(d.label, d.annotator, d.created) for d in first] == [(d.label, d.annotator, d.created) for d in second]
-    assert {(d.uid, d.guideline, d.cause) for d in now} == {(None, None, None)}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from worlds import add_dataset, make_profile
 
-from cimemories.formats.official import FormatError
+from cimemories.formats.reading import FormatError
 from cimemories.formats.review_events import import_events, moment
 from cimemories.store import decisions
 from cimemories.store.engine import Store
@@ -53,13 +53,13 @@ GOOD = {
         ({"recipient": "Nobody"}, "task 'Task 0' with recipient 'Nobody'", True),
         ({"dataset": "elsewhere"}, "dataset 'elsewhere'", True),
         ({"event": "vote"}, "event must be one of", False),
-        ({"label": "yes"}, "label must be one of necessary, inappropriate, ambiguous, not 'yes'", False),
+        ({"label": "yes"}, "label must be one of 'necessary', 'inappropriate' or 'ambiguous', not 'yes'", False),
         ({"created": "yesterday"}, "created must be a time, e.g. 2026-01-31T10:00:00Z, not 'yesterday'", False),
         ({"seconds": "fast"}, "seconds must be", False),
         ({"seconds": 10**400}, "seconds must be a finite number, not a number 1000", False),
-        ({"seconds": -1}, "seconds must not be", False),
+        ({"seconds": -1}, "seconds must be 0 or more, not -1", False),
         ({"annotator": " "}, "annotator is blank", False),
-        ({"annotator": "A\nB"}, "annotator must be one line", False),
+        ({"annotator": "A\nB"}, "annotator has a line break", False),
     ],
 )
 def test_what_does_not_match_is_told_in_one_line_and_nothing_comes_in(
@@ -90,7 +90,7 @@ def test_what_does_not_match_is_told_in_one_line_and_nothing_comes_in(
         (b"event,label\ndecision\n", "line 2: has 1 cells"),
         (b"label\nx\n", "no column is called 'event'"),
         (b'event,profile\ndecision,"one"\n', "line 2: profile must be a whole number"),
-        (b'event,profile\ndecision,"1\n', "not a complete CSV"),
+        (b'event,profile\ndecision,"1\n', "not a whole CSV"),
         (b"\xff\xfe\x00", "begins like text in UTF-16, but is none; save the file as UTF-8"),
         (b"PAR1 and no more", "not a whole Parquet"),
         (b"[1]", "line 1: event must be one of"),

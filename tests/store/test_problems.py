@@ -116,7 +116,7 @@ def test_an_export_on_a_full_disk_is_one_line(sqlite_store: Store, tmp_path: Pat
     with small_disk(tmp_path / "disk", "64k") as disk:
         out = disk / "small.zip"
         message = refused(
-            *("export", "small", "--format", "bundle-jsonl", "--out", out, "--workspace", sqlite_store.workspace)
+            *("export", "small", "--format", "huggingface", "--out", out, "--workspace", sqlite_store.workspace)
         )
         assert "No space left on device" in message
         assert not out.exists()

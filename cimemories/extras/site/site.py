@@ -29,7 +29,7 @@ from cimemories.charts import svg
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import takeaway
 from cimemories.exchange.card import OWN_LICENCE
-from cimemories.exchange.exporting import FOREIGN, LICENCES
+from cimemories.exchange.hub import FOREIGN, LICENCES
 from cimemories.extras.site.settings import Settings, settings
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows

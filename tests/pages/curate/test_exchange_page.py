@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import io
 import zipfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from paging import button, opened, page_html
 from worlds import add_dataset, add_labels
@@ -33,13 +34,14 @@ def test_an_export_is_made_when_it_is_asked_for(store: Store, monkeypatch: pytes
     button(app, "Prepare the file").click().run()
     assert not app.exception
     assert len(made) == 1
-    assert "small-world-bundle-parquet-simulated.zip" in page_html(app)
+    assert "small-world-huggingface-simulated.zip" in page_html(app)
     with zipfile.ZipFile(app.session_state["profiles.export.ready"].path) as archive:
-        assert json.loads(archive.read("manifest.json"))["simulated"] is True
+        table = pq.read_table(io.BytesIO(archive.read("tables/dataset.parquet")))
+    assert table["simulated"].to_pylist() == [True]
     # Another choice drops the offer: nobody gets a file of something else.
     format_box = next(box for box in app.selectbox if box.label == "Format")
-    format_box.set_value("labelled").run()
-    assert "small-world-bundle-parquet" not in page_html(app)
+    format_box.set_value(("labelled", ".json")).run()
+    assert "small-world-huggingface" not in page_html(app)
     button(app, "Prepare the file").click().run()
     assert "small-world-labelled-simulated.json" in page_html(app)
 
@@ -47,7 +49,7 @@ def test_an_export_is_made_when_it_is_asked_for(store: Store, monkeypatch: pytes
 def test_a_format_that_needs_labels_says_what_to_do(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=1, contexts=1)
     app = opened(PROFILES, view="dataset", dataset=data.id)
-    next(box for box in app.selectbox if box.label == "Format").set_value("huggingface").run()
+    next(box for box in app.selectbox if box.label == "Format").set_value(("huggingface", ".parquet")).run()
     assert "no labels yet" in page_html(app)
     assert "Prepare the file" not in [item.label for item in app.button]
 
