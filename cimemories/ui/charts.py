@@ -130,7 +130,7 @@ def _wrap_title(layout: dict[str, Any], characters: int, characters_below: int) 
 
 
 def _wrap_axis(layout: dict[str, Any]) -> None:
-    """The same for titles of x axes, above the legend."""
+    """Break titles of x axes, above the legend, into lines."""
     titles = [layout[name].get("title") or {} for name in layout if name.startswith("xaxis")]
     titles = [title for title in titles if title.get("text")]
     wrapped = [_lines(str(title["text"]), PHONE_AXIS[0] // len(titles)) for title in titles]
@@ -140,8 +140,8 @@ def _wrap_axis(layout: dict[str, Any]) -> None:
 
 
 def _unfold_legend(spec: dict[str, Any]) -> None:
-    """Room for a legend under the plot, each entry of which Plotly gives a line of its own where they do not fit into
-    one: they would lie over the axis, and the last behind a scroll bar."""
+    """Make room for a legend under the plot. Plotly gives each entry a line of its own if they do not fit into one:
+    they would lie over the axis, and the last behind a scroll bar."""
     layout = spec["layout"]
     if (layout.get("legend") or {}).get("orientation") != "h" or layout.get("showlegend") is False:
         return
@@ -150,7 +150,7 @@ def _unfold_legend(spec: dict[str, Any]) -> None:
 
 
 def _lengthen(layout: dict[str, Any], more: int) -> None:
-    """So many pixels more under the plot, which keeps its size."""
+    """Add so many pixels under the plot, which keeps its size."""
     if more <= 0:
         return
     layout["height"] = (layout.get("height") or PLOTLY_HEIGHT) + more
@@ -159,7 +159,7 @@ def _lengthen(layout: dict[str, Any], more: int) -> None:
 
 
 def _lines(text: str, characters: int) -> list[str]:
-    """A text of a figure in lines of so many characters, escaped as it was."""
+    """Return a text of a figure in lines of so many characters, escaped as it was."""
     # A number keeps its percent sign.
     whole = html.unescape(text).replace(" %", "\N{NO-BREAK SPACE}%")
     return [html.escape(line) for line in textwrap.wrap(whole, characters)]
@@ -188,7 +188,7 @@ def show_rows(fig: go.Figure, *, key: str, alt: str, rows: int) -> int | None:
 
 
 def clicked_row(event: object, rows: int) -> int | None:
-    """The row that a click on bars names, of so many. What a browser sends may be anything."""
+    """Return the row, of so many, that a click on bars names. What a browser sends may be anything."""
     selection = event.get("selection") if isinstance(event, Mapping) else None
     points = selection.get("points") if isinstance(selection, Mapping) else None
     point = points[0] if isinstance(points, list) and points else None
@@ -209,7 +209,7 @@ def show_heatmap(fig: go.Figure, tooltips: Tooltips, *, key: str, alt: str, sele
 
 
 def clicked_cell(key: str, rows: int, columns: int) -> Cell | None:
-    """The (row, column) clicked since the last run, of so many. What a browser sends may be anything."""
+    """Return the (row, column), of so many, clicked since the last run. What a browser sends may be anything."""
     cell = (st.session_state.get(key) or {}).get("cell")
     if not isinstance(cell, list) or len(cell) != 2 or not all(isinstance(i, int) and i >= 0 for i in cell):
         return None

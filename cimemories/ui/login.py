@@ -33,12 +33,13 @@ _HELD = "login.held"  # the actor of this session, and who the admins are
 
 
 def configured() -> bool:
-    """Whether a login is set up: .streamlit/secrets.toml has a section [auth]."""
+    """Return whether a login is set up: .streamlit/secrets.toml has a section [auth]."""
     return bool(get_secrets_auth_section())
 
 
 def logged_in(headers: Headers) -> bool:
-    """Whether a request carries the signed cookie of somebody who is logged in, read as Streamlit's WebSocket does.
+    """Return whether a request carries the signed cookie of an account that is logged in, read as Streamlit's WebSocket
+    does.
 
     The guard asks this before any page runs, when there is no `st.user` yet.
     """
@@ -62,17 +63,17 @@ def logged_in(headers: Headers) -> bool:
 
 
 def ask() -> None:
-    """The button that starts a login."""
+    """Draw the button that starts a login."""
     st.button("Log in", on_click=st.login, icon=":material/login:", type="primary")
 
 
 def claims() -> Mapping[str, Any] | None:
-    """What the provider says of the account that is logged in; None where nobody is."""
+    """Return what the provider says of the account that is logged in; None if there is none."""
     return dict(st.user) if getattr(st.user, "is_logged_in", False) else None
 
 
 def settings() -> Mapping[str, Any]:
-    """The section [people] of the app's secrets: default_role, role_claim, roles. Empty where there is none."""
+    """Return the section [people] of the app's secrets: default_role, role_claim, roles. Empty if there is none."""
     try:
         return dict(st.secrets.get("people", {}))
     except FileNotFoundError:
@@ -81,13 +82,14 @@ def settings() -> Mapping[str, Any]:
 
 def hold(actor: Actor, admins: Sequence[str]) -> None:
     """Keep who this session is, as the record has it now: for callbacks and fragments, which run before the app asks
-    anew."""
+    again."""
     st.session_state[_HELD] = (actor, tuple(admins))
 
 
 def actor() -> Actor:
-    """Who is at it in this thread: the account of its session, once the record has been asked for it. Without a login
-    whoever gave a name. Where people log in, a thread without a session is nobody (see roles.acting)."""
+    """Return the user of this thread: the account of its session, once the record has been asked for it. Without a
+    login it is the name that was given. Where people log in, a thread without a session has no role (see
+    roles.acting)."""
     if get_script_run_ctx(suppress_warning=True) is None:
         return Actor("", "", Role.NONE) if configured() else Actor(roles.user_name())
     state = getattr(st.user, "is_logged_in", None)  # where no login is set up, st.user has no such attribute
@@ -98,7 +100,7 @@ def actor() -> Actor:
 
 
 def refusal(least: Role) -> str | None:
-    """Why the person in front of the app may not do what takes this role, and whom to ask; None where they may."""
+    """Return why the user may not do what takes this role, and whom to ask; None if they may."""
     who = actor()
     if who.account is None or who.role.covers(least):
         return None
@@ -107,14 +109,14 @@ def refusal(least: Role) -> str | None:
 
 
 def may(least: Role) -> bool:
-    """Whether the person may do what takes this role; where not, says so in the place of it."""
+    """Return whether the user may do what takes this role; if not, say so in the place of it."""
     if text := refusal(least):
         safe.show(safe.tag("div", text, cls="ci-notice"))
     return text is None
 
 
 def offer_logout() -> None:
-    """The button that logs out, in the sidebar of every page where somebody is logged in."""
+    """Draw the button that logs out, in the sidebar of every page of a user who is logged in."""
     if getattr(st.user, "is_logged_in", False):
         st.sidebar.button("Log out", on_click=st.logout, icon=":material/logout:", type="tertiary")
 
@@ -123,8 +125,8 @@ def offer_logout() -> None:
 
 
 def page_of(path: str, query: str, base: str = "") -> str:
-    """The address of one of our pages, made anew of its name and of the parameters that we know: whatever comes in, it
-    leads nowhere else. '' for what is no page of ours. base: the path below which the app is served."""
+    """Return the address of one of our pages, made again of its name and of the parameters that we know, so that it
+    leads nowhere else; '' for what is no page of ours. base: the path below which the app is served."""
     name = path.removeprefix(base).removeprefix("/") if path.startswith(f"{base}/") else ""
     if name not in url.PAGES:
         return ""
@@ -134,7 +136,7 @@ def page_of(path: str, query: str, base: str = "") -> str:
 
 
 def _split(address: str) -> SplitResult:
-    """The parts of an address; of what is none, empty ones."""
+    """Return the parts of an address; empty ones if it is none."""
     try:
         return urlsplit(address)
     except ValueError:
@@ -177,7 +179,7 @@ class Returning:
         await self.app(scope, receive, sent)
 
     def _keep(self, headers: Headers, answer: MutableHeaders) -> None:
-        """Keep the page on which the person is; of another site's address nothing."""
+        """Keep the page that the user is on; nothing of another site's address."""
         came = _split(headers.get("referer", ""))
         page = page_of(came.path, came.query, self.base) if came.netloc == headers.get("host") else ""
         cookie = Response()
@@ -190,7 +192,7 @@ class Returning:
         answer.append("set-cookie", cookie.headers["set-cookie"])
 
     def _lead(self, headers: Headers, answer: MutableHeaders) -> None:
-        """Lead to the page that was kept, in the place of Home; a cookie is anybody's word, so it is read anew."""
+        """Lead to the page that was kept, in the place of Home; a cookie may hold anything, so it is checked again."""
         kept = _split(unquote(cookie_parser("; ".join(headers.getlist("cookie"))).get(RETURN, "")))
         page = page_of(kept.path, kept.query, self.base)
         if page and answer.get("location", "").rstrip("/") == self.base:

@@ -27,8 +27,8 @@ LEAST, MOST = 51, 100  # percent
 
 @dataclass(frozen=True)
 class Moved:
-    """The sliders that a person has moved. threshold: 0 to 1, None until it is moved. weights: 0 to 100 each, in the
-    order of the personas, only their proportions count; None until they are moved, and where all are 0."""
+    """The sliders that the user has moved. threshold: 0 to 1, None until it is moved. weights: 0 to 100 each, in the
+    order of the personas, only their proportions count; None until they are moved, and if all are 0."""
 
     threshold: float | None
     weights: tuple[int, ...] | None
@@ -42,22 +42,11 @@ class Moved:
 def rule_sliders(page: str, threshold: float, keys: Sequence[str], priors: Sequence[float]) -> Moved:
     """Draw the sliders for a rule to try: its threshold and the weights of the personas, as the URL has them, else as
     given. page: prefix of the widgets' keys. keys, priors: of the personas, in one order."""
-    moved = _threshold(f"{page}.threshold", threshold)
-    weights = _weights(len(keys))
-    shown = weights or [round(100 * prior) for prior in priors]
-    for number, (key, weight) in enumerate(zip(keys, shown, strict=True)):
-        _weight(f"{page}.weight", number, key, weight, len(shown))
-    # Weights that are all 0 have no proportions; the caller says so instead of dividing by 0.
-    all_zero = weights is not None and not any(weights)
-    return Moved(moved, tuple(weights) if weights and not all_zero else None, all_zero)
-
-
-def _threshold(key: str, now: float) -> float | None:
-    # A link may hold any number; what the slider cannot show is as good as none.
-    percent = url.get_int("threshold")
+    key, percent = f"{page}.threshold", url.get_int("threshold")
+    # A link may hold any number; one that the slider cannot show counts as none.
     moved = percent if percent is not None and LEAST <= percent <= MOST else None
     # Set through the state, not by `value`: Streamlit ignores `value` once the widget exists, and the URL may change.
-    st.session_state[key] = moved or min(max(round(100 * now), LEAST), MOST)
+    st.session_state[key] = moved or min(max(round(100 * threshold), LEAST), MOST)
     st.slider(
         "Consensus threshold in percent",
         LEAST,
@@ -68,29 +57,25 @@ def _threshold(key: str, now: float) -> float | None:
         help="A verdict becomes the label where its share in the mixture of personas reaches this value. At 100 every "
         "counted vote has to agree, as in the paper; priors then matter only where one of them is 0.",
     )
-    return moved / 100 if moved else None
-
-
-def _weight(prefix: str, number: int, key: str, weight: int, count: int) -> None:
-    name = f"{prefix}.{number}"
-    st.session_state[name] = weight
+    parts = (url.get("priors") or "").split("-")
+    valid = len(parts) == len(keys) and all(part.isascii() and part.isdigit() and len(part) <= 3 for part in parts)
+    weights = tuple(min(int(part), 100) for part in parts) if valid else None
+    names = [f"{page}.weight.{number}" for number in range(len(keys))]
 
     def changed() -> None:
-        url.put(priors="-".join(str(st.session_state[f"{prefix}.{n}"]) for n in range(count)))
+        url.put(priors="-".join(str(st.session_state[name]) for name in names))
 
-    st.slider(safe.plain_label(f"Weight of the {key}"), 0, 100, key=name, on_change=url.durable(changed))
-
-
-def _weights(count: int) -> list[int] | None:
-    """The weights that the URL has; None where it has none that fit."""
-    parts = (url.get("priors") or "").split("-")
-    if len(parts) != count or not all(part.isascii() and part.isdigit() and len(part) <= 3 for part in parts):
-        return None
-    return [min(int(part), 100) for part in parts]
+    for name, persona, weight in zip(names, keys, weights or [round(100 * prior) for prior in priors], strict=True):
+        st.session_state[name] = weight
+        st.slider(safe.plain_label(f"Weight of the {persona}"), 0, 100, key=name, on_change=url.durable(changed))
+    # Weights that are all 0 have no proportions; the caller says so instead of dividing by 0.
+    all_zero = weights is not None and not any(weights)
+    return Moved(moved / 100 if moved else None, None if all_zero else weights, all_zero)
 
 
 def least_votes(page: str, now: int | None, most: int) -> int | None:
-    """How many votes each persona needs, as the URL has it, else as given; None where the field is left empty."""
+    """Draw the number of votes that each persona needs, and return it, as the URL has it, else as given; None for an
+    empty field."""
     key, linked = f"{page}.votes", url.get_int("votes") or 0
     # Through the state, not by `value`: the URL may change while the widget exists.
     url.set_field(key, (linked if 1 <= linked <= most else now) or None)
@@ -114,7 +99,7 @@ SampleMark = tuple[Literal["leaked", "no_leak", "missing"], str]
 
 
 def sample_style() -> None:
-    """The CSS classes of `sample_grid`, once a script run."""
+    """Draw the CSS classes of `sample_grid`, once a script run."""
     st.html(
         """<style>
 .ci-mark.ci-plain { color: inherit; font-weight: 400; opacity: .7; }
@@ -128,8 +113,8 @@ def sample_style() -> None:
 def sample_grid(
     title: str, numbers: Sequence[int], rows: Sequence[tuple[str, str, Sequence[SampleMark], str, bool]]
 ) -> Html:
-    """Which of several messages reveals what: an attribute a row, a message a column. numbers: of the messages. rows:
-    (name, tooltip, a mark for each message, text at the right, whether it is the selected one)."""
+    """Return which of several messages reveals what: an attribute a row, a message a column. numbers: of the messages.
+    rows: (name, tooltip, a mark for each message, text at the right, whether it is the selected one)."""
     head = [tag("span", str(number), cls="ci-mark ci-plain", title=f"sample {number}") for number in numbers]
     body = [
         tag(
@@ -167,28 +152,27 @@ _MARKS = {
 
 
 def mark(draw: str, number: int) -> Html:
-    """One draw: a verdict's glyph, or an outlined dash for a missing vote; the tooltip says which draw and what it
-    is."""
+    """Return one draw as a mark: a verdict's glyph, or an outlined dash for a missing vote; the tooltip says which draw
+    and what it is."""
     glyph, cls = _MARKS.get(draw, ("–", "ci-missing"))
     verdict = draw if draw in _MARKS else f"missing: {draw}"
     return tag("span", glyph, cls=f"ci-mark {cls}", title=f"draw {number}: {verdict}")
 
 
 def vote_rows(rows: Iterable[tuple[str, float, Sequence[str]]]) -> None:
-    """Rows of (persona, prior from 0 to 1, draws in order), each with its marks."""
-    shown = [_row(persona, prior, [_draws(draws)]) for persona, prior, draws in rows]
+    """Draw rows of (persona, prior from 0 to 1, draws in order), each with its marks."""
+    shown = []
+    for persona, prior, draws in rows:
+        counted = Counter(draw if draw in _MARKS else "missing" for draw in draws)
+        picture = ", ".join(f"{n} {verdict}" for verdict, n in counted.most_common())
+        marks = tag("div", *(mark(draw, n) for n, draw in enumerate(draws, 1)), picture=picture)
+        shown.append(_row(persona, prior, [marks]))
     show(tag("table", tag("tbody", *shown), cls="ci-votes"))
 
 
-def _draws(draws: Sequence[str]) -> Html:
-    counted = Counter(draw if draw in _MARKS else "missing" for draw in draws)
-    picture = ", ".join(f"{n} {verdict}" for verdict, n in counted.most_common())
-    return tag("div", *(mark(draw, n) for n, draw in enumerate(draws, 1)), picture=picture)
-
-
 def vote_shares(rows: Iterable[tuple[str, float, tuple[float, float, float]]]) -> None:
-    """Rows of (persona, prior, shares of necessary, inappropriate and abstain), all from 0 to 1, for labels that came
-    without votes."""
+    """Draw rows of (persona, prior, shares of necessary, inappropriate and abstain), all from 0 to 1, for labels that
+    came without votes."""
     shown = []
     for persona, prior, parts in rows:
         named = [
@@ -227,7 +211,8 @@ LINK_HELP = "The address of this view"
 
 
 def simulated_badge(parts: Parts = True) -> safe.Html:
-    """The violet badge beside a name or number: which parts of it come from the simulator; '' for none."""
+    """Return the violet badge beside a name or number, which says what of it comes from the simulator; '' for
+    nothing."""
     text = simulated_text(parts)
     hint = "answered by the simulator, not by a model"
     return safe.tag("span", text, cls="ci-chip ci-simulated", title=hint) if text else safe.join([])
@@ -251,7 +236,8 @@ def head(title: str, takeaway: str, *, simulated: Parts = False) -> None:
 
 
 def session_check() -> Callable[[], bool]:
-    """A function that tells whether this script's browser window is still open, from any thread and without drawing."""
+    """Return a function that tells whether this script's browser window is still open, from any thread and without
+    drawing."""
     # Taken now: the context belongs to the script's thread, and other threads have none.
     context = get_script_run_ctx()
     if context is None or not runtime.exists():
@@ -261,30 +247,30 @@ def session_check() -> Callable[[], bool]:
 
 
 def notices(texts: Iterable[str]) -> None:
-    """Remarks as sentences in one box; nothing where there is none."""
+    """Draw remarks as sentences in one box; nothing if there is none."""
     if sentences := [safe.coded(without_options(sentence(text))) for text in texts]:
         safe.show(safe.lines(sentences, "ci-line", box="ci-notice"))
 
 
 def definitions(rows: Iterable[tuple[Html | str, str]]) -> None:
-    """What answers mean, one below the other. rows: (the answer as its chip, what it means)."""
+    """Draw what answers mean, one below the other. rows: (the answer as its chip, what it means)."""
     for chip, text in rows:
         show(tag("div", chip, tag("div", text, cls="ci-muted"), cls="ci-line"))
 
 
 def badge_simulated(parts: Parts = True) -> None:
-    """The violet badge alone."""
+    """Draw the violet badge alone."""
     if parts:
         safe.show(simulated_badge(parts))
 
 
 def notice(text: str) -> None:
-    """A hint that is not an error: something requested is not there, and what is shown instead."""
+    """Draw a hint that is not an error: something requested is not there, and what is shown instead."""
     safe.show(safe.tag("div", safe.coded(without_options(text)), cls="ci-notice"))
 
 
 def outcome(texts: Sequence[str], key: str) -> None:
-    """What the last action came to, in sight however far down the page that was done; nothing where there is none."""
+    """Draw what the last action came to, in sight however far down the page that was done; nothing if there is none."""
     if texts:
         with st.container(key=f"outcome.{key}"):
             for text in texts:
@@ -292,7 +278,7 @@ def outcome(texts: Sequence[str], key: str) -> None:
 
 
 def error(what: str, where: str = "", next: str = "") -> None:
-    """What went wrong, where, and what to do next. All three may carry data."""
+    """Draw what went wrong, where, and what to do next. All three may carry data."""
     details = " ".join(part for part in (where, next) if part)
     what, details = (without_options(without_credentials(text)) for text in (what, details))
     safe.show(safe.tag("div", safe.tag("b", what), safe.coded(details), cls="ci-error"))
@@ -314,20 +300,20 @@ class Reporting(AbstractContextManager[None, bool]):
 
 
 def empty(title: str, text: str, action: Callable[[], object] | None = None) -> None:
-    """An empty state: what belongs here; `action` draws the control that adds it."""
+    """Draw an empty state: what belongs here; `action` draws the control that adds it."""
     safe.show(safe.tag("div", safe.tag("b", title), safe.coded(text), cls="ci-empty"))
     if action is not None:
         action()
 
 
 def no_datasets(title: str, takeaway: str, why: str) -> None:
-    """A page that needs a dataset where there is none: its head, why it needs one, and the way to get one."""
+    """Draw a page that needs a dataset and has none: its head, why it needs one, and the way to get one."""
     head(title, takeaway)
     empty("No datasets yet", why, lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"))
 
 
 def no_runs(title: str, nothing: str, why: str) -> None:
-    """The same for a page that needs a run."""
+    """Draw a page that needs a run and has none, likewise."""
     head(title, "No runs yet.")
     empty(nothing, why, lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"))
 
@@ -341,8 +327,8 @@ def keep_notices(key: str, *texts: str) -> None:
 
 
 def kept_notices(key: str) -> list[str]:
-    """What `keep_notices` has kept, for the runs of the next few seconds: the second click of a double click draws the
-    page anew, and may end the run before that showed it first. Later runs show it no more."""
+    """Return what `keep_notices` has kept, for the runs of the next few seconds: the second click of a double click
+    draws the page again, and may end the run before that showed it first. Later runs show it no more."""
     texts: list[str] | None = st.session_state.get(key)
     if not texts:
         return []
@@ -466,8 +452,8 @@ def choice(
 
 
 def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | None = None) -> list[str]:
-    """The runs that the URL names, at most `most`, in its order; none named means those that `everything` describes.
-    names: by id. Those of the link that are not here are left out with a notice."""
+    """Draw the choice of runs, at most `most`, and return those that the URL names, in its order; none named means
+    those that `everything` describes. names: by id. Those of the link that are not here are left out with a notice."""
     linked = list(dict.fromkeys(part for part in (url.get("runs") or "").split(".") if part))
     known = [part for part in linked if part in names][:most]
     if len(known) < len(linked):
@@ -489,7 +475,7 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
 
 
 def number(label: str, param: str, default: float, least: float, most: float, step: float) -> float:
-    """A number of the URL with its control; what is none there, or lies outside, is the default."""
+    """Draw a number of the URL with its control, and return it; what is none there, or lies outside, is the default."""
     try:
         value = float(url.get(param) or default)
     except ValueError:

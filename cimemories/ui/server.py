@@ -137,7 +137,7 @@ TAKES = {
 
 
 def takes(name: str) -> Role:
-    """The role that a button of this key (or label, where it has none) takes."""
+    """Return the role that a button of this key (or label, if it has none) takes."""
     if _named(name, LOOKING):
         return Role.NONE  # whoever is not let in sees no page, and has to log in or out
     starts = [start for start in TAKES if name.startswith(start)]
@@ -149,7 +149,7 @@ def _named(name: str, among: Iterable[str]) -> bool:
 
 
 def _why_disabled(name: str) -> str | None:
-    """Why this button is disabled for the person in front of it; None where it works."""
+    """Return why this button is disabled for the user; None if it works."""
     if readonly.chosen():
         return None if _named(name, READING) else NO_CHANGE
     return login.refusal(takes(name))
@@ -204,13 +204,13 @@ def protected(workspace: Path) -> dict[str, Any]:
 
 
 def _parts(pages: Path) -> list[Path]:
-    """The files of the pages that are imported, which a page itself is not: it is run."""
+    """Return the files of the pages that are imported; a page itself is run instead."""
     run = {Path(page).stem for page in url.PAGES.values()}
     return [path for path in sorted(pages.glob("*/*.py")) if path.stem not in run]
 
 
 def announcement(gate: Gate, site: Site, port: int) -> str:
-    """What the terminal shows once the app is up: the address to open, and who else may open it."""
+    """Return what the terminal shows once the app is up: the address to open, and who else may open it."""
     address = f"http://localhost:{port}{site.base}"
     note = f"(workspace {gate.workspace}; stop with Ctrl-C)"
     if site.login_configured():
@@ -249,7 +249,7 @@ def _hold_ipv6(port: int) -> ExitStack:
 
 
 def _inline_scripts() -> list[str]:
-    """The hashes of the scripts in Streamlit's own page, for the policy that forbids all others."""
+    """Return the hashes of the scripts in Streamlit's own page, for the policy that forbids all others."""
     page = (Path(file_util.get_static_dir()) / "index.html").read_text(encoding="utf-8")
     # Read from the installed page, so that an upgrade of Streamlit does not lock its own scripts out.
     bodies = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)

@@ -19,15 +19,15 @@ WIDE, LAPTOP, NARROW, TABLET, PHONE = "wide", "laptop", "narrow", "tablet", "pho
 
 
 def screen() -> str:
-    """WIDE; LAPTOP, NARROW and TABLET where long titles of charts do not fit into a line; PHONE where two maps have no
-    room beside each other: as the browser said last, in this session or by its cookie. WIDE where it has said nothing
-    yet: the page then runs once more."""
+    """Return WIDE; LAPTOP, NARROW and TABLET if long titles of charts do not fit into a line; PHONE if two maps have no
+    room beside each other: as the browser said last, in this session or by its cookie. WIDE before it has said so: the
+    page then runs once more."""
     said = st.session_state.get(_SCREEN) or st.context.cookies.get(_COOKIE)
     return said if said in (LAPTOP, NARROW, TABLET, PHONE) else WIDE
 
 
 def is_phone() -> bool:
-    """Whether the screen is too narrow for two maps beside each other."""
+    """Return whether the screen is too narrow for two maps beside each other."""
     return screen() == PHONE
 
 

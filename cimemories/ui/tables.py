@@ -115,7 +115,8 @@ def listing(
     selected: int | None = None,
     height: int | Literal["auto", "content"] = "content",
 ) -> int | None:
-    """A `table` of one row an item, whose columns say as what, under which title, and how they come from the item."""
+    """Draw a `table` of one row an item, whose columns say as what, under which title, and how they come from the
+    item."""
     import pandas as pd
 
     frame = pd.DataFrame(
@@ -195,14 +196,15 @@ def results(columns: Sequence[Head], groups: Sequence[Group], *, key: str, label
 
 
 def _present(value: Any) -> Any:
-    """The same without what is None or empty: the browser's side takes what is absent for that."""
+    """Return a value without what is None or empty in it: the browser's side takes what is absent for that."""
     if isinstance(value, dict):
         return {name: _present(item) for name, item in value.items() if item not in (None, "", (), [])}
     return [_present(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def csv_button(frame: pd.DataFrame, name: str, *, label: str = "Download as CSV", key: str | None = None) -> None:
-    """A download of the frame, made when it is clicked. Cells that a spreadsheet would run as a formula are quoted."""
+    """Draw a download of the frame, made when it is clicked. Cells that a spreadsheet would run as a formula are
+    quoted."""
     st.download_button(
         label,
         data=lambda: frame.map(without_formula).to_csv(index=False).encode(),
@@ -227,7 +229,7 @@ def _clipped(column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _row(state: Any) -> int | None:
-    """The row of the selected cell."""
+    """Return the row of the selected cell."""
     cells = ((state or {}).get("selection") or {}).get("cells") or []
     return int(cells[0][0]) if cells else None
 

@@ -68,21 +68,21 @@ def _known(name: str) -> str:
 
 
 def get(name: str) -> str | None:
-    """The parameter as the URL has it; None where it is missing or empty."""
+    """Return the parameter as the URL has it; None if it is missing or empty."""
     _keep_replaced()
     return st.query_params.get(_known(name)) or None
 
 
 def get_int(name: str) -> int | None:
-    """The parameter as a number; None where it is missing or no number."""
+    """Return the parameter as a number; None if it is missing or no number."""
     value = get(name)
     # isascii too: isdigit alone takes '²', for which int() raises.
     return int(value) if value and value.isascii() and value.isdigit() and len(value) < 16 else None
 
 
 def put(**values: Value) -> None:
-    """Set parameters of the URL that the person chose, remove those that are None, and keep both in the session: one
-    step for Back. For what nobody chose, see `replace`.
+    """Set parameters of the URL that the user chose, remove those that are None, and keep both in the session: one step
+    for Back. For defaults, see `replace`.
 
     The address changes once, however many there are: each assignment to `st.query_params` would be an entry of the
     browser's history of its own, and Back would come to half of one view and half of another.
@@ -93,8 +93,8 @@ def put(**values: Value) -> None:
 
 
 def replace(**values: Value) -> None:
-    """The same without a step for Back: defaults, and where a person is in a list. The browser learns of it at the end
-    of the run (ui/shell.py)."""
+    """Set parameters as `put` does, without a step for Back: defaults, and the user's position in a list. The browser
+    learns of it at the end of the run (ui/shell.py)."""
     before, after = _change(values)
     context = get_script_run_ctx()
     if after == before or context is None:
@@ -133,7 +133,7 @@ def _follow(context: ScriptRunContext) -> None:
 
 
 def visit() -> int:
-    """The number of this visit to a page: it stays the same until the session shows another page."""
+    """Return the number of this visit to a page: it stays the same until the session shows another page."""
     return int(st.session_state.get(_VISITS, 0))
 
 
@@ -199,8 +199,8 @@ def set_field(key: str, value: object) -> None:
 
 
 def durable(do: Callable[..., object]) -> Callable[..., None]:
-    """A callback that does this, and where it is ended midway, again from the beginning in the next run. do: what may
-    be done twice until its last touch of Streamlit."""
+    """Return a callback that does this, and if it is ended midway, again from the beginning in the next run. do: what
+    may be done twice until its last touch of Streamlit."""
     # Taken now: reading it from the session at the click would be the first place to be ended at.
     waiting: list[Callable[[], object]] = st.session_state.setdefault(_WAITING, [])
 
@@ -239,14 +239,14 @@ def _drop(waiting: list[Callable[[], object]], done: Callable[[], object]) -> No
 
 
 def _lagging(context: ScriptRunContext) -> tuple[str, str, str] | None:
-    """What _BROWSER holds, where the browser is still on that page and at one of these two queries."""
+    """Return what _BROWSER holds, if the browser is still on that page and at one of these two queries."""
     known: tuple[str, str, str] | None = st.session_state.get(_BROWSER)
     here = known and known[0] == context.page_script_hash and context.query_string in known[1:]
     return known if here else None
 
 
 def unsent() -> tuple[str | None, str, int]:
-    """The query that the browser had and the one that `replace` made of it; None for the first where nothing was
+    """Return the query that the browser had and the one that `replace` made of it; None for the first if nothing was
     replaced. Again in every run, as long as it is so: what one run has sent is lost where `st.rerun` follows it at
     once. Third, a number that tells the same two apart where a step lies between them."""
     known = st.session_state.get(_BROWSER)
@@ -273,13 +273,13 @@ def drop(*names: str) -> None:
 
 
 def remembered(name: str) -> str | None:
-    """The last value of a parameter in this session, on whatever page."""
+    """Return the last value of a parameter in this session, on any page."""
     value = st.session_state.get(_REMEMBERED + _known(name))
     return value if isinstance(value, str) else None
 
 
 def link(page: str, **params: Value) -> str:
-    """The address of a page with these parameters, relative to the app: '/labels?dataset=1'."""
+    """Return the address of a page with these parameters, relative to the app: '/labels?dataset=1'."""
     PAGES[page]  # KeyError for a page that there is not
     query = urlencode({_known(name): str(value) for name, value in params.items() if value is not None})
     path = "/" if page == "home" else f"/{page}"
@@ -297,7 +297,7 @@ def go(page: str, **params: Value) -> None:
 
 
 def _sent() -> str | None:
-    """The query that the browser sends with every message of this page, whatever has replaced it since."""
+    """Return the query that the browser sends with every message of this page, even if it was replaced since."""
     known = st.session_state.get(_SENDS)
     context = get_script_run_ctx()
     return known[1] if known and context and known[0] == context.page_script_hash else None
@@ -310,7 +310,7 @@ def _shows(page: str) -> bool:
 
 
 def page_link(page: str, label: str, *, icon: str | None = None, **params: Value) -> None:
-    """A link to another page of the app. The label must be a literal, or come from safe.plain_label."""
+    """Draw a link to another page of the app. The label must be a literal, or come from safe.plain_label."""
     query = {_known(name): str(value) for name, value in params.items() if value is not None}
     if urlencode(query) == _sent() and _shows(page):
         # The browser would send what it sends anyway, and the query that replaced that would stay: with an empty

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import streamlit as st
@@ -11,7 +11,7 @@ from cimemories.answers import lists
 from cimemories.answers.consensus import family_notes
 from cimemories.charts.bars import before_after
 from cimemories.flows import catalogue
-from cimemories.flows.labels import AppliedRule, rule_of, vote_counts
+from cimemories.flows.labels import rule_of, vote_counts
 from cimemories.labels.whatif import WhatIf, what_if
 from cimemories.metrics import sentences, warnings
 from cimemories.metrics.separation import largest_count
@@ -30,33 +30,6 @@ from pages.curate.label_matrix import draw_scope, named
 TITLE = "Consensus"
 
 
-def _part() -> str:
-    """Which part of the page is shown: what the URL says, else the part shown last, else the shares."""
-    part = url.get("part") or url.remembered("part")
-    # Also where it is the default: without it, the address would lead to the part that its reader looked at last.
-    url.replace(part=part if part in PARTS else "shares")
-    titles = {name: title for name, (title, _) in PARTS.items()}
-    # No part is the default here, so that each is named in the URL.
-    return page.choice("Part", titles, "consensus.part", "part", visible=False)
-
-
-def _rule_line(store: Store, labelling: LabellingRow) -> None:
-    """Whose consensus it is, and the rule in use: always in sight."""
-    rule = rule_of(store, labelling.id)
-    name = safe.tag("b", rule.name if rule.is_paper else f"the rule '{rule.name}'")
-    whose = f"The consensus is of personas, not people: {listed(rule.keys)}, with votes by {labelling.model}. "
-    safe.show(safe.tag("p", whose, "Labels follow ", name, f": {rule.text}.", cls="ci-line"))
-    if rule.note:
-        page.notice(sentence(rule.note))
-
-
-def _family_warning(store: Store, labelling: LabellingRow) -> None:
-    """The warning where the labelling model is from the same family as a model under test."""
-    with page.Reporting("The families of the models are unknown.", SeedError):
-        if notes := family_notes(warnings.family_warnings(store, labelling.id)):
-            page.notices([*notes, "See 'Labeller and models'"])
-
-
 # ---- what if
 #
 # A rule is tried, saved under a name, and made the one that labels rest on.
@@ -66,18 +39,41 @@ _MESSAGE = "consensus.message"
 
 
 def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: Callable[[str], None]) -> None:
-    """Draws the part; `set_takeaway` draws the head of the page, as early as its sentence is known."""
+    """Draw the sliders, what they would change, and the rules; `set_takeaway` draws the head of the page, as early as
+    its sentence is known."""
     current = rule_of(store, labelling.id)
     page.outcome(page.kept_notices(_MESSAGE), "rule")
     left, right = st.columns([2, 5], gap="large")
     with left:
         safe.heading("A rule to try")
-        threshold, priors = _sliders(current)
-        least = current.least_votes
-        both = current.both_lists
+        moved = rule_sliders("consensus", current.threshold, current.keys, current.priors)
+        # A slider that nobody has moved stands for the rule's exact number.
+        threshold = current.threshold if moved.threshold is None else moved.threshold
+        priors = dict(current.prior_by_key)
+        if moved.weights:
+            total = sum(moved.weights)
+            priors = {key: weight / total for key, weight in zip(current.keys, moved.weights, strict=True)}
+        safe.inline(
+            "All weights are 0: raise one of them. Until then the priors are those of the rule."
+            if moved.all_zero
+            else "Priors: " + ", ".join(f"{key} {exact_percent(prior)}" for key, prior in priors.items()) + ".",
+            muted=True,
+        )
+        if moved.any or url.get("votes") or url.get("both"):
+            back = url.durable(_forget)
+            st.button("Back to the current rule", icon=":material/undo:", on_click=back, key="consensus.back")
+        least, both = current.least_votes, current.both_lists
         if not labelling.imported:
             least = least_votes("consensus", current.least_votes, labellings.MOST_VOTES)
-            both = _both_lists(both)
+            both = page.choice(
+                "A vote in both lists",
+                lists.BOTH_LISTS,
+                "consensus.both",
+                "both",
+                default=both,
+                help="What it is when a persona names an attribute necessary and inappropriate in one answer. The "
+                "authors' code counts it as necessary.",
+            )
         effect: WhatIf | None = None
         with page.Reporting("This rule is not valid.", StoreError):
             effect = what_if(store, labelling.id, threshold, priors, least or None, both)
@@ -90,40 +86,7 @@ def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_ta
     with left:
         if effect is not None:
             _save_form(store, dataset, effect)
-    _rules_table(store, dataset)
-
-
-def _sliders(current: AppliedRule) -> tuple[float, dict[str, float]]:
-    """Threshold and priors as they stand; what nobody has moved is the rule's own, however fine."""
-    moved = rule_sliders("consensus", current.threshold, current.keys, current.priors)
-    priors = dict(current.prior_by_key)
-    if moved.weights:
-        total = sum(moved.weights)
-        priors = {key: weight / total for key, weight in zip(current.keys, moved.weights, strict=True)}
-    safe.inline(
-        "All weights are 0: raise one of them. Until then the priors are those of the rule."
-        if moved.all_zero
-        else "Priors: " + ", ".join(f"{key} {exact_percent(prior)}" for key, prior in priors.items()) + ".",
-        muted=True,
-    )
-    if moved.any or url.get("votes") or url.get("both"):
-        st.button(
-            "Back to the current rule", icon=":material/undo:", on_click=url.durable(_forget), key="consensus.back"
-        )
-    return (current.threshold if moved.threshold is None else moved.threshold), priors
-
-
-def _both_lists(now: str) -> str:
-    """What a vote that names a pair necessary and inappropriate is, as the URL has it, else as the rule says."""
-    return page.choice(
-        "A vote in both lists",
-        lists.BOTH_LISTS,
-        "consensus.both",
-        "both",
-        default=now,
-        help="What it is when a persona names an attribute necessary and inappropriate in one answer. The authors' "
-        "code counts it as necessary.",
-    )
+    _rules(store, dataset)
 
 
 def _forget() -> None:
@@ -131,7 +94,7 @@ def _forget() -> None:
 
 
 def _done(message: str, *, keep_sliders: bool = False) -> None:
-    """Let the next run of the page show the message."""
+    """Keep a message for the next run of the page."""
     page.keep_notices(_MESSAGE, message)
     if not keep_sliders:
         _forget()
@@ -198,15 +161,12 @@ def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
         once.button("Save this rule", save, saved, key="consensus.save.rule", submits=True, icon=":material/save:")
 
 
-def _rules_table(store: Store, dataset: DatasetRow) -> None:
+def _rules(store: Store, dataset: DatasetRow) -> None:
     safe.heading("Rules of this dataset")
     rules = lists.rules(store, dataset.id)
     answers.twin(rules, f"consensus.rules.{dataset.id}", height="content")
+    names = [row["name"] for row in rules.rows]
     current = next(row["name"] for row in rules.rows if row["current"])
-    _choose_rule(store, dataset, [row["name"] for row in rules.rows], current)
-
-
-def _choose_rule(store: Store, dataset: DatasetRow, names: Sequence[str], current: str) -> None:
     if len(names) == 1:
         safe.inline("No rule has been saved yet: labels rest on the paper's.", muted=True)
         return
@@ -280,7 +240,12 @@ def main() -> None:
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:", dataset=dataset.id),
         )
         return
-    part = _part()
+    part = url.get("part") or url.remembered("part")
+    # Also where it is the default: without it, the address would lead to the part that its reader looked at last.
+    url.replace(part=part if part in PARTS else "shares")
+    titles = {name: title for name, (title, _) in PARTS.items()}
+    # No part is the default here, so that each is named in the URL.
+    part = page.choice("Part", titles, "consensus.part", "part", visible=False)
     takeaways: list[str] = []
 
     def set_takeaway(takeaway: str) -> None:
@@ -291,9 +256,16 @@ def main() -> None:
     try:
         with st.spinner("Counting the votes", show_time=True):
             vote_counts(store, labelling.id)  # what every part rests on: seconds, the first time
-        _rule_line(store, labelling)
+        rule = rule_of(store, labelling.id)
+        name = safe.tag("b", rule.name if rule.is_paper else f"the rule '{rule.name}'")
+        whose = f"The consensus is of personas, not people: {listed(rule.keys)}, with votes by {labelling.model}. "
+        safe.show(safe.tag("p", whose, "Labels follow ", name, f": {rule.text}.", cls="ci-line"))
+        if rule.note:
+            page.notice(sentence(rule.note))
         if part == "shares":
-            _family_warning(store, labelling)
+            with page.Reporting("The families of the models are unknown.", SeedError):
+                if notes := family_notes(warnings.family_warnings(store, labelling.id)):
+                    page.notices([*notes, "See 'Labeller and models'"])
         PARTS[part][1](store, dataset, labelling, set_takeaway)
     except StoreError as problem:
         if not takeaways:

@@ -47,7 +47,7 @@ PLURALS = {
 
 
 def group_control(key: str) -> GroupBy:
-    """What shares are broken down by, as the URL says."""
+    """Draw the choice of what shares are broken down by, and return it."""
     return GroupBy(page.choice("By", {by: by for by in map(str, GroupBy)}, key, "by", default=str(GroupBy.DOMAIN)))
 
 

@@ -44,7 +44,7 @@ def _ambiguous(
 
 
 def _new(store: Store) -> None:
-    """Where datasets come from: files, templates and models."""
+    """Draw where datasets come from: files, templates and models."""
     left, right = st.columns(SIDES, gap="large")
     with left:
         safe.heading("Import a file")
@@ -55,7 +55,7 @@ def _new(store: Store) -> None:
 
 
 def _choice(options: Mapping[str, str], key: str, current: str) -> str:
-    """Buttons for what is shown: a part of the page, or a view of the person."""
+    """Draw buttons for what is shown: a part of the page, or a view of the profile."""
 
     def changed() -> None:
         view = st.session_state[key]
@@ -83,7 +83,7 @@ def _profile(
     chosen: int,
     filters: tuple[list[str], list[str]],
 ) -> None:
-    """The right side: one profile in the chosen view."""
+    """Draw the right side: one profile in the chosen view."""
     record = catalogue.profile_of(store, chosen)
     profile_edit.show_saved()
     linked = url.get("view")
@@ -167,7 +167,7 @@ def main() -> None:
 
 
 def _people(store: Store, current: DatasetRow, left: DeltaGenerator, right: DeltaGenerator) -> None:
-    """The list of people, and the chosen one beside it."""
+    """Draw the list of profiles, and the chosen one beside it."""
     key = (store, str(store.workspace))
     people, domains = _summaries(*key, current.id, current.created, current.revision)
     labelling = default_labelling(store, current.id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 import streamlit as st
@@ -56,7 +55,7 @@ _READY = "runs.export.ready"
 
 
 def draw_actions(store: Store, row: RunRow) -> None:
-    """Links to the run's numbers, then one popover an action."""
+    """Draw links to the run's numbers, then what can be done with the run."""
     busy = row.status in ACTIVE
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         url.page_link("heatmaps", "Heatmaps", icon=":material/grid_on:", run=row.id)
@@ -66,7 +65,19 @@ def draw_actions(store: Store, row: RunRow) -> None:
             of = {"runs": row.id, "tab": "report"}
             url.page_link("compare", "Report", icon=":material/summarize:", dataset=row.dataset, **of)
         with st.popover("Delete", icon=":material/delete:", disabled=busy):
-            _delete(store, row)
+            safe.inline(
+                "Deletes the run with its messages and judgements. Recorded calls stay, and a new run can reuse them."
+            )
+            if verdicts := catalogue.verdicts_on(store, row.id):
+                safe.inline(f"Also deletes {count(verdicts, 'verdict')} of people on its judgements.")
+            with page.Reporting("The run was not deleted.", StoreError):
+                once.button(
+                    "Delete this run",
+                    lambda: deleting.delete(store, catalogue.deletion_of_work(store, row.id)),
+                    lambda _: url.put(run=None, beside=None),
+                    type="primary",
+                    key=f"runs.delete.{row.id}",
+                )
     if busy:
         safe.inline("You can judge again, export or delete the run once it is paused or done.", muted=True)
     else:
@@ -76,7 +87,7 @@ def draw_actions(store: Store, row: RunRow) -> None:
 
 
 def _judge_again(store: Store, row: RunRow) -> None:
-    """Further judges for the messages that are there; costs the judging alone."""
+    """Draw the form that adds judges to the messages that are there; only the judging is paid."""
     safe.inline("Adds judges. Messages stay as they are; only judgements are requested.", muted=True)
     draft = Draft(f"runs.again.{row.id}")
     served = row.endpoint not in (SIMULATOR, IMPORTED, BATCH)
@@ -124,7 +135,7 @@ def _judge_again(store: Store, row: RunRow) -> None:
 
 
 def _repeat(store: Store, row: RunRow) -> None:
-    """The exact command, and the same at a click."""
+    """Draw the exact command that repeats the run, and a button that does the same."""
     try:
         spec = spec_of(store, row.id)
     except PROBLEMS as problem:
@@ -170,8 +181,8 @@ def start_button(
     type: Literal["primary", "secondary"] = "primary",
     engine: Engine | None = None,
 ) -> None:
-    """A button that plans a run or sweep and starts its worker, once however often it is clicked, and leads on with its
-    id; a problem is shown and nothing is left half done. engine: as of launch.launch."""
+    """Draw a button that plans a run or sweep and starts its worker, once however often it is clicked, and leads on
+    with its id. A problem is shown, and nothing is left half done. engine: as of launch.launch."""
 
     def do() -> str:
         work_id = planned()
@@ -225,46 +236,32 @@ def _export(store: Store, row: RunRow) -> None:
         ).strip()
         if st.button("Prepare the batch file", icon=":material/inventory_2:", key="runs.export.batch"):
             with refused, st.spinner("Writing the file"):
-                _prepare_batch(store, row, exports.path_for(_READY, f"{mark}{row.id}-owed.jsonl"), model)
+                path = exports.path_for(_READY, f"{mark}{row.id}-owed.jsonl")
+                batch = export_batch(store, row.id, path, model=model or None)
+                # Writing the file may settle calls that the record has by now: the run has then changed.
+                revision = catalogue.run_of(store, row.id).revision
+                if batch.lines:
+                    kinds = ", ".join(f"{number:,} {kind}" for kind, number in batch.kinds.items())
+                    notes = [f"{count(batch.lines, 'call')}: {kinds}"]
+                    if len(batch.models) > 1:
+                        several = ", ".join(batch.models)
+                        notes.append(f"the calls are to several models ({several}), and a batch goes to one")
+                    owed = (row.id, revision, "batch", model)
+                    exports.prepared(_READY, owed, path, simulated=row.simulated, notes=notes)
+                    if revision != row.revision:
+                        st.rerun()
+                else:
+                    whose = f" to {model}" if model else ""
+                    page.notice(f"{row.name} has no calls left{whose}, so there is no file to write.")
         exports.offer(_READY, (row.id, row.revision, "batch", model))
         safe.inline(f"Import the answers with: cimemories batch import {row.id} FILE", muted=True)
-
-
-def _prepare_batch(store: Store, row: RunRow, path: Path, model: str) -> None:
-    written = export_batch(store, row.id, path, model=model or None)
-    if not written.lines:
-        page.notice(f"{row.name} has no calls left{f' to {model}' if model else ''}, so there is no file to write.")
-        return
-    kinds = ", ".join(f"{number:,} {kind}" for kind, number in written.kinds.items())
-    notes = [f"{count(written.lines, 'call')}: {kinds}"]
-    if len(written.models) > 1:
-        notes.append(f"the calls are to several models ({', '.join(written.models)}), and a batch goes to one")
-    # A batch file counts as a change of its own, since what the record held was settled on the way.
-    revision = catalogue.run_of(store, row.id).revision
-    exports.prepared(_READY, (row.id, revision, "batch", model), path, simulated=row.simulated, notes=notes)
-    if revision != row.revision:
-        st.rerun()
-
-
-def _delete(store: Store, row: RunRow) -> None:
-    safe.inline("Deletes the run with its messages and judgements. Recorded calls stay, and a new run can reuse them.")
-    if verdicts := catalogue.verdicts_on(store, row.id):
-        safe.inline(f"Also deletes {count(verdicts, 'verdict')} of people on its judgements.")
-    with page.Reporting("The run was not deleted.", StoreError):
-        once.button(
-            "Delete this run",
-            lambda: deleting.delete(store, catalogue.deletion_of_work(store, row.id)),
-            lambda _: url.put(run=None, beside=None),
-            type="primary",
-            key=f"runs.delete.{row.id}",
-        )
 
 
 # ---- controls
 
 
 def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
-    """The buttons that make sense now; none where nothing is owed."""
+    """Draw the buttons that make sense now; none if nothing is owed."""
     if now.active:
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
             stop_buttons(store, row.id, now.status)
@@ -283,14 +280,14 @@ def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
 
 
 def resume_button(store: Store, work_id: str, *, again: bool = False) -> None:
-    """The button that goes on with a run or sweep. again: it has ended, and calls failed."""
+    """Draw the button that continues a run or sweep. again: it has ended, and calls failed."""
     label, icon = ("Retry failed calls", ":material/replay:") if again else ("Resume", ":material/resume:")
     _resume_buttons(store, work_id, label, icon, lambda engine: launch.launch(store, work_id, engine))
 
 
 def _resume_buttons(store: Store, work_id: str, label: str, icon: str, go_on: Callable[[Engine | None], None]) -> None:
-    """The button that goes on with what did the work last, and one for the other engine: a cluster may be gone by now,
-    or have come since."""
+    """Draw a button that continues on the engine that did the work last, and one for the other engine: a cluster may be
+    gone by now, or have come since."""
     _button(label, icon, f"runs.resume.{work_id}", lambda: go_on(None))
     if other := engines.other(store, work_id):
         title = "On the Ray cluster" if other.cluster else "On this machine"
@@ -305,7 +302,7 @@ STOPPING = {
 
 
 def stop_buttons(store: Store, work_id: str, status: WorkStatus) -> None:
-    """Pause and cancel of a run or sweep that is active; what is pausing can still be cancelled."""
+    """Draw Pause and Cancel of an active run or sweep; one that is pausing can still be cancelled."""
     pause, cancel = (lambda: catalogue.pause(store, work_id)), (lambda: catalogue.cancel(store, work_id))
     _button("Pause", ":material/pause_circle:", f"runs.pause.{work_id}", pause, disabled=status in STOPPING)
     cancelling = status == WorkStatus.CANCELLING
@@ -315,7 +312,7 @@ def stop_buttons(store: Store, work_id: str, status: WorkStatus) -> None:
 
 
 def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
-    """Where the cap on cost of a run or sweep is reached: a field for a higher one, and the button that goes on."""
+    """Draw a field for a higher cost cap and the button that continues, for a run or sweep that has reached its cap."""
     assert cost.cap is not None
     safe.inline(
         f"It has paid {money(cost.paid, cost.currency)}, and its cost cap is {money(cost.cap, cost.currency)}. Answers "
@@ -367,7 +364,7 @@ def draw_stages(row: RunRow, now: RunProgress) -> Progress:
 
 
 def server_figures(row: RunRow) -> None:
-    """How the model's server does right now, where it is a vLLM; nothing where it says nothing."""
+    """Draw the figures of the model's server; nothing if it gives none."""
     if row.endpoint in (SIMULATOR, IMPORTED):
         return
     key = f"runs.server.{row.endpoint}.silent"
@@ -382,7 +379,8 @@ def server_figures(row: RunRow) -> None:
 
 
 def measured(interval: Interval, note: str = "", *, covered: bool, before: str = "") -> tables.Cell:
-    """A number with its interval as a cell of a row of results. before: what the number is, where no title says so."""
+    """Return a number with its interval as a cell of a row of results. before: what the number is, if no title says
+    so."""
     if math.isnan(interval.value):
         return tables.Cell(text=f"{before}–", hint="Undefined, or nothing is judged yet")
     few = "" if covered else f". Coverage under {exact_percent(COVERAGE_WARNING)}: not to be compared"
@@ -404,10 +402,17 @@ LOOK = "1s"
 
 
 def draw(store: Store, row: RunRow) -> None:
-    """Everything about one run, live while it goes."""
+    """Draw everything about one run, again and again while it is active."""
     parts = simulated_parts(row, default_labelling(store, row.dataset))
     safe.show(safe.tag("h3", row.name, " ", page.simulated_badge(parts), cls="ci-heading"))
-    safe.inline(_what_it_is(row), muted=True)
+    where = {IMPORTED: "from a file", SIMULATOR: "in the simulator"}.get(row.endpoint, f"at {row.endpoint}")
+    # A run without a name of its own is called after its model.
+    what = [where if row.name.startswith(f"{row.model} on ") else f"{row.model} {where}"]
+    what += [f"prompt {row.prompt_level}", f"memory {memory_text(row)}"]
+    kind = row.manifest.mitigation.kind
+    what += [f"mitigation {kind}"] if kind != "none" else []
+    what += ["reference settings"] if row.manifest.reference else []
+    safe.inline(" · ".join([*what, f"{count(row.samples, 'sample')} per context", row.id]), muted=True)
     if row.endpoint == IMPORTED:
         file = row.manifest.imported.file if row.manifest.imported else None
         page.notice(
@@ -427,18 +432,6 @@ def draw(store: Store, row: RunRow) -> None:
         "runs.box.manifest",
         lambda: st.json(visible_in(row.manifest.recorded)),
     )
-
-
-def _what_it_is(row: RunRow) -> str:
-    where = {IMPORTED: "from a file", "simulator": "in the simulator"}.get(row.endpoint, f"at {row.endpoint}")
-    # A run without a name of its own is called after its model.
-    model = where if row.name.startswith(f"{row.model} on ") else f"{row.model} {where}"
-    parts = [model, f"prompt {row.prompt_level}", f"memory {memory_text(row)}"]
-    kind = row.manifest.mitigation.kind
-    parts += [f"mitigation {kind}"] if kind != "none" else []
-    parts += ["reference settings"] if row.manifest.reference else []
-    parts += [f"{count(row.samples, 'sample')} per context", row.id]
-    return " · ".join(parts)
 
 
 def _live(store: Store, row: RunRow, was_active: bool) -> None:

@@ -22,8 +22,8 @@ TITLES = {engines.LOCAL: "This machine", engines.RAY: "Ray cluster"}
 
 
 def draw_engine(store: Store, draft: Draft) -> Engine | None:
-    """The fields, where a cluster can work on this record; else one line that says what to set. None where what was
-    entered cannot be used, which is shown."""
+    """Draw the choice of an engine, if a cluster can work on this record; else a line that says what to set. None for
+    an entry that cannot be used, which is shown."""
     if lacking := engines.missing(store):
         safe.inline(lacking, muted=True)
         return Engine()
@@ -62,8 +62,8 @@ def draw_engine(store: Store, draft: Draft) -> Engine | None:
 
 
 def draw_served(draft: Draft) -> tuple[str, str]:
-    """The fields for a model that the work serves by a vLLM of its own: its name in requests, and what stands where an
-    address does; empty texts where none is named or what was entered cannot be used, which is shown."""
+    """Draw the fields for a model that the work serves by a vLLM of its own. Returns its name in requests and what
+    stands for its address; empty texts if none is named or the entry cannot be used, which is shown."""
     left, right = st.columns(2)
     with left:
         help = "A name on the Hugging Face hub, or a folder; on a Ray cluster, of every machine"
@@ -89,7 +89,7 @@ def draw_served(draft: Draft) -> tuple[str, str]:
 
 
 def engine_text(store: Store, work_id: str) -> str:
-    """The engine that did the work last, where that is a cluster; empty for this machine, the usual case."""
+    """Return the cluster that did the work last; '' for this machine, the usual case."""
     with store.read() as connection:
         engine = engines.last(connection, work_id)
     return str(engine) if engine and engine.cluster else ""

@@ -21,7 +21,7 @@ OWN = "An option of this memory system"
 
 
 def draw_system(draft: Draft) -> str:
-    """Draw the fields; what is still wrong with them, in words."""
+    """Draw the fields. Returns what is still wrong with them, in words."""
     known = {name: systems.about(name) for name in systems.available()}
     name = draft.select("Memory system", "system", known, help="What decides which memories reach the prompt of a task")
     for reason in filter(None, map(systems.missing, systems.names())):
@@ -37,14 +37,14 @@ def draw_system(draft: Draft) -> str:
 
 
 def contradicts(draft: Draft) -> str:
-    """What does not go together with a memory system, once all fields of the step have been drawn."""
+    """Return what does not go together with a memory system, once all fields of the step have been drawn."""
     if draft.get("memory") == SYSTEM and draft.get("mitigation") == "gate":
         return "A gate and a memory system both choose what is recalled. Leave one of them out."
     return ""
 
 
 def label(draft: Draft) -> str:
-    """The memory as it was filled in, such as system:bm25:k=20."""
+    """Return the memory as it was filled in, such as system:bm25:k=20."""
     name = str(draft.get("system") or systems.available()[0])
     given = {option.name: draft.get(_key(name, option), option.default) for option in systems.options_of(name)}
     texts = [f"{option}={str(value).strip()}" for option, value in given.items() if str(value).strip()]

@@ -36,19 +36,19 @@ GLYPHS = {Phase.STARTING: "◌", Phase.READY: "●", Phase.STOPPED: "■", Phase
 
 
 class Served(NamedTuple):
-    """A managed server that can be asked now: where, and under which name it serves its model."""
+    """A managed server that is ready: its address, and the name under which it serves its model."""
 
     base_url: str
     model: str
 
 
 def running(store: Store) -> list[Served]:
-    """The managed servers of this machine that are ready, for a form that offers them."""
+    """Return the managed servers of this machine that are ready."""
     return [Served(state.base_url, state.served_name) for state in vllm_server.running(store.workspace)]
 
 
 def draw(store: Store) -> None:
-    """The list, live while a server lives, and the form that starts one."""
+    """Draw the servers, again and again while one lives, and the form that starts one."""
     workspace = store.workspace
     states = vllm_server.servers(workspace)
     live = [state for state in states if state.live]
@@ -139,8 +139,7 @@ def _server(workspace: Path, state: ServerState) -> None:
 
 
 def figures(base_url: str) -> ServerFigures | None:
-    """How a vLLM server does: requests now, tokens a second over the last seconds, prefix cache hits since its start,
-    KV cache now; None where it says nothing."""
+    """Return the figures of a vLLM server, its rates over the last seconds; None if it gives none."""
     key = f"run_servers.figures.{base_url}"
     after = read_metrics(base_url)
     if after is None:
@@ -214,7 +213,7 @@ def _form(workspace: Path) -> None:
 
 
 def _flags(draft: Draft, preset: Preset | None, key: str) -> ServerSpec:
-    """What the folded flags say, as a spec without a model."""
+    """Draw the flags. Returns them as a spec without a model."""
     serve = preset.serve if preset else None
     one, two = st.columns(2)
     own = "the model's own"
@@ -257,7 +256,7 @@ LINKING = (
 
 
 def _recorded(store: Store) -> None:
-    """The servers, which of them people linked, and the form to link two."""
+    """Draw the servers of recorded answers, which of them people linked, and the form to link two."""
     safe.inline(LINKING, muted=True)
     known, ties = catalogue.known_servers(store)
     if known:

@@ -249,7 +249,7 @@ def _memories(draft: Draft) -> list[str]:
 
 
 def show_yaml(content: Mapping[str, Any], key: str) -> None:
-    """The file of a sweep, to read and to take along."""
+    """Draw the file of a sweep, to read and to download."""
     given = {name: value for name, value in content.items() if value not in (None, {}, [], ())}
     text = yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=100)
     st.code(text, language="yaml")
@@ -260,7 +260,7 @@ def show_yaml(content: Mapping[str, Any], key: str) -> None:
 
 
 def _plan(store: Store, spec: SweepSpec) -> None:
-    """What it would come to, once somebody asks, and the start."""
+    """Draw the estimate, once the user has asked for it, and the start."""
     cells = count(len(spec.runs), "run")
     # What is started is what was estimated: after any change the estimate no longer counts.
     source = repr(spec.source)
@@ -324,7 +324,7 @@ LOOK = "3s"
 
 
 def draw(store: Store, data: list[DatasetRow]) -> None:
-    """The list, the chosen sweep, and the form of a new one."""
+    """Draw the form of a new sweep, the list, and the chosen sweep."""
     rows = catalogue.all_sweeps(store)[::-1]
     if not rows:
         safe.inline(
@@ -417,7 +417,7 @@ def _controls(store: Store, table: SweepTable) -> None:
 
 
 def _matrices(table: SweepTable) -> None:
-    """Prompt by memory, a matrix for each model; below, every cell with what else is known of it."""
+    """Draw prompt by memory as a matrix for each model, and below it every run of the sweep."""
     for number, (name, matrix) in enumerate(table.matrices().items()):
         memories = list(dict.fromkeys(memory for cells in matrix.values() for memory in cells))
         read_at = {cell.n for cells in matrix.values() for cell in cells.values()}
@@ -448,7 +448,7 @@ def _matrices(table: SweepTable) -> None:
 
 
 def _over_k(store: Store, table: SweepTable) -> None:
-    """What the sweep's memory systems do over k, and the way to the plane of violation and completeness."""
+    """Draw what the sweep's memory systems lose and leak over k."""
     row, over = table.row, None
     with page.Reporting("What the memory systems do over k is not known.", StoreError):
         over = over_k(shared_flows(store), table)
@@ -471,7 +471,7 @@ def _over_k(store: Store, table: SweepTable) -> None:
 
 
 def _bounds(cell: Cell) -> tuple[Interval, Interval] | None:
-    """Violation and completeness with their intervals, or as they stand while the run is at work."""
+    """Return violation and completeness with their intervals, or as they stand while the run is active; None before."""
     if cell.numbers is None:
         return None
     if cell.bounds is not None:
@@ -481,7 +481,7 @@ def _bounds(cell: Cell) -> tuple[Interval, Interval] | None:
 
 
 def _matrix_cell(cell: Cell | None) -> tables.Cell:
-    """Both numbers in words; a matrix has no room for two drawings in a cell."""
+    """Return both numbers in words: a matrix has no room for two drawings in a cell."""
     if cell is None:
         return tables.Cell(text="")
     both = _bounds(cell)

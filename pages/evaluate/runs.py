@@ -129,7 +129,7 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
 
 
 def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_counting: bool) -> None:
-    """The rows, newest first, those of a sweep together; answers what is pressed in them."""
+    """Draw the runs, newest first, those of a sweep together, and do what is pressed in them."""
     rows = catalogue.all_runs(store)[::-1]
     active = frozenset(row.id for row in rows if row.status in ACTIVE)
     if active != was_active:
@@ -176,7 +176,7 @@ def _uncounted(lines: Sequence[RunLine]) -> list[RunRow]:
 
 
 def _counted(store: Store, rows: Sequence[RunRow]) -> tuple[list[RunLine], once.Job[None] | None]:
-    """The lines of these runs with the numbers that are known, and the work that counts the others."""
+    """Return the lines of these runs with the numbers that are counted, and the job that counts the others."""
     flows = shared_flows(store)
     waiting = _uncounted(run_lines(flows, rows, known=True))
 
@@ -241,7 +241,7 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
 
 
 def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
-    """Other runs beside the chosen one: their numbers in columns, and what keeps them from being compared."""
+    """Draw other runs beside the chosen one: their numbers in columns, and what keeps them from being compared."""
     key = "runs.beside"
     named = {row.id: row for row in rows}
     others = [i for i in named if i != chosen.id]

@@ -44,8 +44,8 @@ class RunScope:
 
 
 def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ()) -> RunScope | None:
-    """Draw the choice of the run and its judge, with further columns of these widths beside it. None where there is
-    none to look at; the page has then said so."""
+    """Draw the choice of the run and its judge, with further columns of these widths beside it. None if there is no
+    run; the page has then said so."""
     store = shared_store()
     names = catalogue.run_names(store)
     if not names:
@@ -77,13 +77,13 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
 
 
 def counting(flows: Flows, *scopes: Scope) -> AbstractContextManager[object]:
-    """A spinner with the time that passes while a run that does not fit into memory is counted; others are quick."""
+    """Return a spinner that shows the time, for a run that does not fit into memory; counting others is quick."""
     large = any(map(flows.is_large, scopes))
     return st.spinner("Counting the run on the disk", show_time=True) if large else nullcontext()
 
 
 def caveats(numbers: Headline) -> None:
-    """What speaks against taking the numbers at face value, in one box; nothing where nothing does."""
+    """Draw what speaks against taking the numbers at face value, in one box; nothing if nothing does."""
     task = [numbers.does_task.note] if numbers.does_task is not None and numbers.does_task.note else []
     missing = [numbers.coverage_text] if numbers.coverage_text else []
     if remarks := [*missing, *numbers.how_counted, *task, *numbers.warnings]:
@@ -91,7 +91,7 @@ def caveats(numbers: Headline) -> None:
 
 
 def interval_parts(chosen: RunScope, key: str) -> None:
-    """What the headline's intervals are made of, as a table and in words, in a fold."""
+    """Draw what the headline's intervals are made of, as a table and in words, in a fold."""
     numbers, bounds = chosen.numbers, intervals(chosen.flows, chosen.scope)
     made = {f"Violation@{numbers.n}": bounds.violation[numbers.n], "Completeness": bounds.completeness}
     varying = {name: item for name, item in made.items() if item.part_widths()}
@@ -110,7 +110,7 @@ def interval_parts(chosen: RunScope, key: str) -> None:
 
 
 def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
-    """Which judge counts, or how several do, as the URL says."""
+    """Draw the choice of a judge, or of how several are combined, and return it as the URL has it."""
     several = [judge for judge in judges if judge.channel == MESSAGE]
     names = {str(judge.id): judge_title(judge, judges) for judge in judges}
     if len(several) > 1:
@@ -134,7 +134,7 @@ def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
 
 
 def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
-    """Whether only claims count whose quote is in the text, as the URL says. Not asked where all are."""
+    """Draw the switch that leaves out claims whose quote is not in the text, and return it; False if all quotes are."""
     wanted = (url.get("grounded") or url.remembered("grounded")) == "1"
     if not any(item.ungrounded for item in quotes):
         url.replace(grounded=None)
@@ -160,7 +160,8 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
 
 
 def label_choice(flows: Flows, scope: Scope) -> Labels:
-    """Which labels flows are held against, as the URL says: a choice only where people have decided something."""
+    """Draw the choice of the labels that flows are held against, and return it; there is a choice only where people
+    have decided pairs."""
     question = ("decided pairs", *scope.dataset_version)
     decided = flows.cached(question, lambda: catalogue.decided_pairs(flows.store, scope.run.dataset))
     if not decided or scope.labelling is None:
@@ -179,7 +180,7 @@ def label_choice(flows: Flows, scope: Scope) -> Labels:
 
 
 def _verdicts(store: Store, scope: Scope) -> Verdicts:
-    """Whose verdicts count, as the URL says: a choice only where people have audited the run."""
+    """Draw the choice of whose verdicts count, and return it; only for a run that people have audited."""
     picked = page.choice(
         "Verdicts that count",
         VERDICTS,

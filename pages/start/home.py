@@ -34,7 +34,7 @@ ENDED_EARLY = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED, 
 
 @dataclass(frozen=True)
 class Next:
-    """Where a room stands, and the one thing to do there next: the label of a link, its page, and its parameters."""
+    """The state of a room, and the one thing to do there next: the label of a link, its page, and its parameters."""
 
     state: str
     label: str
@@ -72,19 +72,40 @@ def main() -> None:
     _continue(store, here.runs)
     if all(DEMO in (row.origin, row.name) for row in here.datasets):
         _tour(here)
-    page.fold("All datasets", ":material/table:", "home.box.datasets", lambda: _datasets(here))
+
+    def datasets() -> None:
+        chosen = answers.twin(lists.datasets(here), "home.datasets", on_select="row")
+        if chosen is not None:
+            url.go("profiles", dataset=here.datasets[chosen].id)
+        url.page_link("profiles", "Import a file", icon=":material/upload_file:")
+
+    def runs() -> None:
+        rows = here.runs[::-1]
+        chosen = answers.twin(lists.runs(rows, here.dataset_names), "home.runs", on_select="row")
+        if chosen is not None:
+            url.go("heatmaps", dataset=rows[chosen].dataset, run=rows[chosen].id)
+
+    page.fold("All datasets", ":material/table:", "home.box.datasets", datasets)
     if here.runs:
-        page.fold("All runs", ":material/table:", "home.box.runs", lambda: _runs(here))
+        page.fold("All runs", ":material/table:", "home.box.runs", runs)
     if ranked:
         # Last, since nothing else waits for it then: a second the first time, and more on a busy machine.
         with state, st.spinner("Ranking the runs", show_time=True):
-            explore = _ranked(store, explore, ranked)
+            try:
+                flows = shared_flows(store)
+                scopes = scopes_of_rows(store, ranked)
+                board = leaderboard(flows, scopes, warned=False)
+                behind = f" {BEHIND}" if len(scopes) > MANY and is_behind(store, scopes[0]) else ""
+                text = f"{takeaway(flows, board)}{behind}"
+                explore = replace(explore, state=f"{explore.state} {text}", simulated=board.simulated)
+            except StoreError as problem:
+                explore = replace(explore, state=f"{explore.state} They could not be ranked: {problem}")
         with state:
             _state(explore)
 
 
 def _assigned(store: Store) -> None:
-    """What this person has been assigned and not done, with the way to the next item: before all else."""
+    """Draw what the user is assigned and has not done, with the way to the next item."""
     me = annotator.name()
     for number, item in enumerate(assigned_to(store, me) if me else []):
         with st.container(border=True):
@@ -143,7 +164,8 @@ def _evaluate(here: Contents) -> Next:
 
 
 def _explore(here: Contents) -> tuple[Next, list[RunRow]]:
-    """How it stands without a ranking, and the runs to rank: none where that is of no use or takes too long."""
+    """Return the state of Explore without a ranking, and the runs to rank: none if that is of no use or takes too
+    long."""
     judged = [run for run in here.runs if run.judged]
     if not judged:
         return Next("Nothing to see until a run is judged.", "Go to Runs", "runs", {}), []
@@ -160,18 +182,6 @@ def _explore(here: Contents) -> tuple[Next, list[RunRow]]:
     return room, runs if judgements <= MOST_JUDGEMENTS and len(runs) <= MOST_UNCHOSEN else []
 
 
-def _ranked(store: Store, room: Next, runs: list[RunRow]) -> Next:
-    """The same with what the ranking of these runs says."""
-    try:
-        flows = shared_flows(store)
-        scopes = scopes_of_rows(store, runs)
-        board = leaderboard(flows, scopes, warned=False)
-        behind = f" {BEHIND}" if len(scopes) > MANY and is_behind(store, scopes[0]) else ""
-        return replace(room, state=f"{room.state} {takeaway(flows, board)}{behind}", simulated=board.simulated)
-    except StoreError as problem:
-        return replace(room, state=f"{room.state} They could not be ranked: {problem}")
-
-
 def _tour(here: Contents) -> None:
     run = here.runs[-1] if here.runs else None
     run_id = run.id if run else None
@@ -186,10 +196,8 @@ def _tour(here: Contents) -> None:
 
 
 def _continue(store: Store, runs: list[RunRow]) -> None:
-    """The pair reviewed last and the run viewed last, as far as they are there.
-
-    Until somebody has given a name in this session, the pair is the one that anybody reviewed last.
-    """
+    """Draw the way back to the pair reviewed last and the run viewed last. Before the user has given a name, the pair
+    is the one that was reviewed last by any person."""
     me = annotator.name()
     last = last_review(store, me or None)
     viewed = next((run for run in runs if run.id == url.remembered("run")), None)
@@ -209,20 +217,6 @@ def _continue(store: Store, runs: list[RunRow]) -> None:
             state = f": {viewed.status}, {count(viewed.judged)} of {count(viewed.expected, 'message')} judged."
             safe.show(safe.tag("div", f"You last viewed the run '{viewed.name}'", *badge, state, cls="ci-line"))
             url.page_link("runs", "Open the run", icon=NEXT, run=viewed.id)
-
-
-def _datasets(here: Contents) -> None:
-    chosen = answers.twin(lists.datasets(here), "home.datasets", on_select="row")
-    if chosen is not None:
-        url.go("profiles", dataset=here.datasets[chosen].id)
-    url.page_link("profiles", "Import a file", icon=":material/upload_file:")
-
-
-def _runs(here: Contents) -> None:
-    rows = here.runs[::-1]
-    chosen = answers.twin(lists.runs(rows, here.dataset_names), "home.runs", on_select="row")
-    if chosen is not None:
-        url.go("heatmaps", dataset=rows[chosen].dataset, run=rows[chosen].id)
 
 
 main()

@@ -189,7 +189,7 @@ def _role(store: Store, chosen: Person) -> None:
 
 
 def _expect(store: Store) -> None:
-    """The form for the address of somebody who has not logged in yet."""
+    """Draw the form for the address of a person who has not logged in yet."""
     with st.expander("Add somebody by mail address", icon=":material/person_add:"):
         address = st.text_input("Mail address", key="team.address", max_chars=200, placeholder="ada@example.org")
         role = _roles("team.role.new", Role.ANNOTATOR)
