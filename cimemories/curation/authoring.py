@@ -26,7 +26,7 @@ from cimemories.curation.offline import Biography, biographies
 from cimemories.curation.plans import Asked, ask_server
 from cimemories.curation.spec import AuthoringSpec
 from cimemories.evaluation.costs import curation_cost
-from cimemories.evaluation.estimates import Estimate, Traversal, counting_client, refuse_misfits
+from cimemories.evaluation.estimates import CountingClient, Estimate, Traversal, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
 from cimemories.evaluation.prices import money
 from cimemories.llm import worker
@@ -327,12 +327,12 @@ def estimate(
 
 def _estimated(store: Store, asked: Asked[AuthoringSpec], author: Author) -> Estimate:
     spec = asked.spec
-    client = counting_client(store, spec.base_url, asked.server)
+    client = CountingClient(store, spec.base_url, asked.server)
     attributes = spec.general + spec.events * spec.per_domain * len(DOMAINS)
     usual = round(attributes / (1 + spec.events) * TOKENS_AN_ATTRIBUTE)
     about = f"about {TOKENS_AN_ATTRIBUTE} completion tokens an attribute"
     with store.read() as connection:
-        counter = Traversal(connection, set())
+        counter = Traversal(connection)
         # One after the other: of a prompt a server has in its cache what the one before it of the same profile held.
         for ordinal, person in enumerate(author.people):
             parts = [Part(0, ordinal, position, event) for position, event in enumerate(person.parts)]

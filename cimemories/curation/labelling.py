@@ -24,7 +24,7 @@ from cimemories.access.roles import Role
 from cimemories.curation import plans
 from cimemories.curation.plans import Asked, ask_server
 from cimemories.curation.spec import LabellingSpec
-from cimemories.evaluation.estimates import Estimate, Traversal, counting_client, refuse_misfits
+from cimemories.evaluation.estimates import CountingClient, Estimate, Traversal, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
 from cimemories.llm import replies
 from cimemories.llm.client import Client
@@ -172,14 +172,14 @@ def _estimated(
 ) -> Estimate:
     """longest: only of the profile with the longest statements."""
     spec, server, ballots, pairs = asked.spec, asked.server, 0, 0
-    client = counting_client(store, spec.base_url, server)
+    client = CountingClient(store, spec.base_url, server)
     personas = dict(enumerate(pack.personas))
     asks = _Asking(client, spec.model, prompt, asked.parameters, server.schema, asked.seed, personas)
     with store.snapshot() as connection:
         dataset = datasets.named(connection, spec.dataset)
         which = datasets.longest_profile if longest else datasets.profile_ids
         contexts = {row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]}
-        counter = Traversal(connection, set())
+        counter = Traversal(connection)
         for profile_id in which(connection, dataset.id, spec.profiles):
             record = datasets.profile_record(connection, profile_id)
             draws = dict.fromkeys(range(spec.draws), 0)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import sqlalchemy as sa
 
 from cimemories.curation.spec import CurationSpec
-from cimemories.evaluation.estimates import Estimate, OneKind, StageEstimate, Traversal, stages_of
+from cimemories.evaluation.estimates import Estimate, Expected, StageEstimate, Traversal, expected, stages_of
 from cimemories.evaluation.planning import LookUp, served
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import EndpointError
@@ -69,12 +69,16 @@ class Asked(Generic[S]):
         used: sa.Table,
         usual: tuple[int, str] | None = None,
     ) -> tuple[tuple[StageEstimate, ...], tuple[str, ...]]:
-        """Return `stages_of` what was counted. works: of which those that asked the same before teach; used, usual: as
-        of OneKind."""
-        model, simulated = self.spec.model, self.server.simulated
-        before = [row.id for row in reversed(works) if row.model == model and row.simulated == simulated]
-        known = OneKind(connection, before, used, self.server, self.spec.max_tokens, self.spec.prices, usual)
-        return stages_of(known, counter)
+        """Return `stages_of` what was counted. works: of which those that asked the same before teach; used: the table
+        that names their calls. usual: the tokens of an answer if none is recorded, and what sets them."""
+        spec, server = self.spec, self.server
+        before = [row.id for row in reversed(works) if row.model == spec.model and row.simulated == server.simulated]
+
+        def expects(kind: str, model: str) -> Expected:
+            limits = spec.prices, spec.max_tokens, usual
+            return expected(connection, before, used, kind, model, server, *limits, is_bound=usual is None)
+
+        return stages_of(expects, counter)
 
 
 def ask_server(

@@ -3,13 +3,10 @@
     result = estimate(store, spec, find_labels=effective_labels)
     result.requests, result.cost_least, result.cost_most, result.assumptions
 
-The jobs of the run are made by the code that a worker makes them with (respond.py, judging.py), for a client that asks
-nobody. What the record answers is followed as a worker would follow it; where it does not, a made-up answer stands in,
-so that judgements of messages that are not written yet are counted too. Servers are asked what they are, as the run
-would ask them: whose answers the record holds depends on it.
-
-Numbers of calls are exact as far as nobody's answer decides about them. Lengths come from the real prompts; what an
-answer will be long is taken from recorded calls of the same kind and model, or is the limit that the run sets.
+The scripts of the run (respond.py, judging.py) are driven as a worker drives them, by a client that sends nothing:
+answers come from the record, and placeholders stand in for the rest. Servers are looked up, since the record's answers
+depend on which one it is. Numbers of calls are exact as far as no answer decides about them. Lengths come from the real
+prompts; those of answers from recorded calls of the same kind and model, or from the limit that the run sets.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import compress
 from typing import cast
 
 import sqlalchemy as sa
@@ -58,16 +56,19 @@ from cimemories.manifest import JudgePart, RunManifest, SystemPart
 from cimemories.store import calls, datasets
 from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, canonical_body
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import run_call
 from cimemories.text import count
 
 # ---- counting
 
 
 class CountingClient(Client):
-    """Stands where a run has a client: says whose recorded answers serve it, and asks nobody."""
+    """A client that sends nothing, for which the record answers as it would for this server."""
 
-    def __init__(self, endpoint: Endpoint, origin: Origin) -> None:
-        self.endpoint, self.simulated, self._origin = endpoint, origin.simulated, origin
+    def __init__(self, store: Store, base_url: str, server: Server, *, fresh: bool = False) -> None:
+        self.endpoint, self.simulated = Endpoint(base_url, n_at_once=server.n), server.simulated
+        # "planned" stands for the id that the work does not have yet: fresh answers are never in the record.
+        self._origin = origin_of(store, server.simulated, server.identity, "planned" if fresh else None)
 
     def origin(self, model: str) -> Origin:
         return self._origin
@@ -77,10 +78,9 @@ class CountingClient(Client):
 class Counted:
     """One kind of call to one model. draws: all that are planned; recorded: of them, what the record answers.
 
-    Characters are of prompts that are still to be asked: `least` without memories that a gate may leave out, `shared`
-    of a beginning that the prompt before had too. unknown: how often a message stands in them that is not written yet;
-    it is not among the characters. lengths: how many prompts have at least so many characters, and so many of these
-    messages.
+    Characters are of prompts that are still to be sent: `least` without memories that a gate may leave out, `shared` of
+    beginnings that the prompt before had too. unknown: how many messages that are not written yet stand in them, which
+    are not among the characters. lengths: how many prompts have at least so many characters and such messages.
     """
 
     requests: int = 0
@@ -96,20 +96,19 @@ class Counted:
     lengths: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def prompt(self, text: str, shortest: str, times: int) -> None:
-        """Count a prompt that is to be asked so many times. shortest: what it may be instead."""
+        """Count a prompt that is sent so many times. shortest: what it may be instead."""
         bare, least = text.replace(WRITTEN, ""), shortest.replace(WRITTEN, "")
         self.unknown += times * (len(text) - len(bare)) // len(WRITTEN)
         self.lengths[len(least), (len(shortest) - len(least)) // len(WRITTEN)] += times
-        shared = common(self.last, bare)
         self.characters += len(bare) * times
         self.least += len(least) * times
         # The first shares what the prompt before began with; the same prompt again shares all of itself.
-        self.shared += shared + len(bare) * (times - 1)
+        self.shared += common(self.last, bare) + len(bare) * (times - 1)
         self.last = bare
 
 
 def common(first: str, second: str) -> int:
-    """Length of the beginning that two texts share, found by halving: comparing slices is what Python does fast."""
+    """Return the length of the beginning that two texts share, found by halving: Python compares slices fast."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
@@ -122,8 +121,8 @@ def common(first: str, second: str) -> int:
 
 @dataclass(frozen=True)
 class _Planned:
-    """A job of the run. times: for how many samples alike. shortest: the job that it may be instead, where a
-    placeholder led to it; no such job is in the record."""
+    """A job of the run. times: for how many samples alike. shortest: the job that it may be instead, if a placeholder
+    led to it; no such job is in the record."""
 
     job: Job
     times: int = 1
@@ -132,12 +131,11 @@ class _Planned:
 
 @dataclass
 class Traversal:
-    """Follows the scripts of a run to their end. known: keys of calls that have been counted, here or in a run before.
-    unnamed: draws to be asked that the record answers by servers that are not known. lost: why messages would not be
-    asked for."""
+    """Follows the scripts of a run to their end. known: keys of calls that have been counted, here or for a run before.
+    unnamed: draws that the record answers by servers that are not known. lost: why messages would not be asked for."""
 
     connection: sa.Connection
-    known: set[str]
+    known: set[str] = field(default_factory=set)
     kinds: dict[tuple[str, str], Counted] = field(default_factory=dict)
     unnamed: int = 0
     lost: dict[str, None] = field(default_factory=dict)
@@ -153,10 +151,23 @@ class Traversal:
             wave = [after for item in wave for after in self._after(item, {} if item.shortest else next(answers))]
 
     def _recorded(self, jobs: Sequence[Job]) -> Iterator[Mapping[int, Answer | None]]:
-        """Count these jobs; gives what the record answers of each, by draw."""
+        """Count these jobs; yield what the record answers of each, by draw."""
         wanted = [Wanted(canonical_body(job.request), job.draws, job.client.origin(job.request.model)) for job in jobs]
-        looked_up = list(self._look_up(wanted, [bool(_waiting(job).ask.placeholders) for job in jobs]))
-        # Asked under the keys of servers that are not known: what a person could declare to be this server's answers.
+        # An answer from which nothing follows is not read (None): there are thousands of judgements, some of them long.
+        is_read = [bool(_waiting(job).ask.placeholders) for job in jobs]
+        rest = [item for item, read in zip(wanted, is_read, strict=True) if not read]
+        read_answers = iter(calls.look_up(self.connection, list(compress(wanted, is_read))))
+        draws = iter(calls.recorded_draws(self.connection, rest))
+        looked_up: list[tuple[Mapping[int, Answer | None], Mapping[int, str]]] = []
+        for item, read in zip(wanted, is_read, strict=True):
+            if read:
+                held = next(read_answers)
+                looked_up.append((held.answers, held.owed))
+            else:
+                there = next(draws)
+                owed = item.origin.keys(item.body, [draw for draw in item.draws if draw not in there])
+                looked_up.append((dict.fromkeys(there), owed))
+        # Asked under the keys of servers that are not known: a person could declare them to be this server's answers.
         unnamed = [
             Wanted(item.body, list(keys), Origin(item.origin.simulated))
             for item, (_, keys) in zip(wanted, looked_up, strict=True)
@@ -165,7 +176,7 @@ class Traversal:
         self.unnamed += sum(map(len, calls.recorded_draws(self.connection, unnamed)))
         for job, (answers, keys) in zip(jobs, looked_up, strict=True):
             new = sum(key not in self.known for key in keys.values())
-            # From here on they count as recorded: a run asks the same call once, whoever in it needs it.
+            # From here on they count as recorded: a run asks the same call once.
             self.known.update(keys.values())
             counted = self._counted(job)
             counted.draws += len(job.draws)
@@ -174,29 +185,13 @@ class Traversal:
                 self._ask(_Planned(job), new)
             yield answers
 
-    def _look_up(
-        self, wanted: Sequence[Wanted], is_read: Sequence[bool]
-    ) -> Iterator[tuple[Mapping[int, Answer | None], Mapping[int, str]]]:
-        """What the record answers of each request, and the keys of the rest, both by draw. An answer from which nothing
-        follows is not read (None): there are thousands of judgements, some with long reasoning before them."""
-        read = iter(calls.look_up(self.connection, [item for item, of in zip(wanted, is_read, strict=True) if of]))
-        rest = [item for item, of in zip(wanted, is_read, strict=True) if not of]
-        draws = iter(calls.recorded_draws(self.connection, rest))
-        for item, of in zip(wanted, is_read, strict=True):
-            if of:
-                held = next(read)
-                yield held.answers, held.owed
-            else:
-                there = next(draws)
-                yield dict.fromkeys(there), item.origin.keys(item.body, [d for d in item.draws if d not in there])
-
     def _counted(self, job: Job) -> Counted:
         return self.kinds.setdefault((job.kind, job.request.model), Counted())
 
     def _ask(self, item: _Planned, draws: int) -> None:
         """Count the requests for so many draws."""
         counted, n = self._counted(item.job), item.job.client.endpoint.n_at_once
-        # One request can carry samples of one prompt; behind made-up answers each may lead to another prompt.
+        # One request can carry samples of one prompt; behind placeholders each may lead to another prompt.
         at_once = -(-draws // MOST_AT_ONCE)
         requests = at_once if n and item.times == 1 else draws
         counted.owed += draws
@@ -209,8 +204,7 @@ class Traversal:
     def _after(self, item: _Planned, answers: Mapping[int, Answer | None]) -> Iterator[_Planned]:
         """Yield what follows from the recorded answers of a job, and from placeholders where there are none."""
         job, waiting = item.job, _waiting(item.job)
-        # Of a placeholder, so nothing of it can be in the record: counted here, where the others were counted when
-        # looked up.
+        # Nothing that a placeholder led to is in the record: counted here, where others were when they were looked up.
         if item.shortest is not None:
             # Behind a gate a placeholder leads to one sample, behind a memory system to all of a message.
             self._counted(job).draws += item.times * len(job.draws)
@@ -242,11 +236,11 @@ class Traversal:
         return self._jobs([branch.after(answer) for branch in (branches if ask.draw is not None else branches[:1])])
 
     def _jobs(self, moves: Moves) -> list[Job]:
-        return jobs_of(asked_next(moves, self._keep))
+        def on_keep(item: Keep) -> None:
+            if item.write is keep_lost:
+                self.lost[item.row().cause.removeprefix("memory: ")] = None
 
-    def _keep(self, item: Keep) -> None:
-        if item.write is keep_lost:
-            self.lost[item.row().cause.removeprefix("memory: ")] = None
+        return jobs_of(asked_next(moves, on_keep))
 
 
 def _waiting(job: Job) -> Waiting:
@@ -258,7 +252,6 @@ def _waiting(job: Job) -> Waiting:
 
 # A rule of thumb for English, used until a recorded call has told the model's own ratio.
 CHARACTERS_A_TOKEN = 4.0
-Manifests = Sequence[tuple[str, RunManifest]]  # of runs by their ids, the newest first
 TITLES = {
     MEMORY: "memory system",
     EMBEDDING: "embeddings",
@@ -529,12 +522,13 @@ def estimate(
     counted: set[str] | None = None,
     look_up: LookUp = partial(look_up, retries=1),
 ) -> Estimate:
-    """What a run would come to. Raises StoreError, SeedError or CompositionError where it could not be planned.
-    counted: keys of calls that runs before it will have made: they count as recorded. Its own are added. look_up: how a
-    server is asked; one that does not answer is taken as the newest run found it."""
+    """Return what a run would come to. counted: keys of calls that runs before it will have made, which count as
+    recorded; its own are added. look_up: asks a server; one that does not answer is taken as the newest run recorded
+    it. Raises StoreError, SeedError or CompositionError if the run could not be planned."""
     what, unreachable = spec.composition, dict[str, None]()
     with store.read() as connection:
         dataset, manifests = datasets.named(connection, spec.dataset), calls.manifests(connection)
+        profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
     source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
 
     def fallback(error: EndpointError, judge: JudgeSpec | None) -> Server:
@@ -551,27 +545,28 @@ def estimate(
             f"what {what.system.name} will recall is not asked before the run: as many statements as {planned.name} "
             "recalls are counted instead, and recorded messages may be counted again"
         ] = None
-    with store.read() as connection:
-        profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
-    places, counter, lost = _traversed(store, prepared, source, profile_ids, set() if counted is None else counted)
-    unreachable |= dict.fromkeys(lost)
+    places, stages, assumptions, lost = _traversed(store, prepared, source, profile_ids, counted)
+    unreachable |= {f"the memory system fails, and its messages are not counted: {cause}": None for cause in lost}
     if not places:
         raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
-    with store.read() as connection:
-        stages, assumptions = stages_of(OfRun(connection, manifests, prepared.judges, prepared), counter)
     if late := prepared.server.too_slow(spec.max_tokens, spec.timeout):
         assumptions = (late, *assumptions)
     return Estimate(places, places * spec.samples, stages, assumptions, concurrency, spec.cap, tuple(unreachable))
 
 
 def _traversed(
-    store: Store, prepared: Prepared, source: LabelSource | None, profile_ids: Sequence[int], counted: set[str]
-) -> tuple[int, Traversal, list[str]]:
-    """How many pairs of these profiles a run asks about, its calls counted, and what of them cannot be."""
+    store: Store,
+    prepared: Prepared,
+    source: LabelSource | None,
+    profile_ids: Sequence[int],
+    counted: set[str] | None = None,
+) -> tuple[int, tuple[StageEstimate, ...], tuple[str, ...], Iterable[str]]:
+    """Return how many user-task pairs of these profiles a run asks about, what that comes to, on which assumptions, and
+    what of it cannot be asked for."""
     spec, what, places = prepared.spec, prepared.composition, 0
     writer, responses = _writer(store, prepared), {sample: sample for sample in range(spec.samples)}
     with store.snapshot() as connection:
-        counter = Traversal(connection, counted)
+        counter = Traversal(connection, set() if counted is None else counted)
         dataset = datasets.named(connection, spec.dataset)
         contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         for profile_id in profile_ids:
@@ -590,28 +585,25 @@ def _traversed(
                 by_id = {slot.context_id: slot for slot in slots}
                 slots = [by_id[context] for context in session_order(spec.remembered, record, by_id)]
             counter.count(message_branches(writer, slots))
-    lost = [f"the memory system fails, and its messages are not counted: {cause}" for cause in counter.lost]
-    return places, counter, lost
+        stages, assumptions = stages_of(calls_of_run(connection, prepared.judges, prepared), counter)
+    return places, stages, assumptions, counter.lost
 
 
 def require_fit(store: Store, prepared: Prepared, labels: LabelsFor | None) -> None:
-    """Raises StoreError where the requests of a run about its longest profile do not fit into a server's context, by
-    the plan's own estimate. One profile, so that it costs the same for a run of thousands."""
+    """Raises StoreError if the requests of a run about its longest profile do not fit into a server's context, by the
+    plan's own estimate. One profile, so that it costs the same for a run of thousands."""
     servers = [prepared.server, prepared.memory_server, *(judge.server for judge in prepared.judges)]
     if not any(server is not None and server.max_model_len for server in servers):
         return
     with store.read() as connection:
         dataset = datasets.named(connection, prepared.spec.dataset)
         longest = datasets.longest_profile(connection, dataset.id, prepared.spec.profiles)
-        manifests = calls.manifests(connection)
-    _, counter, _ = _traversed(store, prepared, labels.source if labels else None, longest, set())
-    with store.read() as connection:
-        stages, _ = stages_of(OfRun(connection, manifests, prepared.judges, prepared), counter)
+    _, stages, _, _ = _traversed(store, prepared, labels.source if labels else None, longest)
     refuse_misfits(Estimate(0, 0, stages, (), 1))
 
 
 def refuse_misfits(estimated: Estimate) -> None:
-    """Raises StoreError where the estimate says that requests do not fit into a server's context."""
+    """Raises StoreError if the estimate says that requests do not fit into a server's context."""
     if estimated.misfits:
         raise StoreError(
             f"{estimated.misfits[0]}. Nothing was sent. Use a server with a longer context, a lower token limit (on "
@@ -621,19 +613,18 @@ def refuse_misfits(estimated: Estimate) -> None:
 
 
 def estimate_slots(store: Store, prepared: Prepared, slots: Sequence[Slot], *, concurrency: int = 32) -> Estimate:
-    """What the messages of these slots and their judgements would come to, by the servers of `prepared`."""
+    """Return what the messages of these slots and their judgements would come to, by the servers of `prepared`."""
     writer = _writer(store, prepared)
     with store.read() as connection:
-        counter = Traversal(connection, set())
+        counter = Traversal(connection)
         counter.count(message_branches(writer, slots))
-        known = OfRun(connection, calls.manifests(connection), prepared.judges, prepared)
-        stages, assumptions = stages_of(known, counter)
+        stages, assumptions = stages_of(calls_of_run(connection, prepared.judges, prepared), counter)
     responses = sum(len(slot.responses) for slot in slots)
     return Estimate(len(slots), responses, stages, assumptions, concurrency, prepared.spec.cap, unit="variant")
 
 
-def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> Server | None:
-    """What the newest run that asked this model at this address found out of its server."""
+def _last_known(manifests: Sequence[tuple[str, RunManifest]], role: str, model: str, base_url: str) -> Server | None:
+    """Return the server of this model at this address as the newest run recorded it."""
     for _, manifest in manifests:
         for name, at in models_in(manifest, role):
             if isinstance(at, JudgePart):
@@ -647,29 +638,18 @@ def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> S
     return None
 
 
-def counting_client(store: Store, base_url: str, server: Server, *, fresh: bool = False) -> CountingClient:
-    """A client that asks nobody, for which the record answers as it would for this server."""
-    # "planned" stands for the id that the work does not have yet: fresh answers are never in the record.
-    origin = origin_of(store, server.simulated, server.identity, "planned" if fresh else None)
-    return CountingClient(Endpoint(base_url, n_at_once=server.n), origin)
-
-
 def _writer(store: Store, prepared: Prepared) -> Writer:
-    """Who writes in the run, and who judges, with clients that ask nobody."""
-    spec = prepared.spec
-
-    client = partial(counting_client, store, fresh=spec.fresh)
-    planned = [*prepared.judges, *([prepared.checker] if prepared.checker else [])]
+    """Return what writes the messages of the run, and its judges, with clients that send nothing."""
+    spec, system, memory_model = prepared.spec, prepared.composition.system, None
+    client = partial(CountingClient, store, fresh=spec.fresh)
     judges = [
         at_work(judge, 0, client(judge.spec.base_url, judge.server), judge.prompt)
-        for judge in planned
-        if judge.server is not None
+        for judge in (*prepared.judges, prepared.checker)
+        if judge is not None and judge.server is not None
     ]
-    memory_model, system = None, prepared.composition.system
     if prepared.memory_server is not None and system is not None and system.asks is not None:
         (model, base_url), server = system.asks, prepared.memory_server
-        own = client(base_url or spec.base_url, server)
-        memory_model = MemoryModel(own, model, server, system.embeds)
+        memory_model = MemoryModel(client(base_url or spec.base_url, server), model, server, system.embeds)
     return Writer(
         client(spec.base_url, prepared.server),
         spec.model,
@@ -684,144 +664,127 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
     )
 
 
+# ---- stages: what was counted, in tokens, time and money
+
+
 @dataclass(frozen=True)
 class Expected:
-    """The expected calls of one kind to one model, before they are made.
+    """The expected calls of one kind to one model.
 
-    learned: means over recorded calls of this kind; characters_a_token: of recorded prompts; None where none is
-    recorded. sent_limit: the most tokens of a completion as the request says it. limit: the most that one may have, and
-    what that is; limit_is_bound: else completions are about as long. message, message_limit: of messages that are not
-    written yet, what was learned, and the most tokens that one may have.
+    learned, characters_a_token: from recorded calls; None if none is recorded. sent: the token limit as sent. limit:
+    the most tokens of an answer, and what sets it; if not `is_bound`, answers are about as long. message,
+    message_limit: of messages that are not written yet, what was learned, and the most tokens that one may have.
     """
 
-    server: Server | None
+    server: Server
     prices: Prices | None
     learned: Learned | None
     characters_a_token: float | None
-    sent_limit: int | None
+    sent: int | None
     limit: tuple[int, str]
-    limit_is_bound: bool = True
+    is_bound: bool = True
     message: Learned | None = None
     message_limit: int = 0
 
 
-@dataclass(frozen=True)
-class OneKind:
-    """Calls of one kind to one model, as of a labelling or a generation. works: those that asked the same before, the
-    newest first; used: the table that names their calls. usual: the tokens of an answer where none is recorded."""
-
-    connection: sa.Connection
-    works: Sequence[str]
-    used: sa.Table
-    asks: Server
-    max_tokens: int | None
-    price: Prices | None
-    usual: tuple[int, str] | None = None
-
-    def __call__(self, kind: str, model: str) -> Expected:
-        works, simulated = self.works[:5], self.asks.simulated
-        return Expected(
-            self.asks,
-            self.price,
-            calls.learned(self.connection, works, kind, model, simulated, self.used),
-            calls.characters_a_token(self.connection, works, model, simulated, self.used),
-            self.max_tokens,
-            self.usual or _limit([(self.max_tokens, self.asks)]),
-            limit_is_bound=self.usual is None,
-        )
+def expected(
+    connection: sa.Connection,
+    works: Sequence[str],
+    used: sa.Table,
+    kind: str,
+    model: str,
+    server: Server,
+    prices: Prices | None,
+    sent: int | None,
+    limit: tuple[int, str] | None = None,
+    *,
+    is_bound: bool = True,
+) -> Expected:
+    """Return the expected calls of a kind to a model. works: those that asked the same before, the newest first; used:
+    the table that names their calls. limit: as of Expected, by default what `sent` and the server set."""
+    # The newest five: enough for a mean, where a query over all of them would grow with the workspace.
+    learned = calls.learned(connection, works[:5], kind, model, server.simulated, used)
+    ratio = calls.characters_a_token(connection, works[:5], model, server.simulated, used)
+    return Expected(server, prices, learned, ratio, sent, limit or _limit([(sent, server)]), is_bound)
 
 
-@dataclass(frozen=True)
-class OfRun:
-    """Calls of a run, by what it says and what earlier runs teach (their manifests, the newest first). prepared: None
-    for the calls of its judges alone."""
+def calls_of_run(
+    connection: sa.Connection, judges: Sequence[PlannedJudge], prepared: Prepared | None = None
+) -> Callable[[str, str], Expected]:
+    """Return what tells, by kind and model, the expected calls of a run. prepared: None for those of judges alone."""
+    manifests = calls.manifests(connection)
 
-    connection: sa.Connection
-    manifests: Manifests
-    judges: Sequence[PlannedJudge]
-    prepared: Prepared | None = None
+    def works(kind: str, model: str) -> list[str]:
+        role = role_of(kind)
+        return [i for i, manifest in manifests if model in (name for name, _ in models_in(manifest, role))]
 
-    def __call__(self, kind: str, model: str) -> Expected:
-        expected = self._of_judge(kind, model) if role_of(kind) == JUDGE else self._of_model(kind, model)
-        if self.prepared is None:
-            return expected
-        # What is rewritten is a draft, what is judged is what a run ends with.
-        spec, server = self.prepared.spec, self.prepared.server
-        written = REWRITE if spec.mitigation == "rewrite" and kind != REWRITE else RESPOND
-        learned = calls.learned(self.connection, self._runs(written, spec.model), written, spec.model, server.simulated)
-        return replace(expected, message=learned, message_limit=_limit([(spec.max_tokens, server)])[0])
-
-    def _of_judge(self, kind: str, model: str) -> Expected:
-        judges = [judge for judge in self.judges if judge.spec.model == model]
-        limits = [(judge_limit(judge.spec, judge.server), judge.server) for judge in judges if judge.server]
+    def of_judge(kind: str, model: str) -> Expected:
+        asked = [judge for judge in judges if judge.spec.model == model]
+        limits = [(judge_limit(judge.spec, judge.server), judge.server) for judge in asked if judge.server]
         # Several judges of one model may be served in several places: the shortest context decides what fits.
         server = min((server for _, server in limits), key=lambda server: server.max_model_len or sys.maxsize)
-        prices = next((judge.spec.prices for judge in judges if judge.spec.prices), None)
+        prices = next((judge.spec.prices for judge in asked if judge.spec.prices), None)
         sent = max((limit for limit, _ in limits if limit is not None), default=None)
-        return self._expected(kind, model, server, prices, sent, _limit(limits))
+        return expected(connection, works(kind, model), run_call, kind, model, server, prices, sent, _limit(limits))
 
-    def _of_model(self, kind: str, model: str) -> Expected:
-        assert self.prepared is not None
-        spec, server, prices = self.prepared.spec, self.prepared.server, self.prepared.spec.prices
-        if model != spec.model:
-            server, prices = self.prepared.memory_server or server, spec.memory_prices
-        sent: int | None
-        if kind == EMBEDDING:
-            sent, limit = None, (0, "vectors are no completion tokens")
+    def of_run(kind: str, model: str) -> Expected:
+        assert prepared is not None
+        spec, server, limit = prepared.spec, prepared.server, None
+        if role_of(kind) == JUDGE:
+            calls_expected = of_judge(kind, model)
         else:
+            asked, prices = (
+                (server, spec.prices) if model == spec.model else (prepared.memory_server, spec.memory_prices)
+            )
             sent = MEMORY_TOKENS if kind in (MEMORY, PARAPHRASE) else spec.max_tokens
-            limit = _limit([(sent, self.prepared.server)])
-        return self._expected(kind, model, server, prices, sent, limit)
+            limit = _limit([(sent, server)])
+            if kind == EMBEDDING:
+                sent, limit = None, (0, "vectors are no completion tokens")
+            calls_expected = expected(
+                connection, works(kind, model), run_call, kind, model, asked or server, prices, sent, limit
+            )
+        # A rewrite reads a draft, a judge what the run ends with.
+        written = REWRITE if spec.mitigation == "rewrite" and kind != REWRITE else RESPOND
+        message = calls.learned(connection, works(written, spec.model)[:5], written, spec.model, server.simulated)
+        return replace(calls_expected, message=message, message_limit=_limit([(spec.max_tokens, server)])[0])
 
-    def _expected(
-        self, kind: str, model: str, server: Server, prices: Prices | None, sent: int | None, limit: tuple[int, str]
-    ) -> Expected:
-        run_ids, simulated = self._runs(kind, model), server.simulated
-        learned = calls.learned(self.connection, run_ids, kind, model, simulated)
-        ratio = calls.characters_a_token(self.connection, run_ids, model, simulated)
-        return Expected(server, prices, learned, ratio, sent, limit)
-
-    def _runs(self, kind: str, model: str) -> list[str]:
-        role = role_of(kind)
-        # The newest five: enough for a mean, where a query over all runs would grow with the workspace.
-        return [i for i, manifest in self.manifests if model in (name for name, _ in models_in(manifest, role))][:5]
+    return of_judge if prepared is None else of_run
 
 
 def _limit(limits: Sequence[tuple[int | None, Server]]) -> tuple[int, str]:
-    """The most tokens that one completion may have, and what that is, by limits as sent. Where none is sent, the
-    server's context bounds it; where that is not known either, it is taken to be as much as a judge is allowed."""
+    """Return the most tokens that one answer may have, and what sets it, by limits as sent: without one the server's
+    context, and if that is not known either, what a judge is allowed."""
     sent = [limit for limit, _ in limits if limit is not None]
     if len(sent) == len(limits):
         return max(sent), f"the limit of {max(sent):,} completion tokens each, as an upper bound"
     context = max((server.max_model_len or 0 for limit, server in limits if limit is None), default=0)
     if context:
         return context, f"no limit is sent: the server's context of {count(context, 'token')} each, as an upper bound"
-    # Some bound has to stand for a length that nobody limits.
     return JUDGE_TOKENS, f"no limit is sent, and the server's is not known: {JUDGE_TOKENS:,} completion tokens each"
 
 
 def stages_of(
     expects: Callable[[str, str], Expected], counter: Traversal
 ) -> tuple[tuple[StageEstimate, ...], tuple[str, ...]]:
-    """The stages in tokens, time and money, and what these numbers rest on. expects: by kind and model."""
+    """Return the stages, and the assumptions behind their numbers. expects: by kind and model."""
     stages: list[StageEstimate] = []
     assumptions: dict[str, None] = {}
     for (kind, model), counted in counter.kinds.items():
-        expected = expects(kind, model)
-        learned, message, server = expected.learned, expected.message, expected.server
-        ratio = expected.characters_a_token or CHARACTERS_A_TOKEN
+        known = expects(kind, model)
+        learned, message, server = known.learned, known.message, known.server
+        ratio = known.characters_a_token or CHARACTERS_A_TOKEN
         if counted.requests:
             counts = f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
             guess = f"{ratio:g} characters a token: no call of {model} is recorded yet"
-            assumptions[counts if expected.characters_a_token else guess] = None
+            assumptions[counts if known.characters_a_token else guess] = None
         # A message that is not written yet is as long as others of its kind, or as its limit lets it be.
-        unknown = counted.unknown * (message.characters if message else expected.message_limit * ratio)
+        unknown = counted.unknown * (message.characters if message else known.message_limit * ratio)
         if counted.unknown and message is None:
             assumptions["a message that is not written yet is taken to be as long as its limit lets it be"] = None
-        limit, bound = expected.limit
-        context = server.max_model_len if server else None
+        limit, bound = known.limit
+        context = server.max_model_len
         # Most servers refuse a prompt whose answer might exceed their context; llama.cpp begins, and cuts the answer.
-        answer = 1 if server and server.cuts_answers else expected.sent_limit or 1
+        answer = 1 if server.cuts_answers else known.sent or 1
         written = message.characters if message else 0.0
         tokens = {key: math.ceil((key[0] + key[1] * written) / ratio) + answer for key in counted.lengths}
         stage = StageEstimate(
@@ -836,9 +799,9 @@ def stages_of(
             prompt_tokens_least=round((counted.least + (unknown if message else 0)) / ratio),
             cacheable=round(counted.shared / ratio),
             completion_tokens=round(counted.owed * (learned.completion_tokens if learned else limit)),
-            completion_known=learned is not None or not expected.limit_is_bound,
+            completion_known=learned is not None or not known.is_bound,
             seconds=learned.seconds * counted.requests if learned else None,
-            prices=expected.prices,
+            prices=known.prices,
             context=context,
             too_long=sum(counted.lengths[key] for key, n in tokens.items() if context and n > context),
             longest=max(tokens.values(), default=0),

@@ -16,10 +16,10 @@ from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, capped, price_list, writes_no_more
 from cimemories.evaluation.estimates import (
+    CountingClient,
     Estimate,
-    OfRun,
     Traversal,
-    counting_client,
+    calls_of_run,
     refuse_misfits,
     stages_of,
 )
@@ -592,13 +592,13 @@ def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, ch
     first = next((judge for judge in planned if judge.server is not None), None)
     judges = [*planned, *([checked_by(first)] if check and first is not None else [])]
     clients = [
-        None if judge.server is None else counting_client(store, judge.spec.base_url, judge.server) for judge in judges
+        None if judge.server is None else CountingClient(store, judge.spec.base_url, judge.server) for judge in judges
     ]
     readers = [at_work(judge, 0, client, judge.prompt) for judge, client in zip(judges, clients, strict=True)]
     messages, texts = set[int](), 0
     with store.read() as connection:
         row = runs.named(connection, run_id)
-        counter = Traversal(connection, set())
+        counter = Traversal(connection)
         for profile_id in runs.profile_ids(connection, run_id):
             record = datasets.profile_record(connection, profile_id)
             by_channel = {
@@ -620,7 +620,7 @@ def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, ch
                     messages.add(item.response)
                     texts += 1
             counter.count(branches)
-        stages, assumptions = stages_of(OfRun(connection, calls.manifests(connection), judges), counter)
+        stages, assumptions = stages_of(calls_of_run(connection, judges), counter)
         waiting = row.expected - len(messages)
     if not messages:
         raise StoreError(f"{run_id} has no messages yet, so nothing of it can be judged.")
