@@ -1,4 +1,4 @@
-"""Doing runs: what is owed is asked for, by profile, and judged as soon as it is there; no barrier between the two.
+"""Do runs: what is owed is asked for, by profile, and judged as soon as it is there; no barrier between the two.
 
 Planned as a whole before the first call (planning.py), worked off by one process, resumed by any other.
 """
@@ -41,12 +41,11 @@ from cimemories.evaluation.respond import (
     MemoryModel,
     Replay,
     Slot,
-    Wording,
     Writer,
     message_branches,
     replay,
 )
-from cimemories.evaluation.sessions import Sessions, session_order
+from cimemories.evaluation.sessions import session_order
 from cimemories.evaluation.spec import BATCH, LLM, JudgeSpec, RunSpec
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
@@ -59,7 +58,6 @@ from cimemories.llm.scripts import Branch, begun
 from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.manifest import PromptPart
 from cimemories.memory.systems import MemorySystemError, SystemSpec
-from cimemories.model import Context
 from cimemories.seeds.prompts import Prompt
 from cimemories.store import calls, datasets, judgements, runs, work
 from cimemories.store.datasets import ProfileRecord
@@ -82,30 +80,19 @@ class Addresses:
     moved_to: str | None = None
     judges_moved_to: str | None = None
 
-    @property
-    def model(self) -> str:
-        return self.moved_to or self.run.endpoint
-
     def planned(self, judge: JudgeRow) -> str:
-        """Where a judge was served when it was planned; empty for one that asks no model. Runs of before judges had
-        settings keep it in their manifest."""
+        """Return where a judge was served when it was planned; '' for one that asks no model."""
         if "base_url" in judge.settings:
             return str(judge.settings["base_url"])
+        # Runs of before judges had settings keep it in their manifest.
         return self.run.manifest.judge.base_url if judge.kind == LLM else ""
 
-    def judge(self, judge: JudgeRow) -> str:
-        """Where a judge is served now. One that was served from the same address as the model has moved with it."""
-        return self.judges_moved_to or self.elsewhere(self.planned(judge))
-
-    def elsewhere(self, address: str) -> str:
-        """Where something is served now that was planned at this address: what was served with the model moved too."""
-        return self.model if address == self.run.endpoint else address
-
-    def of(self, served: JudgeRow | str | None) -> str:
-        """Where the model (None), a judge, or what was planned at an address is served now."""
-        if served is None:
-            return self.model
-        return self.elsewhere(served) if isinstance(served, str) else self.judge(served)
+    def of(self, served: JudgeRow | str | None = None) -> str:
+        """Return where the model (None), a judge, or what was planned at an address is served now. What was served from
+        the model's address has moved with it."""
+        if isinstance(served, JudgeRow):
+            return self.judges_moved_to or self.of(self.planned(served))
+        return (self.moved_to or self.run.endpoint) if served in (None, self.run.endpoint) else str(served)
 
 
 def execute(
@@ -121,31 +108,29 @@ def execute(
     stop_when: StopWhen | None = None,
     cluster: Cluster | None = None,
 ) -> Progress:
-    """Do what a run owes, answers and judgements; waits until it is done, or has paid its cap on cost.
+    """Do what a run owes, answers and judgements; wait until it is done, or has paid its cap on cost.
 
-    `base_url` and `judge_base_url` replace the recorded addresses (servers that have moved). n_at_once False asks for
-    every sample by a request of its own, also where the server takes several. `stop_when` and `cluster`: as of
-    `worker.perform`, the former beside the cap. Raises what that raises, and StoreError for a run that was imported
-    from a file: nobody can be asked for it.
+    `base_url` and `judge_base_url` replace the recorded addresses of servers that have moved. n_at_once: False sends a
+    request for every sample. `stop_when` and `cluster`: as of `worker.perform`, the former beside the cap. Raises what
+    that raises, and StoreError for what no server can be asked for.
     """
     with store.read() as connection:
         row = runs.named(connection, run_id)
         judges = judges_of(connection, run_id)
     addresses = Addresses(row, base_url, judge_base_url)
-    _refuse_what_nobody_answers(store, row, judges, addresses)
+    _require_servers(store, row, judges, addresses)
     if base_url or judge_base_url:
         _refuse_simulators(row, judges, addresses)
 
+    def owes_calls() -> bool:
+        asking = [judge for judge in judges if judge.kind in judgements.ASKING]
+        return _owes_messages(row) or _has_unread(store, row, asking)
+
     # A run of which nothing can be paid any more ends as it would without a cap. A sweep at work brings its watch in
     # stop_when; a run of it that is resumed by itself counts for its sweep too.
-    owes = partial(_owes_calls, store, row, judges)
     works = [run_id, *([row.sweep] if row.sweep is not None and stop_when is None else [])]
-    watches = [capped(store, work_id, owes=owes, queued=queued) for work_id in works]
-    stops: list[StopWhen] = [
-        *([stop_when] if stop_when else []),
-        *filter(None, watches),
-    ]
-
+    watches = [capped(store, work_id, owes=owes_calls, queued=queued) for work_id in works]
+    stops: list[StopWhen] = [watch for watch in (stop_when, *watches) if watch]
     return worker.perform(
         store,
         run_id,
@@ -169,27 +154,22 @@ class RunSource(Source):
 
     def servers(self, store: Store) -> set[str]:
         addresses, judges = self._planned(store)
-        served = {addresses.model, *(addresses.judge(judge) for judge in judges if addresses.planned(judge))}
-        system = addresses.run.manifest.memory.system
-        if system is not None and system.server is not None:
-            served.add(addresses.elsewhere(str(system.options.get("base_url") or addresses.run.endpoint)))
-        if any(map(is_local, served)):
-            served -= set(filter(is_local, served)) - self._asked(store, addresses, judges, served)
-        return served - {IMPORTED, BATCH}
-
-    def _asked(self, store: Store, addresses: Addresses, judges: Sequence[JudgeRow], served: set[str]) -> set[str]:
-        """Those of the addresses that something is owed of: a server of one's own is not started for nothing, and may
-        not fit beside another into the memory of a GPU."""
         row = addresses.run
-        if any(row.responses.get(status) for status in runs.RETRIABLE):
-            return served
-        return {addresses.judge(judge) for judge in judges if _has_unread(store, row, [judge])}
+        served = {addresses.of(), *(addresses.of(judge) for judge in judges if addresses.planned(judge))}
+        system = row.manifest.memory.system
+        if system is not None and system.server is not None:
+            served.add(addresses.of(str(system.options.get("base_url") or row.endpoint)))
+        if any(map(is_local, served)) and not _owes_messages(row):
+            # A vLLM is not started for nothing, and may not fit beside another into the memory of a GPU.
+            asked = {addresses.of(judge) for judge in judges if _has_unread(store, row, [judge])}
+            served = {address for address in served if address in asked or not is_local(address)}
+        return served - {IMPORTED, BATCH}
 
     def key_variables(self, store: Store) -> set[str]:
         addresses, judges = self._planned(store)
         manifest = addresses.run.manifest
-        own = [str(judge.settings.get("api_key_env") or manifest.judge.api_key_env) for judge in judges]
-        return {*own, manifest.request.api_key_env if manifest.request else ""}
+        variables = [str(judge.settings.get("api_key_env") or manifest.judge.api_key_env) for judge in judges]
+        return {*variables, manifest.request.api_key_env if manifest.request else ""}
 
     def profiles(self, store: Store) -> list[int]:
         with store.read() as connection:
@@ -219,59 +199,53 @@ class RunSource(Source):
 
 
 def judges_of(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
-    """Everybody who reads the messages of a run: its judges, then who checks that the task is done."""
+    """Return all that read the messages of a run: its judges, then its task checks."""
     return [*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)]
 
 
-def _refuse_what_nobody_answers(store: Store, row: RunRow, judges: Sequence[JudgeRow], addresses: Addresses) -> None:
-    """Raises StoreError where something is owed that no server can be asked for."""
+def _require_servers(store: Store, row: RunRow, judges: Sequence[JudgeRow], addresses: Addresses) -> None:
+    """Raises StoreError if something is owed that no server can be asked for."""
     if row.endpoint == IMPORTED and row.responses.get("failed") and not _has_unread(store, row, judges):
         raise StoreError(
             f"{row.id} was imported from a file: what it lacks cannot be asked for. A new run of the model can."
         )
-    messages = addresses.model == BATCH and any(row.responses.get(status) for status in runs.RETRIABLE)
+    messages = addresses.of() == BATCH and _owes_messages(row)
     # A judge with a server reads what batches brought.
-    if messages or _has_unread(store, row, [judge for judge in judges if addresses.judge(judge) == BATCH]):
+    if messages or _has_unread(store, row, [judge for judge in judges if addresses.of(judge) == BATCH]):
         raise StoreError(
             f"{row.id} has no server: it runs by batch file. `cimemories batch export {row.id} --out requests.jsonl` "
             f"writes the remaining requests; `cimemories resume {row.id} --base-url URL` uses a server instead."
         )
 
 
+def _owes_messages(row: RunRow) -> bool:
+    return any(row.responses.get(status) for status in runs.RETRIABLE)
+
+
 def _has_unread(store: Store, row: RunRow, judges: Sequence[JudgeRow]) -> bool:
-    """Whether any of these judges has still to read a response. One that came with an imported run never will."""
-    # A model judge without a prompt came with a file: nobody knows how to ask it.
+    """Return whether any of these judges has still to read a response."""
+    # A model judge without a prompt came with an imported run, and cannot be asked.
     able = [judge for judge in judges if judge.prompt_hash is not None or judge.kind != LLM]
     with store.read() as connection:
         profiles = runs.profile_ids(connection, row.id) if able else []
         return any(judgements.owed(connection, row.id, judge.id, profile) for judge in able for profile in profiles)
 
 
-def _owes_calls(store: Store, row: RunRow, judges: Sequence[JudgeRow]) -> bool:
-    """Whether a message is owed, or what a judge that is a model says of one."""
-    asking = [judge for judge in judges if judge.kind in judgements.ASKING]
-    return any(row.responses.get(status) for status in runs.RETRIABLE) or _has_unread(store, row, asking)
-
-
 def _refuse_simulators(row: RunRow, judges: Sequence[JudgeRow], addresses: Addresses) -> None:
-    """Raises StoreError where a real model or judge has moved to a simulator: its answers would stand as real ones."""
+    """Raises StoreError if a real model or judge has moved to a simulator: its answers would stand as real ones."""
+    from cimemories.llm.http.transport import probe
+
     real = [(row.model, addresses.moved_to)] if addresses.moved_to and not messages_simulated(row) else []
-    real += [
-        (judge.model, addresses.judge(judge))
-        for judge in judges
-        if judge.prompt_hash is not None and not judge.simulated
-    ]
+    real += [(j.model, addresses.of(j)) for j in judges if j.prompt_hash is not None and not j.simulated]
     key_env = row.manifest.request.api_key_env if row.manifest.request else ""
     for model, address in dict.fromkeys(real):
         if address not in (addresses.moved_to, addresses.judges_moved_to) or address == BATCH:
             continue
-        from cimemories.llm.http.transport import probe
-
         try:
             # The word needs no question; any other address may be a simulator too, and says so when it is asked.
             is_simulator = address == worker.SIMULATOR or probe(Endpoint(str(address), key_env), model).simulated
         except EndpointError:
-            continue  # whoever asks it next says what is wrong
+            continue  # the calls will say what is wrong
         if is_simulator:
             raise StoreError(
                 f"{address} is a simulator, and {model} in {row.id} is a real model: its answers would be made up. "
@@ -285,11 +259,9 @@ def jobs_of(
     judges: Sequence[JudgeRow],
     client: MakeClient,
     address: Callable[[JudgeRow | str | None], str],
-    *,
-    n_at_once: bool = True,
 ) -> Iterator[Job | Deferred]:
-    """Everything that the run still owes, profile by profile; the arguments as of `jobs_by_unit`."""
-    jobs = jobs_by_unit(store, row, judges, client, address, n_at_once=n_at_once)
+    """Yield all jobs that the run still owes, profile by profile; the arguments as of `jobs_by_unit`."""
+    jobs = jobs_by_unit(store, row, judges, client, address)
     with store.read() as connection:
         profile_ids = runs.profile_ids(connection, row.id)
     for profile_id in profile_ids:
@@ -305,119 +277,131 @@ def jobs_by_unit(
     *,
     n_at_once: bool = True,
 ) -> Callable[[Unit], Iterator[Job | Deferred]]:
-    """What makes the jobs that a unit of the run still owes: judgements of what is answered, then messages. client:
-    makes one for an endpoint; address: where the model (None), a judge, or what
-    was planned at an address is served now."""
-    asked = RunSpec.of(row.manifest)
+    """Return what makes the jobs that a unit of the run still owes: judgements of what is answered, then messages.
+    client: makes one for an endpoint. address: as of Addresses.of."""
+    spec, manifest = RunSpec.of(row.manifest), row.manifest
     endpoint = Endpoint(
         address(None),
-        asked.api_key_env,
-        asked.timeout,
+        spec.api_key_env,
+        spec.timeout,
         n_at_once=n_at_once,
-        server=row.manifest.model.identity,
-        # The runs of a sweep share what they have in common, sampled anew or not.
-        fresh=(row.sweep or row.id) if row.manifest.fresh else None,
+        server=manifest.model.identity,
+        # The runs of a sweep share what they have in common, also where all is asked for again.
+        fresh=(row.sweep or row.id) if manifest.fresh else None,
     )
+
+    def asks(endpoint: Endpoint, simulated: bool, n_at_once: bool) -> Client:
+        return client(endpoint if n_at_once else replace(endpoint, n_at_once=False), simulated)
+
     # Of an imported run only judgements can be owed to a server. Where no message is owed, a judge can read what came
     # through a memory system that is not installed here, or is another version by now.
-    writes = row.endpoint != IMPORTED and any(row.responses.get(status) for status in runs.RETRIABLE)
+    writes = row.endpoint != IMPORTED and _owes_messages(row)
+    prompts: list[Prompt | None] = []
     with store.read() as connection:
-        prompts = [_judge_prompt(connection, row, judge) for judge in judges]
+        for judge in judges:
+            kind = "check" if judge.kind == "check" else "judge"
+            named = PromptPart(kind=kind, level="base", sha256=judge.prompt_hash) if judge.prompt_hash else None
+            prompts.append(recorded_prompt(connection, row.id, named) if named else None)
         wording = recorded_wording(connection, row) if writes else None
     # Behind the block: a client looks up in the record whose answers may serve it.
-    readers = [_judge(row, *each, client, address, endpoint) for each in zip(judges, prompts, strict=True)]
-    writer = _writer(row, wording, client, endpoint, readers, address) if wording else None
+    readers = []
+    for judge, prompt in zip(judges, prompts, strict=True):
+        settings: Mapping[str, Any] = judge.settings
+        asked = None
+        if prompt is not None:
+            at = replace(
+                endpoint,
+                base_url=address(judge),
+                api_key_env=str(settings.get("api_key_env") or manifest.judge.api_key_env),
+                timeout=float(settings.get("timeout") or endpoint.timeout),
+                server=settings.get("server"),
+            )
+            asked = asks(at, judge.simulated, bool(settings.get("n_at_once", True)))
+        readers.append(at_work(judge, judge.id, asked, prompt))
+    writer = None
+    if wording is not None:
+        memory_model, part = None, manifest.memory.system
+        if part is not None and part.server is not None:
+            system, server = SystemSpec(part.name, part.options), Server.of(part.server.recorded)
+            model, base_url = system.asks or ("", "")
+            at = replace(endpoint, base_url=address(base_url or row.endpoint), server=server.identity)
+            memory_model = MemoryModel(asks(at, server.simulated, True), model, server, system.embeds)
+        writer = Writer(
+            asks(endpoint, messages_simulated(row), manifest.model.n),
+            row.model,
+            wording,
+            manifest.parameters,
+            row.seed,
+            readers,
+            RunSpec.of_row(row),
+            manifest.model.json_schema,
+            _system(row),
+            memory_model,
+        )
 
     def jobs(unit: Unit) -> Iterator[Job | Deferred]:
         # Read to its end before the first job goes out: a transaction open across a yield would last as long as calls.
-        owed = store.retry(partial(_owed_by_unit, store, row, unit, readers, writes=writer is not None))
-        for judge, item in owed.unjudged:
-            # What was owed to a judge of reasoning is the reasoning: `text` is of the judge's channel.
-            text = item.text or ""
-            reasoning = text if judge.channel == judgements.REASONING else None
-            read = JudgeInput(item.response, owed.memories[item.memory], owed.context(item.context), text, reasoning)
+        unread, slots = store.retry(partial(_owed_by_unit, store, row, unit, readers, writes=writes))
+        for judge, read in unread:
             yield from Deferred(partial(begun, [Branch(partial(judging, judge, read))])).jobs(store)
         if writer is not None:
-            for branches in message_branches(writer, owed.slots):
+            for branches in message_branches(writer, slots):
                 first = Deferred(partial(begun, branches))
                 yield from [first] if writer.system is not None else first.jobs(store)
 
     return jobs
 
 
-@dataclass(frozen=True)
-class _Owed:
-    """The work that a unit owes: responses to be judged, the slots of the messages to be written (in sessions all tasks
-    of the user, in their order), and by their hash the memories that the former are about; None is the hash of all
-    attributes."""
-
-    record: ProfileRecord
-    unjudged: Sequence[tuple[Judge, judgements.OwedJudgement]]
-    memories: Mapping[str | None, ProfileRecord]
-    slots: Sequence[Slot]
-
-    def context(self, context_id: int) -> Context:
-        return self.record.profile.contexts[self.record.context_ids.index(context_id)]
-
-
-def _owed_by_unit(store: Store, row: RunRow, unit: Unit, judges: Sequence[Judge], *, writes: bool) -> _Owed:
-    run_id, sessions = row.id, sessions_of(row)
+def _owed_by_unit(
+    store: Store, row: RunRow, unit: Unit, judges: Sequence[Judge], *, writes: bool
+) -> tuple[list[tuple[Judge, JudgeInput]], list[Slot]]:
+    """Return what the judges have still to read of a unit, and the slots of the messages to be written: in sessions all
+    tasks of the user, in their order."""
+    run_id, sessions = row.id, RunSpec.of_row(row).remembered
     with store.read() as connection:
         record = datasets.profile_record(connection, unit.profile)
         contexts = {context for position, context in enumerate(record.context_ids) if unit.holds(position)}
-        unjudged = [
+        unread = [
             (judge, item)
             for judge in judges
             for item in judgements.owed(connection, run_id, judge.id, unit.profile)
             if item.context in contexts
         ]
         messages = runs.owed(connection, run_id, unit.profile) if writes and sessions is None else []
-        rows = runs.session_responses(connection, run_id, unit.profile) if writes and sessions is not None else []
         messages = [group for group in messages if group.context in contexts]
-        # Each memory once: hundreds of slots of a profile share a few.
-        hashes = (
-            {item.memory for _, item in unjudged}
-            | {group.memory for group in messages}
-            | {item["memory"] for item in rows}
-        )
+        rows = runs.session_responses(connection, run_id, unit.profile) if writes and sessions is not None else []
+        # Each memory once: hundreds of slots of a profile share a few. None is the hash of all attributes.
+        hashes = {item.memory for _, item in unread} | {group.memory for group in messages}
+        hashes |= {item["memory"] for item in rows}
         attributes = datasets.memories_of(connection, [digest for digest in hashes if digest])
-        replays = replays_of(connection, row, record)
+        replays = _replays(connection, row, record)
     memories = {h: record if h is None else restrict(record, attributes[h]) for h in hashes}
-    if sessions is None:
-        slots = [Slot(memories[g.memory], g.context, g.samples, replay=replays.get(g.level)) for g in messages]
-    else:
-        slots = _tasks(sessions, record, rows, memories)
-    return _Owed(record, unjudged, memories, slots)
+    inputs = [(judge, judge_input(judge, item, memories[item.memory])) for judge, item in unread]
+    slots = [Slot(memories[g.memory], g.context, g.samples, replay=replays.get(g.level)) for g in messages]
+    if sessions is not None:
+        tasks: dict[int, list[sa.RowMapping]] = {}
+        for item in rows:
+            tasks.setdefault(item["context"], []).append(item)
+        slots = [
+            Slot(
+                memories[tasks[context][0]["memory"]],
+                context,
+                {item["sample"]: item["id"] for item in tasks[context] if item["status"] in runs.RETRIABLE},
+                {item["sample"]: item["text"] for item in tasks[context] if item["text"] is not None},
+            )
+            for context in session_order(sessions, record, tasks)
+        ]
+    return inputs, slots
 
 
-def sessions_of(row: RunRow) -> Sessions | None:
-    """The sessions of a run; None for one without. Raises StoreError where they cannot be read."""
-    return RunSpec.of_row(row).remembered
+def judge_input(judge: Judge, item: judgements.OwedJudgement, memory: ProfileRecord) -> JudgeInput:
+    """Return a response as a judge reads it; its text is that of the judge's channel."""
+    context, text = memory.profile.contexts[memory.context_ids.index(item.context)], item.text or ""
+    return JudgeInput(item.response, memory, context, text, text if judge.channel == judgements.REASONING else None)
 
 
-def _tasks(
-    sessions: Sessions,
-    record: ProfileRecord,
-    rows: Sequence[sa.RowMapping],
-    memories: Mapping[str | None, ProfileRecord],
-) -> list[Slot]:
-    """Return the tasks of a user in their order. rows: of `runs.session_responses`."""
-    by_context: dict[int, list[sa.RowMapping]] = {}
-    for item in rows:
-        by_context.setdefault(item["context"], []).append(item)
-    return [
-        Slot(
-            memories[by_context[context][0]["memory"]],
-            context,
-            {item["sample"]: item["id"] for item in by_context[context] if item["status"] in runs.RETRIABLE},
-            {item["sample"]: item["text"] for item in by_context[context] if item["text"] is not None},
-        )
-        for context in session_order(sessions, record, by_context)
-    ]
-
-
-def replays_of(connection: sa.Connection, row: RunRow, record: ProfileRecord) -> dict[str, Replay]:
-    """By level, what reaches the prompt in a run that explains a leak; empty for any other."""
+def _replays(connection: sa.Connection, row: RunRow, record: ProfileRecord) -> dict[str, Replay]:
+    """Return by level what reaches the prompt in a run that explains a leak; of any other run nothing."""
     part = row.manifest.attribution
     if part is None:
         return {}
@@ -431,38 +415,9 @@ def replays_of(connection: sa.Connection, row: RunRow, record: ProfileRecord) ->
     return replays
 
 
-def _writer(
-    row: RunRow,
-    wording: Wording,
-    client: MakeClient,
-    endpoint: Endpoint,
-    judges: list[Judge],
-    address: Callable[[JudgeRow | str | None], str],
-) -> Writer:
-    manifest = row.manifest
-    system, memory_model = manifest.memory.system, None
-    if system is not None and system.server is not None:
-        spec, server = SystemSpec(system.name, system.options), Server.of(system.server.recorded)
-        model, base_url = spec.asks or ("", "")
-        own = replace(endpoint, base_url=address(base_url or row.endpoint), server=server.identity)
-        asks = _client(client, own, server.simulated, True)
-        memory_model = MemoryModel(asks, model, server, spec.embeds)
-    return Writer(
-        _client(client, endpoint, messages_simulated(row), manifest.model.n),
-        row.model,
-        wording,
-        manifest.parameters,
-        row.seed,
-        judges,
-        RunSpec.of_row(row),
-        manifest.model.json_schema,
-        _system(row),
-        memory_model,
-    )
-
-
 def _system(row: RunRow) -> SystemSpec | None:
-    """The memory system of a run. Raises StoreError where it is not here, or is another version than was planned."""
+    """Return the memory system of a run. Raises StoreError if it is not installed, or in another version than was
+    planned."""
     planned = row.manifest.memory.system
     if planned is None:
         return None
@@ -479,40 +434,6 @@ def _system(row: RunRow) -> SystemSpec | None:
     return system
 
 
-def _client(make: MakeClient, endpoint: Endpoint, simulated: bool, n_at_once: bool) -> Client:
-    return make(endpoint if n_at_once else replace(endpoint, n_at_once=False), simulated)
-
-
-def _judge_prompt(connection: sa.Connection, row: RunRow, judge: JudgeRow) -> Prompt | None:
-    """The wording that a judge was planned with; None for one that asks no model. Raises like `recorded_prompt`."""
-    if judge.prompt_hash is None:
-        return None
-    kind = "check" if judge.kind == "check" else "judge"
-    return recorded_prompt(connection, row.id, PromptPart(kind=kind, level="base", sha256=judge.prompt_hash))
-
-
-def _judge(
-    row: RunRow,
-    judge: JudgeRow,
-    prompt: Prompt | None,
-    client: MakeClient,
-    address: Callable[[JudgeRow | None], str],
-    endpoint: Endpoint,
-) -> Judge:
-    settings: Mapping[str, Any] = judge.settings
-    if prompt is None:
-        return at_work(judge, judge.id)
-    own = replace(
-        endpoint,
-        base_url=address(judge),
-        api_key_env=str(settings.get("api_key_env") or row.manifest.judge.api_key_env),
-        timeout=float(settings.get("timeout") or endpoint.timeout),
-        server=settings.get("server"),
-    )
-    asks = _client(client, own, judge.simulated, bool(settings.get("n_at_once", True)))
-    return at_work(judge, judge.id, asks, prompt)
-
-
 # ---- a run once more: read by another judge, and the wording that it was planned with
 
 
@@ -525,12 +446,14 @@ def judge_again(
     cap: float | None = None,
     allow_too_long: bool = False,
 ) -> list[int]:
-    """Give a run further judges; returns their ids. `resume` then asks for their judgements and for nothing else.
-    check: the first model among them also says whether each message does its task. cap: what the run may cost from now
-    on, all that it has cost included; None leaves the cap that it has. Raises StoreError where a judge reads this run
-    already, where its price is in another currency or misses although there is a cap, where somebody is at work on the
-    run, and, unless `allow_too_long`, where requests do not fit into a judge's context; EndpointError where a judge
-    cannot be reached."""
+    """Give a run further judges, and return their ids. `resume` then asks for their judgements and for nothing else.
+    check: the first model among them also says whether each message does its task. cap: what the run may cost, all that
+    it has cost included; None leaves the cap that it has.
+
+    Raises StoreError if a judge reads this run already, if its price is missing beside a cap or in another currency, if
+    the run is running, and, unless `allow_too_long`, if requests do not fit into a judge's context; EndpointError if a
+    judge cannot be reached.
+    """
     planned = _planned_judges(store, judges)
     if not allow_too_long and any(judge.server and judge.server.max_model_len for judge in planned):
         refuse_misfits(_estimated(store, run_id, planned, check=check))
@@ -575,8 +498,8 @@ def estimate_judges(
     concurrency: int = 32,
     look_up: LookUp = partial(look_up, retries=1),
 ) -> Estimate:
-    """What further judges of a run would come to, for the messages that are there. Raises StoreError where there are
-    none, and EndpointError where a judge cannot be used."""
+    """Return what further judges of a run would come to, for the messages that are there. Raises StoreError if there
+    are none, and EndpointError if a judge cannot be used."""
     planned = _planned_judges(store, judges, look_up)
     return replace(_estimated(store, run_id, planned, check=check), concurrency=concurrency, cap=cap)
 
@@ -591,10 +514,10 @@ def _planned_judges(store: Store, judges: Sequence[JudgeSpec], look_up: LookUp =
 def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, check: bool) -> Estimate:
     first = next((judge for judge in planned if judge.server is not None), None)
     judges = [*planned, *([checked_by(first)] if check and first is not None else [])]
-    clients = [
-        None if judge.server is None else CountingClient(store, judge.spec.base_url, judge.server) for judge in judges
-    ]
-    readers = [at_work(judge, 0, client, judge.prompt) for judge, client in zip(judges, clients, strict=True)]
+    readers = []
+    for judge in judges:
+        client = None if judge.server is None else CountingClient(store, judge.spec.base_url, judge.server)
+        readers.append(at_work(judge, 0, client, judge.prompt))
     messages, texts = set[int](), 0
     with store.read() as connection:
         row = runs.named(connection, run_id)
@@ -612,11 +535,7 @@ def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, ch
             for reader in readers:
                 for item in by_channel[reader.channel]:
                     memory = memories[item.memory] if item.memory else record
-                    context = record.profile.contexts[record.context_ids.index(item.context)]
-                    text = item.text or ""
-                    reasoning = text if reader.channel == judgements.REASONING else None
-                    read = JudgeInput(item.response, memory, context, text, reasoning)
-                    branches.append([Branch(partial(judging, reader, read))])
+                    branches.append([Branch(partial(judging, reader, judge_input(reader, item, memory)))])
                     messages.add(item.response)
                     texts += 1
             counter.count(branches)
@@ -633,8 +552,8 @@ def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, ch
 def _check_prices(
     connection: sa.Connection, row: RunRow, added: Sequence[tuple[str, Prices | None]], cap: float | None
 ) -> None:
-    """Raises StoreError where the prices of judges that are added do not go with those of the run, or of its sweep, or
-    where one misses that a cap needs. added: their models and prices. cap: a new one of the run."""
+    """Raises StoreError if the prices of added judges do not go with those of the run, or of its sweep, or if one is
+    missing that a cap needs. added: their models and prices. cap: a new one of the run."""
     # What a run of a sweep pays counts for the sweep, in the sweep's one currency.
     capped = [work_id for work_id in (row.id, row.sweep) if work_id and runs.cap_of(connection, work_id) is not None]
     unpriced = [model for model, prices in added if prices is None]
@@ -648,13 +567,11 @@ def _check_prices(
     there = [(name, prices) for (role, name), prices in known.items() if role == JUDGE]
     model = known.get((MODEL, row.model))
     if model is None and writes_no_more(row):
-        model = replace(
-            next((prices for _, prices in added if prices), Prices(0, 0, 0)), prompt=0, cached=0, completion=0
-        )
+        model = Prices(0, 0, 0, next((prices.currency for _, prices in added if prices), ""))
     check_money((row.model, model), [*there, *added], None, cap)
 
 
 def messages_simulated(row: RunRow) -> bool:
-    """Whether a simulator wrote the messages of a run. Its mark may also come from a judge alone."""
+    """Return whether a simulator wrote the messages of a run, whose mark may also come from a judge alone."""
     recorded = row.manifest.model.simulated
     return row.simulated if recorded is None else recorded
