@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
+from cimemories.evaluation.matcher import TOKEN, folded_text, mentions, stems, word_of
 from cimemories.model import BIO_KEYS, DOMAINS, GENERAL, Attribute, canonical_domain, is_bio
 from cimemories.store.engine import canonical_json, one_line, storable
 
@@ -29,38 +29,9 @@ from cimemories.store.engine import canonical_json, one_line, storable
 #     carries("I work part time for Acme.", "part-time at Acme")        True    every telling word is there
 #     carries("I take two medicines.", ["Sertraline", "Ramipril"])      False   each item must be there
 #
-# Statements are English. All patterns are bounded, so the time is linear in the length of the texts.
+# Numbers, dates and times are read, and words compared, as the matcher does it.
 
-
-_SIGNS = str.maketrans(
-    {"\u2019": "'", "\u2018": "'", "\u201c": '"', "\u201d": '"', "_": " "}
-    | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-")
-)
-_NUMBER = re.compile(
-    r"(?<![\w.])(?<!\d,)(?P<body>\d{1,3}(?:,\d{3}){1,5}(?!\d)|\d{1,18})(?P<part>\.\d{1,9})?(?![.,]?\d)"
-    r"(?:\s?(?P<scale>%|percent\b|k\b|thousand\b|million\b|m\b|billion\b))?"
-)
-_SCALES = {"k": 3, "thousand": 3, "million": 6, "m": 6, "billion": 9}
-_TO_TWENTY = re.findall(
-    r"\w+",
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty",
-)
-_TENS = re.findall(r"\w+", "twenty thirty forty fifty sixty seventy eighty ninety")
-_SPELLED = {word: number for number, word in enumerate(_TO_TWENTY)}
-_SPELLED |= {word: 10 * number for number, word in enumerate(_TENS, 2)} | {"once": 1, "twice": 2, "dozen": 12}
-_MONTHS = re.findall(r"\w+", "january february march april may june july august september october november december")
-_DATE = re.compile(r"(?<![\w-])(\d{4})-(\d{1,2})(?:-(\d{1,2}))?(?![\w-])")
-_TIME = re.compile(r"(?<![\w:])(\d{1,2}):(\d{2})(?::\d{2})?(?![\w:])")
-_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
-_ENDINGS = ("'s", "ing", "ies", "ied", "ed", "es", "ly", "s", "d", "e", "y")
-# What a value may hold and its sentence say in other words.
-_SMALL = frozenset(
-    re.findall(
-        r"\w+",
-        "a an and at by for from in is it its my i me of on or our per the this that to was were with each every",
-    )
-)
+_COUNTED = {"zero": 0, "one": 1, "once": 1, "twice": 2, "dozen": 12}  # which the matcher does not read as numbers
 
 
 def carries(statement: str, value: object) -> bool:
@@ -70,96 +41,48 @@ def carries(statement: str, value: object) -> bool:
         return True
     if isinstance(value, list):
         return bool(value) and all(carries(statement, item) for item in value)
-    folded = fold(statement)
+    text = fold(statement)
     if isinstance(value, int | float):
         # Without sign: 'a loss of $300' states -300. By repr, since Decimal of a float is its binary fraction.
-        return abs(Decimal(repr(value))) in numbers(folded)
-    text = fold(value).strip(" .!") if isinstance(value, str) else ""
-    return bool(text) and (_is_whole_word(folded, text) or _all_words_in(folded, text))
+        return abs(Decimal(repr(value))) in _numbers(text)
+    part = fold(value).strip(" .!") if isinstance(value, str) else ""
+    return bool(part) and (_stands_in(text, part) or _is_told(text, part))
 
 
 @lru_cache(maxsize=16_384)
 def fold(text: str) -> str:
     """Return a text with its case, its spaces and its kinds of dashes and quotes made alike."""
-    return " ".join(unicodedata.normalize("NFKC", text).translate(_SIGNS).casefold().split())
+    return folded_text(unicodedata.normalize("NFKC", text).replace("_", " ")).strip()
 
 
-def numbers(folded: str) -> set[Decimal]:
-    """Return the numbers that a folded text states, without sign: as figures, with k or million, and as words to 99. A
-    percentage stands for itself and for its hundredth."""
-    values = set()
-    for match in _NUMBER.finditer(folded):
-        number = Decimal(match["body"].replace(",", "") + (match["part"] or ""))
-        if match["scale"] in ("%", "percent"):
-            # 12 % may be kept as 12 or as 0.12.
-            values.add(number / 100)
-        values.add(number.scaleb(_SCALES.get(match["scale"], 0)))
-    # Signs and hyphens dropped: 'twenty-three' and 'twenty three' are the same pair of words.
-    words = re.findall(r"[a-z]+", folded)
-    values |= {Decimal(_SPELLED[word]) for word in words if word in _SPELLED}
-    for tens, unit in pairwise(words):
-        if tens in _TENS and 0 < _SPELLED.get(unit, 0) < 10:
-            values.add(Decimal(_SPELLED[tens] + _SPELLED[unit]))
+def _numbers(text: str) -> set[Decimal]:
+    """Return the numbers that a text states, without sign; a percentage as itself and as its hundredth."""
+    values = {Decimal(_COUNTED[word]) for word in re.findall(r"[a-z]+", text) if word in _COUNTED}
+    for token in (mention.token for mention in mentions(text)):
+        if token[0] in ("number", "money", "percent"):
+            values |= {abs(Decimal(token[1])), abs(Decimal(token[1])) / (100 if token[0] == "percent" else 1)}
     return values
 
 
-def _is_whole_word(folded: str, text: str) -> bool:
-    """Return whether a text stands there as it is, and not as a part of a longer word or number."""
-    return re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(text)}(?!\w|[.,]\d)", folded) is not None
+def _stands_in(text: str, part: str) -> bool:
+    return re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(part)}(?!\w|[.,]\d)", text) is not None
 
 
-def _all_words_in(folded: str, text: str) -> bool:
-    """Return whether every date, time, number and telling word of a text is in the statement, in any order."""
-    # Dates and times without what varies in them: '12th of april, 2025' is '12 april 2025', '3 p.m.' is '3 pm'.
-    plain = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", folded.replace(",", "").replace(" of ", " "))
-    plain = re.sub(r"(?<=\d)(\s?[ap])\.?\s?m\b\.?", r"\1m", plain)
-    for pattern, spellings in ((_DATE, _spelled_date), (_TIME, _spelled_time)):
-        for moment in pattern.finditer(text):
-            if not any(_is_whole_word(plain, spelling) for spelling in spellings(moment)):
-                return False
-    rest = _TIME.sub(" ", _DATE.sub(" ", text))
-    words, figures = [w for w in _WORD.findall(rest) if w not in _SMALL], re.findall(r"\d[\d.,]*", rest)
-    # Only dates and times, all of which were found above; a text of signs alone is not carried by anything.
-    if not words and not figures:
-        return rest != text
-    sums, stems = numbers(folded), {_stem(word) for word in _WORD.findall(folded)}
-    for figure in (item.rstrip(".,") for item in figures):
-        # As a number, or letter by letter where it is a part of something else (a case number).
-        number = figure.replace(",", "")
-        is_stated = re.fullmatch(r"\d+(\.\d+)?", number, re.ASCII) and Decimal(number) in sums
-        if not is_stated and not re.search(rf"(?<!\d){re.escape(figure)}(?!\d|[.,]\d)", folded):
+def _is_told(text: str, part: str) -> bool:
+    """Return whether every date, time, number and telling word of `part` is in the text, in any order."""
+    stated, numbers, rest = {mention.token for mention in mentions(text)}, _numbers(text), part
+    for mention in mentions(part):
+        kind, size = mention.token[:2]
+        if mention.token not in stated and (kind not in ("number", "money", "percent") or abs(size) not in numbers):
             return False
-    return all(_stem(word) in stems or (word in _SPELLED and Decimal(_SPELLED[word]) in sums) for word in words)
-
-
-def _spelled_date(moment: re.Match[str]) -> Iterator[str]:
-    """Yield 2025-04-12, or 2025-04, in words and figures; nothing for a month that there is not."""
-    year, month, day = int(moment[1]), int(moment[2]), int(moment[3] or 0)
-    if not 1 <= month <= 12:
-        return
-    for name in (_MONTHS[month - 1], _MONTHS[month - 1][:3], f"{_MONTHS[month - 1][:3]}."):
-        yield from (f"{name} {day} {year}", f"{day} {name} {year}") if day else (f"{name} {year}",)
-    if day:
-        yield from (f"{month}/{day}/{year}", f"{month:02}/{day:02}/{year}", f"{day}.{month}.{year}")
-        yield from (f"{day:02}.{month:02}.{year}", f"{year}-{month:02}-{day:02}")
-    else:
-        yield from (f"{month}/{year}", f"{month:02}/{year}", f"{year}-{month:02}")
-
-
-def _spelled_time(moment: re.Match[str]) -> Iterator[str]:
-    """Yield 15:30 by both clocks; a full hour also without its minutes."""
-    hour, minute = int(moment[1]), moment[2]
-    half = "am" if hour < 12 else "pm"
-    for clock in (f"{hour % 12 or 12}:{minute}", *((f"{hour % 12 or 12}",) if minute == "00" else ())):
-        yield from (f"{clock} {half}", f"{clock}{half}")
-    yield from (f"{hour}:{minute}", f"{hour:02}:{minute}")
-
-
-def _stem(word: str) -> str:
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word[: -len(ending)]
-    return word
+        rest = rest[: mention.start] + " " * (mention.end - mention.start) + rest[mention.end :]
+    # Figures of something else, a case number say, stand there letter by letter.
+    figures, words = [item.rstrip(".,") for item in re.findall(r"\d[\d.,]*", rest)], stems(rest)
+    if not all(re.search(rf"(?<!\d){re.escape(figure)}(?!\d|[.,]\d)", text) for figure in figures):
+        return False
+    negates = [any(word_of(token)[1] for token in TOKEN.findall(some)) for some in (rest, text)]
+    # A text of signs or small words alone is not carried by anything.
+    return (rest != part or bool(figures or words)) and words <= stems(text) and negates[0] <= negates[1]
 
 
 # ---- rules

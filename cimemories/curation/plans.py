@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -10,7 +11,8 @@ import sqlalchemy as sa
 
 from cimemories.curation.spec import CurationSpec
 from cimemories.evaluation.estimates import Estimate, Expected, StageEstimate, Traversal, expected, stages_of
-from cimemories.evaluation.planning import LookUp, served
+from cimemories.evaluation.planning import LookUp, with_identity
+from cimemories.evaluation.spec import BATCH
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.source import SIMULATOR
@@ -86,7 +88,10 @@ def ask_server(
 ) -> Asked[S]:
     """Look up the server of these settings. simulator_seed: that of the simulator where `seed` is None. Raises
     EndpointError if the server cannot be used."""
-    server = served(store, spec.base_url, spec.api_key_env, spec.model, draws, seed, spec.fields, look_up)
+    if spec.base_url == BATCH:
+        raise EndpointError("only runs can go by batch files. Give the address of a server (--base-url).")
+    server = look_up(spec.base_url, spec.api_key_env, spec.model, draws, True, seed, json.dumps(spec.fields))
+    server = with_identity(store, spec.base_url, server)
     asked_seed = simulator_seed if seed is None and server.simulated else seed
     return Asked(spec.replace(base_url=server.base_url or spec.base_url), server, asked_seed)
 

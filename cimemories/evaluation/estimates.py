@@ -25,8 +25,8 @@ import sqlalchemy as sa
 from cimemories.answer import Column, Listing
 from cimemories.evaluation.compositions import FindLabels, LabelsFor, LabelSource, compose, restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, models_in, role_of
-from cimemories.evaluation.judging import at_work
-from cimemories.evaluation.planning import LookUp, PlannedJudge, Prepared, judge_limit, look_up, prepare
+from cimemories.evaluation.judging import PlannedJudge, at_work, judge_limit
+from cimemories.evaluation.planning import LookUp, Prepared, look_up, prepare
 from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.respond import (
     EMBEDDING,

@@ -24,12 +24,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from cimemories.evaluation.matcher import cached_by_identity, folded_text, ground, match
 from cimemories.evaluation.reference import Reference
-from cimemories.evaluation.spec import LLM, MATCHER
+from cimemories.evaluation.spec import JUDGE_TOKENS, LLM, MATCHER, JudgeSpec, RunSpec
 from cimemories.llm import replies
+from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
 from cimemories.llm.executor import opening_of
 from cimemories.llm.replies import response_format, status_of
@@ -38,7 +39,7 @@ from cimemories.model import Attribute, ChatRequest, Context, JudgementStatus, R
 from cimemories.seeds.prompts import KEYS, Prompt
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.judgements import MESSAGE, REASONING, Settled, settle_all
+from cimemories.store.judgements import MESSAGE, REASONING, JudgeRow, Settled, settle_all
 
 # ---- the task check
 
@@ -214,6 +215,85 @@ def _sentence(value: object) -> str | None:
 
 
 @dataclass(frozen=True)
+class PlannedJudge:
+    """A judge of a run, its server looked up and its wording read; neither for one that asks no model. kind: that of
+    the spec, or of a task check."""
+
+    kind: str
+    spec: JudgeSpec
+    server: Server | None = None
+    prompt: Prompt | None = None
+
+    @property
+    def simulated(self) -> bool:
+        return self.server is not None and self.server.simulated
+
+    @property
+    def schema(self) -> str:
+        """The form of response_format that its requests carry."""
+        return self.spec.json_schema or (self.server.schema if self.server else "json_schema")
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The further fields of its requests, as sent."""
+        if self.server is None:
+            return {}
+        limit = judge_limit(self.spec, self.server)
+        fields = self.server.accepted(self.spec.request_fields)
+        return {**({} if limit is None else {self.server.token_limit: limit}), **fields}
+
+    @property
+    def model(self) -> str:
+        return self.spec.model
+
+    @property
+    def channel(self) -> str:
+        return self.spec.channel
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Where it is served and how it is asked."""
+        same = ("base_url", "api_key_env", "timeout", "split")
+        at_once, server = (self.server.n, self.server.identity) if self.server else (True, None)
+        how = {"schema": self.schema, "n_at_once": at_once, "server": server}
+        return {name: getattr(self.spec, name) for name in same} | how | reference_part(self.spec)
+
+    def as_json(self) -> dict[str, object]:
+        """As the manifest describes it."""
+        spec, prompt = self.spec, self.prompt
+        same = ("kind", "model", "base_url", "api_key_env", "max_tokens", "channel", "split")
+        return {
+            **{name: getattr(spec, name) for name in same},
+            "schema": spec.json_schema,
+            "simulated": self.simulated,
+            "server": self.server.as_json() if self.server else None,
+            "prompt": prompt_part(prompt) if prompt else None,
+            "prompt_sha256": prompt.sha256 if prompt else None,
+            "prices": spec.prices.as_json() if spec.prices else None,
+            "parameters": self.parameters,
+            **reference_part(spec),
+        }
+
+
+def reference_part(spec: JudgeSpec | RunSpec) -> dict[str, object]:
+    return {"reference": spec.reference.as_json()} if spec.reference else {}
+
+
+def judge_limit(judge: JudgeSpec, server: Server) -> int | None:
+    """The limit on tokens of a judge's answer as sent; None: none is. The default has to leave room for the prompt, so
+    it takes half of the server's context at most."""
+    if judge.max_tokens == JUDGE_TOKENS and server.max_model_len:
+        # A server refuses a request whose prompt and limit together exceed its context.
+        return min(JUDGE_TOKENS, max(1, server.max_model_len // 2))
+    return judge.max_tokens
+
+
+def prompt_part(prompt: Prompt) -> dict[str, object]:
+    """A wording as a manifest names it; read back as a PromptPart."""
+    return {name: getattr(prompt, name) for name in ("kind", "level", "sha256", "answers", "source")}
+
+
+@dataclass(frozen=True)
 class Judge:
     """A judge at work in a run: its id in the record, and for one that asks a model the client, prompt and parameters.
     split: at most so many attributes a call; None: all in one. schema: the form of response_format that its server
@@ -232,27 +312,14 @@ class Judge:
     reference: Reference | None = None
 
 
-class Described(Protocol):
-    """A judge as it is planned, or as the record has it. settings: where it is served and how it is asked."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def channel(self) -> str: ...
-    @property
-    def parameters(self) -> Mapping[str, object]: ...
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-
-
-def at_work(judge: Described, judge_id: int, client: Client | None = None, prompt: Prompt | None = None) -> Judge:
-    """The judge with what it asks by; client and prompt: None for one that asks no model."""
-    split, schema = judge.settings.get("split"), judge.settings.get("schema")
-    own = judge.kind, judge.model, judge.parameters, client, prompt
-    reference = Reference.of(judge.settings.get("reference"))
-    return Judge(judge_id, *own, split, str(schema or "json_schema"), judge.channel, reference)
+def at_work(
+    judge: PlannedJudge | JudgeRow, judge_id: int, client: Client | None = None, prompt: Prompt | None = None
+) -> Judge:
+    """Return the judge with what it asks by. client, prompt: None for one that asks no model."""
+    settings: Mapping[str, Any] = judge.settings
+    asks = judge.kind, judge.model, judge.parameters, client, prompt, settings.get("split")
+    schema, reference = str(settings.get("schema") or "json_schema"), Reference.of(settings.get("reference"))
+    return Judge(judge_id, *asks, schema, judge.channel, reference)
 
 
 @dataclass(frozen=True)

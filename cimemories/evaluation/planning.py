@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version as installed
@@ -25,16 +25,16 @@ from cimemories.evaluation.compositions import (
     keep_composed,
     labels_for,
 )
-from cimemories.evaluation.judging import CHECK, CHECK_RULES
-from cimemories.evaluation.recalling import listed_server
+from cimemories.evaluation.judging import CHECK, CHECK_RULES, PlannedJudge, prompt_part, reference_part
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import Wording
-from cimemories.evaluation.spec import BATCH, JUDGE_TOKENS, LLM, JudgeSpec, RunSpec, settings_alike
+from cimemories.evaluation.spec import BATCH, LLM, JudgeSpec, RunSpec, settings_alike
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
 from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.identity import server_id
 from cimemories.llm.local_vllm import is_local, planned_server
+from cimemories.llm.source import listed
 from cimemories.manifest import JudgePart, PromptPart
 from cimemories.memory.systems import SystemSpec
 from cimemories.seeds.prompts import KEYS, Prompt, PromptFile, reference_prompts
@@ -87,103 +87,11 @@ def with_identity(store: Store, base_url: str, server: Server) -> Server:
     return server if server.identity else replace(server, identity=server_id(address, server, store).text)
 
 
-def served(
-    store: Store,
-    base_url: str,
-    key_env: str,
-    model: str,
-    draws: int,
-    seed: int | None,
-    fields: Mapping[str, object],
-    look_up: LookUp = look_up,
-) -> Server:
-    """The server of a labelling or a generation, tested as that of a run is. Raises EndpointError where it cannot be
-    used, and for the word `batch`."""
-    if base_url == BATCH:
-        raise EndpointError("only runs can go by batch files. Give the address of a server (--base-url).")
-    server = look_up(base_url, key_env, model, draws, True, seed, json.dumps(fields))
-    return with_identity(store, base_url, server)
-
-
 # ---- planning
 
 
 LookUp = Callable[[str, str, str, int, bool, int | None, str], Server]
 Fallback = Callable[[EndpointError, JudgeSpec | None], Server]
-
-
-@dataclass(frozen=True)
-class PlannedJudge:
-    """A judge of a run, its server looked up and its wording read; neither for one that asks no model. kind: that of
-    the spec, or of a task check."""
-
-    kind: str
-    spec: JudgeSpec
-    server: Server | None = None
-    prompt: Prompt | None = None
-
-    @property
-    def simulated(self) -> bool:
-        return self.server is not None and self.server.simulated
-
-    @property
-    def schema(self) -> str:
-        """The form of response_format that its requests carry."""
-        return self.spec.json_schema or (self.server.schema if self.server else "json_schema")
-
-    @property
-    def parameters(self) -> dict[str, object]:
-        """The further fields of its requests, as sent."""
-        if self.server is None:
-            return {}
-        limit = judge_limit(self.spec, self.server)
-        fields = self.server.accepted(self.spec.request_fields)
-        return {**({} if limit is None else {self.server.token_limit: limit}), **fields}
-
-    @property
-    def model(self) -> str:
-        return self.spec.model
-
-    @property
-    def channel(self) -> str:
-        return self.spec.channel
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Where it is served and how it is asked."""
-        same = ("base_url", "api_key_env", "timeout", "split")
-        at_once, server = (self.server.n, self.server.identity) if self.server else (True, None)
-        how = {"schema": self.schema, "n_at_once": at_once, "server": server}
-        return {name: getattr(self.spec, name) for name in same} | how | self._reference
-
-    @property
-    def _reference(self) -> dict[str, object]:
-        return {"reference": self.spec.reference.as_json()} if self.spec.reference else {}
-
-    def as_json(self) -> dict[str, object]:
-        """As the manifest describes it."""
-        spec, prompt = self.spec, self.prompt
-        same = ("kind", "model", "base_url", "api_key_env", "max_tokens", "channel", "split")
-        return {
-            **{name: getattr(spec, name) for name in same},
-            "schema": spec.json_schema,
-            "simulated": self.simulated,
-            "server": self.server.as_json() if self.server else None,
-            "prompt": prompt_part(prompt) if prompt else None,
-            "prompt_sha256": prompt.sha256 if prompt else None,
-            "prices": spec.prices.as_json() if spec.prices else None,
-            "parameters": self.parameters,
-            **self._reference,
-        }
-
-
-def judge_limit(judge: JudgeSpec, server: Server) -> int | None:
-    """The limit on tokens of a judge's answer as sent; None: none is. The default has to leave room for the prompt, so
-    it takes half of the server's context at most."""
-    if judge.max_tokens == JUDGE_TOKENS and server.max_model_len:
-        # A server refuses a request whose prompt and limit together exceed its context.
-        return min(JUDGE_TOKENS, max(1, server.max_model_len // 2))
-    return judge.max_tokens
 
 
 @dataclass(frozen=True)
@@ -250,7 +158,8 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
     if what.system is not None and what.system.asks is not None:
         model, base_url = what.system.asks
         served = JudgeSpec(kind=LLM, model=model, base_url=base_url or spec.base_url, api_key_env=spec.api_key_env)
-        ask = listed_server if what.system.embeds else look_up
+        # An embedding model answers no chat: it is listed, and not tried.
+        ask = (lambda *question: Server(**vars(listed(*question[:3])))) if what.system.embeds else look_up
         fields = json.dumps(served.request_fields)
         memory_server = server_of(served, served.base_url, served.api_key_env, model, 1, True, None, fields, ask=ask)
         if memory_server.base_url is not None:
@@ -394,7 +303,7 @@ def write(
     sweep, cell: what it is a part of. Raises like `plan`."""
     spec, what, server, judges = prepared.spec, prepared.composition, prepared.server, prepared.judges
     dataset = datasets.named(connection, spec.dataset)
-    source = by.source if by else None
+    source, traits = by.source if by else None, spec.traits
     profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
     context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
     # In the transaction that writes the responses, so that the hash is of the data they are planned for.
@@ -410,7 +319,7 @@ def write(
     run_id = runs.add(
         connection,
         {
-            "name": spec.name or _name(spec, dataset.name),
+            "name": spec.name or f"{spec.model} on {dataset.name}" + (f" ({', '.join(traits)})" if traits else ""),
             "dataset": dataset.id,
             "dataset_hash": data_hash,
             "model": spec.model,
@@ -437,7 +346,12 @@ def write(
     memories = None if what.is_plain else keep_composed(connection, what, profile_ids, context_ids, labels)
     # Nothing to run is known only now; raising takes back what was written.
     if not runs.plan(connection, run_id, profile_ids, context_ids, spec.samples, what.label, memories):
-        raise StoreError(_nothing(spec, what))
+        raise StoreError(
+            f"no context of '{spec.dataset}' has both a necessary and an inappropriate attribute, so there is no "
+            f"memory '{what.label}'. Look at `cimemories consensus -d {spec.dataset}`."
+            if what.needs_labels
+            else f"the dataset '{spec.dataset}' has no profile with a context: there is nothing to run."
+        )
     work.queue(connection, run_id)
     return run_id
 
@@ -471,9 +385,9 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
         "check": spec.check,
         "cap": spec.cap,
         "fresh": spec.fresh,
-        **({"reference": spec.reference.as_json()} if spec.reference else {}),
+        **reference_part(spec),
         **(
-            {"sessions": spec.remembered.manifest(prompt_part(wording.earlier))}
+            {"sessions": spec.remembered.as_json() | {"template": prompt_part(wording.earlier)}}
             if spec.remembered and wording.earlier
             else {}
         ),
@@ -494,20 +408,6 @@ def _system(system: SystemSpec, prepared: Prepared) -> dict[str, object]:
     prices = prepared.spec.memory_prices
     about |= {"prices": prices.as_json()} if prices else {}
     return about | ({"server": prepared.memory_server.as_json()} if prepared.memory_server else {})
-
-
-def _name(spec: RunSpec, dataset: str) -> str:
-    more = ", ".join(spec.traits)
-    return f"{spec.model} on {dataset}" + (f" ({more})" if more else "")
-
-
-def _nothing(spec: RunSpec, what: Composition) -> str:
-    if what.needs_labels:
-        return (
-            f"no context of '{spec.dataset}' has both a necessary and an inappropriate attribute, so there is no "
-            f"memory '{what.label}'. Look at `cimemories consensus -d {spec.dataset}`."
-        )
-    return f"the dataset '{spec.dataset}' has no profile with a context: there is nothing to run."
 
 
 def wording_of(spec: RunSpec) -> Wording:
@@ -628,20 +528,8 @@ def recorded_prompt(connection: sa.Connection, run_id: str, named: PromptPart) -
 
 def keep(connection: sa.Connection, prompt: Prompt) -> str:
     """Keep the wording of a prompt in the record; returns its hash."""
-    return runs.keep_prompts(
-        connection,
-        digest=prompt.sha256,
-        kind=prompt.kind,
-        level=prompt.level,
-        template=prompt.template,
-        answers=prompt.answers,
-        source=prompt.source,
-    )
-
-
-def prompt_part(prompt: Prompt) -> dict[str, object]:
-    """A wording as a manifest names it; read back as a PromptPart."""
-    return {name: getattr(prompt, name) for name in ("kind", "level", "sha256", "answers", "source")}
+    fields = {name: getattr(prompt, name) for name in ("kind", "level", "template", "answers", "source")}
+    return runs.keep_prompts(connection, digest=prompt.sha256, **fields)
 
 
 def add_judge(connection: sa.Connection, run_id: str, judge: PlannedJudge, timeout: float = 120.0) -> int:
@@ -650,7 +538,7 @@ def add_judge(connection: sa.Connection, run_id: str, judge: PlannedJudge, timeo
     # Only where they differ from the plain way, so that a judge asked plainly keeps its identity.
     options: dict[str, object] = {"split": spec.split} if spec.split else {}
     options |= {"schema": judge.schema} if judge.schema != "json_schema" else {}
-    options |= {"reference": spec.reference.as_json()} if spec.reference else {}
+    options |= reference_part(spec)
     judge_id = judgements.judge_id(
         connection,
         kind=judge.kind,

@@ -18,7 +18,6 @@ from numbers import Integral, Real
 from typing import TypeVar
 
 from cimemories.evaluation.matcher import match
-from cimemories.llm.capabilities import Server
 from cimemories.llm.replies import (
     AnswerError,
     answer_form,
@@ -29,7 +28,6 @@ from cimemories.llm.replies import (
     read_number,
     read_object,
 )
-from cimemories.llm.source import listed
 from cimemories.memory.systems import Line, MemorySystem, Question, Recalled, SystemSpec
 from cimemories.model import GENERAL, LONGEST_STATEMENT, Attribute, Context, Profile, Strength
 from cimemories.seeds.prompts import load_prompt
@@ -274,12 +272,3 @@ def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
     items: Sequence[object] = read_list(read_object(text), "needed")
     numbers = {number for item in items if (number := read_number(item)) is not None}
     return tuple(sorted(number - 1 for number in numbers if 1 <= number <= attributes))
-
-
-# ---- whom a system asks
-
-
-def listed_server(base_url: str, key_env: str, model: str, *_: object) -> Server:
-    """What an embedding model's server says of itself: it is listed and not tried, since it answers no chat. Raises
-    EndpointError where it does not serve the model."""
-    return Server(**vars(listed(base_url, key_env, model)))

@@ -23,10 +23,9 @@ from cimemories.evaluation.estimates import (
     refuse_misfits,
     stages_of,
 )
-from cimemories.evaluation.judging import Judge, JudgeInput, at_work, judging
+from cimemories.evaluation.judging import Judge, JudgeInput, PlannedJudge, at_work, judging
 from cimemories.evaluation.planning import (
     LookUp,
-    PlannedJudge,
     add_judge,
     checked_by,
     look_up,

@@ -22,7 +22,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from hashlib import blake2b
 
 from cimemories.llm.replies import one_line
@@ -36,19 +35,12 @@ ALL = "all"
 _KEPT = re.compile(r"all|last-([1-9]\d{0,3})")
 
 
-class SessionOrder(StrEnum):
-    """fixed: as the dataset has the contexts. shuffled: in a seeded order of each user."""
-
-    FIXED = "fixed"
-    SHUFFLED = "shuffled"
-
-
 @dataclass(frozen=True)
 class Sessions:
     """kept: how many of the earlier messages are in memory; None: all of them. seed: of a shuffled order."""
 
     kept: int | None = None
-    order: str = SessionOrder.FIXED
+    order: str = "fixed"
     seed: int = 0
 
     @property
@@ -68,11 +60,7 @@ class Sessions:
         return written if self.kept is None else written[-self.kept :]
 
     def as_json(self) -> dict[str, object]:
-        return {"order": str(self.order), "seed": self.seed, "kept": self.label}
-
-    def manifest(self, template: Mapping[str, object]) -> dict[str, object]:
-        """As a run's manifest describes it. template: the wording of an earlier message, by its hash."""
-        return self.as_json() | {"template": dict(template)}
+        return {"order": self.order, "seed": self.seed, "kept": self.label}
 
     @classmethod
     def of(cls, recorded: Mapping[str, object] | None) -> Sessions | None:
@@ -84,14 +72,14 @@ class Sessions:
         return read_sessions(str(recorded.get("kept")), str(recorded.get("order")), int(str(seed)) if plain else 0)
 
 
-def read_sessions(kept: str, order: str = SessionOrder.FIXED, seed: int = 0) -> Sessions:
+def read_sessions(kept: str, order: str = "fixed", seed: int = 0) -> Sessions:
     """The setting that a text names: all, or last-N. Raises StoreError for any other."""
     match = _KEPT.fullmatch(kept.strip())
     if match is None:
         raise StoreError(f"sessions keep all earlier messages (all) or the last N of them (last-N), not '{kept}'.")
-    if order not in tuple(SessionOrder):
+    if order not in ("fixed", "shuffled"):
         raise StoreError(f"the order of sessions is fixed or shuffled, not '{order}'.")
-    return Sessions(int(match[1]) if match[1] else None, SessionOrder(order), seed)
+    return Sessions(int(match[1]) if match[1] else None, order, seed)
 
 
 def session_order(sessions: Sessions, record: ProfileRecord, context_ids: Collection[int]) -> list[int]:
@@ -104,7 +92,7 @@ def session_order(sessions: Sessions, record: ProfileRecord, context_ids: Collec
         key = f"sessions\0{sessions.seed}\0{record.ordinal}\0{place[0]}"
         return blake2b(key.encode(), digest_size=16).digest()
 
-    return [context for _, context in (places if sessions.order == SessionOrder.FIXED else sorted(places, key=rank))]
+    return [context for _, context in (places if sessions.order == "fixed" else sorted(places, key=rank))]
 
 
 # ---- what is remembered

@@ -145,32 +145,32 @@ def _attend(
         raise WorkError(str(lost)) from lost
     except Stopped as stop:
         if str(stop) == PAUSED:
-            _finish(own, work_id, WorkStatus.PAUSED, None)
+            finish(own, work_id, WorkStatus.PAUSED, None)
             return execution.progress
         cancelled = str(stop) == CANCELLED
-        _finish(own, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
+        finish(own, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
         # Of a vLLM that was started for the work and failed.
         lines = stop.__cause__.lines if isinstance(stop.__cause__, VllmError) else ()
         words = visible("".join(f"\n  {line}" for line in ("vLLM's last lines:", *lines))) if lines else ""
         raise WorkError(stopped_message(work_id, str(stop)) + words) from stop
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
         # Without patience: whoever pressed Ctrl-C is not kept waiting for a database.
-        _finish(own.patient(0), work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
+        finish(own.patient(0), work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{work_id}: stopped. Continue with `cimemories resume {work_id}`.") from error
     except (sa.exc.DBAPIError, DatabaseLost) as error:
         reason = why_not_written(error)
         # Without patience: what could be waited for has been.
-        _finish(own.patient(0), work_id, WorkStatus.INTERRUPTED, reason)
+        finish(own.patient(0), work_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(
             f"{work_id}: {reason}. Everything before that is kept. Free some space or fix the database, then "
             f"`cimemories resume {work_id}`."
         ) from error
     except Exception as error:
-        _finish(own, work_id, WorkStatus.FAILED, without_credentials(f"{type(error).__name__}: {error}"))
+        finish(own, work_id, WorkStatus.FAILED, without_credentials(f"{type(error).__name__}: {error}"))
         raise
     finally:
         gc.unfreeze()
-    _finish(own, work_id, None, None)
+    finish(own, work_id, None, None)
     return execution.progress
 
 
@@ -185,7 +185,7 @@ def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> 
     """Leave work interrupted for that reason without having begun it. Raises WorkError, and what `perform` raises where
     another process works on it."""
     own, _ = begin(store, work_id, queued=queued)
-    _finish(own, work_id, WorkStatus.INTERRUPTED, reason)
+    finish(own, work_id, WorkStatus.INTERRUPTED, reason)
     raise WorkError(f"{work_id}: {reason}.")
 
 
@@ -195,7 +195,7 @@ def why_not_written(error: sa.exc.DBAPIError | DatabaseLost) -> str:
     return f"the record could not be written: {cause(lost or error)}"
 
 
-def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | None) -> None:
+def finish(store: Store, work_id: str, status: WorkStatus | None, error: str | None) -> None:
     """Set the status at the end of the work; None: it came to its end, and what is missing decides. Raises WorkError
     where another process has taken it over."""
 

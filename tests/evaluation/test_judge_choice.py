@@ -19,7 +19,8 @@ from worlds import make_profile
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.planning import judge_limit, spec_of
+from cimemories.evaluation.judging import PlannedJudge, judge_limit
+from cimemories.evaluation.planning import spec_of
 from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.runs import judge_again
 from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec, RunSpec, command_of
@@ -347,7 +348,7 @@ def test_a_task_check_by_a_model_has_the_room_of_its_judge(store: Store, real: A
     assert checker.parameters["max_tokens"] == JUDGE_TOKENS
     # Of a judge that reads reasoning, in parts: the check still reads the whole message.
     of = JudgeSpec(kind="llm", model="m", base_url=real.url, channel="reasoning", split=3)
-    plain = planning.checked_by(planning.PlannedJudge("llm", of, Server(simulated=False)))
+    plain = planning.checked_by(PlannedJudge("llm", of, Server(simulated=False)))
     assert (plain.kind, plain.channel, plain.spec.split) == ("check", "message", None)
     assert estimate(
         store, spec(real.url, judges=(JudgeSpec(kind="llm", model="m", base_url=real.url),), check="model")

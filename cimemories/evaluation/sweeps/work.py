@@ -192,24 +192,24 @@ def execute(store: Store, sweep_id: str, *, begin: Begin | None = None, queued: 
     except work.ClaimLost as lost:
         raise WorkError(str(lost)) from lost
     except _End as end:
-        _finish(own, sweep_id, end.status, end.reason)
+        worker.finish(own, sweep_id, end.status, end.reason)
         if end.status == WorkStatus.PAUSED:
             return
         raise WorkError(stopped_message(sweep_id, end.reason)) from end
     except KeyboardInterrupt as error:
         # Without patience: who pressed Ctrl-C does not wait for a database that went away.
-        _finish(own.patient(0), sweep_id, WorkStatus.CANCELLED, "stopped by the keyboard")
+        worker.finish(own.patient(0), sweep_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{sweep_id}: stopped. Continue with `cimemories resume {sweep_id}`.") from error
     except (sa.exc.DBAPIError, DatabaseLost) as error:
         reason = worker.why_not_written(error)
         # Without patience: a database that has just failed is not waited for once more.
-        _finish(own.patient(0), sweep_id, WorkStatus.INTERRUPTED, reason)
+        worker.finish(own.patient(0), sweep_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(f"{sweep_id}: {reason}. Free some space or fix the database, then resume it.") from error
     if failed:
         reason = f"{len(failed)} of its runs did not finish: {'; '.join(failed)}"
-        _finish(own, sweep_id, WorkStatus.FAILED, reason)
+        worker.finish(own, sweep_id, WorkStatus.FAILED, reason)
         raise WorkError(f"{sweep_id}: {reason}. Try again with `cimemories resume {sweep_id}`.")
-    _finish(own, sweep_id, None, None)
+    worker.finish(own, sweep_id, None, None)
 
 
 class _End(Exception):
@@ -355,19 +355,3 @@ def _is_done(store: Store, row: RunRow) -> bool:
         judges = runs.judges_of(connection, row.id)
         profiles = store_runs.profile_ids(connection, row.id)
         return not any(judgements.owed(connection, row.id, j.id, p) for j in judges for p in profiles)
-
-
-def _finish(store: Store, sweep_id: str, status: WorkStatus | None, reason: str | None) -> None:
-    """Set the status at the end of one's own sweep; None: it came to its end, and what is missing in its runs decides.
-    Raises WorkError where it is somebody else's by now."""
-    try:
-        with store.write() as connection:
-            if status is None:
-                work.finish_by_outcome(connection, sweep_id)
-            else:
-                work.finish(connection, sweep_id, status, reason)
-            work.bump(connection, sweep_id)
-    except work.ClaimLost as lost:
-        raise WorkError(str(lost)) from lost
-    except (sa.exc.DBAPIError, StoreError):
-        return  # where the disk is full, not even this can be written: the dead heartbeat then tells

@@ -32,8 +32,9 @@ import sqlalchemy as sa
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.estimates import Estimate, estimate_slots
+from cimemories.evaluation.judging import prompt_part
 from cimemories.evaluation.matcher import match
-from cimemories.evaluation.planning import Prepared, keep, prepare, prompt_part, spec_of
+from cimemories.evaluation.planning import Prepared, keep, prepare, spec_of
 from cimemories.evaluation.respond import Slot, replay
 from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR
