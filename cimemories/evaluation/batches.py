@@ -55,9 +55,9 @@ class BatchExported:
 
 @dataclass
 class BatchImported:
-    """settled: calls that got an answer; failed: by cause; errors: the same in the words of the file; there: lines that
-    the record had already; unknown: how many belong to nothing in the run, the first few in `unknown_ids`; repeated:
-    lines with a custom_id of one before; owed: calls that are owed now."""
+    """settled: calls that got an answer; failed: by cause; errors: in the words of the file; there: lines recorded
+    before; unknown: lines of no call of the run, the first few in `unknown_ids`; repeated: lines with a custom_id of
+    one before; owed: calls that are owed now."""
 
     settled: int = 0
     failed: Counter[str] = field(default_factory=Counter)
@@ -72,9 +72,9 @@ class BatchImported:
 def export_batch(
     store: Store, run_id: str, path: Path, *, model: str | None = None, replace: bool = False
 ) -> BatchExported:
-    """Write every call that a run owes to a file, one draw a line. model: only what is asked of this model, since a
-    batch is answered by one. Raises StoreError for a run that is not there or at work, and a path that is taken. What
-    the record answers already is settled on the way, as a worker would do it."""
+    """Write every call that a run owes to a file, one draw a line; what the record answers is settled on the way.
+    model: write only requests to it, since one model answers a batch. Raises StoreError for a run that is missing or at
+    work, and for a path that is taken."""
     if path.exists() and not (replace and path.is_file()):
         raise StoreError(f"{path}: something of that name is there. Choose another --out, or for a file say --replace.")
     result = BatchExported()
@@ -114,9 +114,9 @@ def export_batch(
 
 
 def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
-    """Take the answers of a batch into a run. Importing a file twice changes nothing. A line that failed becomes a
-    recorded failure with its cause: what it was asked for stays owed. Raises FormatError before anything is written
-    where the file is not such a file, and StoreError for a run that is not there or at work."""
+    """Record the answers of a batch in a run; importing a file twice changes nothing. A line that failed is recorded,
+    and its call stays owed. Raises FormatError before anything is written, and StoreError for a run that is missing or
+    at work."""
     with batch_answers(path) as answers, _at_work(store, run_id) as (store, row):
         result = BatchImported(repeated=answers.repeated)
         used: set[str] = set()
@@ -154,7 +154,7 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
 
 
 class _FileClient(Client):
-    """A client that asks nobody: a batch file stands where the server would."""
+    """A client that sends nothing: a batch file answers."""
 
     async def complete(self, request: ChatRequest, keys: Mapping[int, str]) -> list[Answer]:
         raise NotImplementedError
@@ -175,7 +175,7 @@ class _FileClient(Client):
 
 
 def _is_there(store: Store, answer: Answer) -> bool:
-    """Whether this very failure has been recorded before."""
+    """Return whether this very failure has been recorded before."""
     if answer.ok:
         return False
     with store.read() as connection:
@@ -184,8 +184,8 @@ def _is_there(store: Store, answer: Answer) -> bool:
 
 
 def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[int, str]]]:
-    """Go through all that a run owes, and what follows from it: settle what the record or `fresh` answers, and give
-    every job with the draws (draw -> key) that nobody has answered."""
+    """Go through all that a run owes and what follows from it; settle what the record or `fresh` answers, and yield
+    every job with the draws (draw -> key) that have no answer."""
     with store.read() as connection:
         judges = judges_of(connection, row.id)
     clients: dict[tuple[Endpoint, bool], Client] = {}
@@ -254,8 +254,8 @@ def _commit(
 
 @contextmanager
 def _at_work(store: Store, run_id: str) -> Iterator[tuple[Store, RunRow]]:
-    """The run, claimed by this process for as long as the block lasts, and the record fenced by the claim. Whatever
-    ends it early leaves it interrupted. Raises ClaimLost where another process has taken it over meanwhile."""
+    """Claim the run for the block, and yield the store fenced by the claim and the run. What ends the block early
+    leaves the run interrupted. Raises ClaimLost if another process has taken it over."""
     with store.write(Role.OPERATOR) as connection:
         row = runs.named(connection, run_id)
         own = store.fenced(work.claim(connection, run_id).hold)

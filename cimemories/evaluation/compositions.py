@@ -46,7 +46,7 @@ _LABEL = re.compile(
 
 
 class CompositionError(StoreError):
-    """A composition that is none, or that needs labels which are not there; the message says what to do."""
+    """There is no such composition, or it needs labels that are missing; the message says what to do."""
 
 
 class Kind(StrEnum):
@@ -61,12 +61,12 @@ class Kind(StrEnum):
 
     @property
     def is_published(self) -> bool:
-        """Whether it is one of the authors' code."""
+        """Return whether it is one of the authors' code."""
         return self in (Kind.ALL_SHARE, Kind.ALL_NOT_SHARE, Kind.IID)
 
 
 class Order(StrEnum):
-    """fixed: as the profile has them. shuffled: in the seeded order of the user, the same in every context."""
+    """fixed: as in the profile. shuffled: in the seeded order of the user, the same in every context."""
 
     FIXED = "fixed"
     SHUFFLED = "shuffled"
@@ -74,8 +74,8 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class Composition:
-    """What is held. number: of the other kind (necessary, inappropriate), or of all (random); 0 for full. system: what
-    recalls of it, which is all attributes then."""
+    """What is in memory. number: of the other kind (necessary, inappropriate), or of all (random); 0 for full. system:
+    the memory system that recalls from all attributes."""
 
     kind: Kind = Kind.FULL
     number: int = 0
@@ -85,7 +85,7 @@ class Composition:
 
     @property
     def label(self) -> str:
-        """As responses carry it and `composition` reads it; order and seed are not in it."""
+        """Return its name as responses carry it and `read_composition` reads it, without order and seed."""
         if self.system is not None:
             return self.system.label
         if self.kind == Kind.FULL:
@@ -98,12 +98,12 @@ class Composition:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is all attributes in their order, in every context."""
+        """Return whether it is all attributes in their order, in every context."""
         return self.kind in (Kind.FULL, Kind.SYSTEM) and self.order == Order.FIXED
 
 
 def read_composition(text: str, order: str = Order.FIXED, seed: int = 0) -> Composition:
-    """The composition that a label names. Raises CompositionError for any other text."""
+    """Return the composition that a label names. Raises CompositionError for any other text."""
     if is_system(text.strip()):
         if order != Order.FIXED:
             raise CompositionError("a memory system orders what it recalls itself: leave the memory's order at fixed.")
@@ -130,7 +130,7 @@ def read_composition(text: str, order: str = Order.FIXED, seed: int = 0) -> Comp
 
 
 def seeded_order(record: ProfileRecord, seed: int) -> list[int]:
-    """Positions of a user's attributes in an order that the seed, the user's number and the keys give."""
+    """Return the positions of a user's attributes in the order given by the seed, the user's number and the keys."""
 
     def rank(position: int) -> bytes:
         key = record.profile.attributes[position].key
@@ -143,12 +143,11 @@ def seeded_order(record: ProfileRecord, seed: int) -> list[int]:
 def compose(
     composition: Composition, record: ProfileRecord, labels: Labels | None = None
 ) -> dict[int, tuple[int, ...]]:
-    """What the memory holds in each context: {context id: positions of attributes, in the order of the prompt}.
+    """Return what the memory holds in each context: {context id: positions of attributes, in the order of the prompt}.
 
-    With a composition that goes by labels only retained contexts are there (something necessary and something
-    inappropriate among all attributes). Where there are fewer attributes than asked for, the memory holds all of them;
-    of a composition of the authors' code that context is left out, as their code has no such memory. Raises
-    CompositionError where it goes by labels and there are none.
+    A composition that goes by labels has only retained contexts (with something necessary and something inappropriate).
+    If there are fewer attributes than asked for, the memory holds all of them; in a composition of the authors' code
+    that context is left out. Raises CompositionError if the labels that it needs are missing.
     """
     shuffled = seeded_order(record, composition.seed)
     rank = {position: number for number, position in enumerate(shuffled)}
@@ -192,8 +191,8 @@ def compose(
 def _sampled_as_published(
     composition: Composition, record: ProfileRecord, place: int, necessary: list[int], inappropriate: list[int]
 ) -> list[int] | None:
-    """The labelled attributes in memory in the context at this place, by the authors' rule; None where there are fewer
-    than asked for. Identifiers are among those that are inappropriate."""
+    """Return the labelled attributes in memory in this context, by the authors' rule and with identifiers, or None if
+    there are fewer than asked for."""
     kept, pool = {
         Kind.ALL_SHARE: (necessary, inappropriate),
         Kind.ALL_NOT_SHARE: (inappropriate, necessary),
@@ -213,7 +212,7 @@ def keep_composed(
     context_ids: Sequence[int],
     labels: Labels | None,
 ) -> dict[tuple[int, int], str]:
-    """The hash of what is held, by (profile, context), each different memory written once."""
+    """Write each different memory once, and return its hash by (profile, context)."""
     contexts = set(context_ids)
     hash_of: dict[tuple[int, int], str] = {}
     for profile_id in profile_ids:
@@ -231,7 +230,7 @@ def keep_composed(
 
 
 def restrict(record: ProfileRecord, attribute_ids: Sequence[int]) -> ProfileRecord:
-    """The profile with these attributes alone, in this order. Raises KeyError for one that it does not have."""
+    """Return the profile with these attributes alone, in this order. Raises KeyError for one that it does not have."""
     by_id = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
     profile = replace(record.profile, attributes=tuple(by_id[attribute] for attribute in attribute_ids))
     return replace(record, profile=profile, attribute_ids=tuple(attribute_ids))
@@ -242,8 +241,7 @@ def restrict(record: ProfileRecord, attribute_ids: Sequence[int]) -> ProfileReco
 
 @dataclass(frozen=True)
 class LabelSource:
-    """The labels that a memory composition goes by: effective labels by (attribute id, context id), and what they are
-    from, for the manifest."""
+    """Effective labels by (attribute id, context id), and for the manifest where they are from."""
 
     labels: Labels
     origin: Mapping[str, object]
@@ -254,15 +252,15 @@ FindLabels = Callable[[Store, int], LabelSource | None]
 
 @dataclass(frozen=True)
 class LabelsFor:
-    """The labels that a run is planned by, None where there are none, and the dataset as it was when they were read."""
+    """The labels that a run is planned by, or None, and the dataset as it was when they were read."""
 
     dataset: tuple[int, str]
     source: LabelSource | None
 
 
 def labels_for(store: Store, dataset_name: str, what: Composition, find_labels: FindLabels | None) -> LabelsFor | None:
-    """The labels for a run to be planned; None where its memory goes by none. Reads them in transactions of its own: to
-    be called before that of `planning.write`."""
+    """Return the labels for a run to be planned, or None if its memory needs none. Reads in transactions of its own,
+    before that of `planning.write`."""
     if find_labels is None or not what.needs_labels:
         return None
     with store.read() as connection:

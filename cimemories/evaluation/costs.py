@@ -36,8 +36,7 @@ PriceList = Mapping[tuple[str, str], Prices]  # by (MODEL or JUDGE, name of the 
 
 @dataclass(frozen=True)
 class StageCost:
-    """The calls of one kind to one model, and what their tokens cost; None: the price is not known, or the server did
-    not report the tokens of some."""
+    """The calls of one kind to one model, and their cost, or None if the price or some tokens are not known."""
 
     used: ModelCalls
     amount: float | None
@@ -45,12 +44,11 @@ class StageCost:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the calls behind a run or a sweep cost.
+    """The cost of the calls behind a run or a sweep.
 
-    amount: all of them; None where a price or a count of tokens is missing. known: the part that is known. paid: of
-    `known`, what was asked since the run was planned, and so what a cap counts. unpriced: models without a price;
-    uncounted: those that cost something and whose server did not report all tokens. seconds: of all exchanges one after
-    the other. prices: as the manifests have them.
+    amount: None if a price or a count of tokens is missing; known: the part that is known. paid: of `known`, what was
+    asked since the run was planned, which a cap counts. unpriced: models without a price; uncounted: models whose
+    server did not report all tokens. seconds: of all exchanges one after the other.
     """
 
     stages: tuple[StageCost, ...]
@@ -66,12 +64,12 @@ class Cost:
 
     @property
     def cap_reached(self) -> bool:
-        """Whether nothing more may be paid: the cap has to be raised before the work can go on."""
+        """Return whether the cap has to be raised before the work can go on."""
         return self.cap is not None and self.paid >= self.cap
 
     @property
     def cannot_be_capped(self) -> str:
-        """Why a cap on it cannot be kept; '' where it can."""
+        """Return why no cap on it can be kept, or ''."""
         if not self.uncounted:
             return ""
         return (
@@ -81,7 +79,7 @@ class Cost:
 
     @property
     def above_cap_text(self) -> str:
-        """For people: that the cap was exceeded, and why; '' where it was not."""
+        """Return that the cap was exceeded and why, or ''."""
         if self.cap is None or self.paid <= self.cap:
             return ""
         paid, above, cap = (money(value, self.currency) for value in (self.paid, self.paid - self.cap, self.cap))
@@ -89,7 +87,7 @@ class Cost:
 
     @property
     def text(self) -> str:
-        """One amount for people, with what is missing of it."""
+        """Return one amount for people, with what is missing of it."""
         if self.amount is not None:
             return money(self.amount, self.currency)
         missing = tuple(dict.fromkeys((*self.unpriced, *self.uncounted)))
@@ -106,26 +104,26 @@ class Cost:
 
 
 def role_of(kind: str) -> str:
-    """Who is asked by a call of this kind: the judge (judge, check, ground) or the model (respond, gate, rewrite)."""
+    """Return who a call of this kind asks: the judge (judge, check, ground) or the model."""
     return JUDGE if kind in JUDGE_KINDS else MODEL
 
 
 def run_cost(store: Store, run_id: str) -> Cost:
-    """What a run has cost so far. Raises StoreError for a run that is not there."""
+    """Return what a run has cost so far. Raises StoreError if there is no such run."""
     with store.read() as connection:
         row = runs.named(connection, run_id)
         return _runs_cost(connection, [row], row.created, runs.cap_of(connection, run_id))
 
 
 def sweep_cost(store: Store, sweep_id: str) -> Cost:
-    """The same of all runs of a sweep together; a call that several of them share counts once."""
+    """Return what the runs of a sweep have cost together; a call that several of them share counts once."""
     with store.read() as connection:
         sweep = work.load(connection, sweep_id)
         return _runs_cost(connection, runs.of_sweep(connection, sweep_id), sweep["created"], sweep["cap"])
 
 
 def curation_cost(store: Store, work_id: str) -> Cost:
-    """What a labelling or a generation has cost so far. Raises StoreError for one that is not there."""
+    """Return what a labelling or a generation has cost so far. Raises StoreError if there is none of that id."""
     used_by = labellings if work.kind_of(work_id) is WorkKind.LABELLING else generations
     with store.read() as connection:
         row = work.load(connection, work_id)
@@ -137,7 +135,7 @@ def curation_cost(store: Store, work_id: str) -> Cost:
 
 
 def curation_prices(manifest: Mapping[str, Any]) -> Prices | None:
-    """The prices in the manifest of a labelling or a generation; None where it has none."""
+    """Return the prices in the manifest of a labelling or a generation, or None."""
     asked = manifest.get("asked")
     older = asked if isinstance(asked, Mapping) else {}
     # Generations had two numbers before, where 0 stood for a price that is not known.
@@ -148,7 +146,7 @@ def curation_prices(manifest: Mapping[str, Any]) -> Prices | None:
 
 
 def price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], Prices], tuple[str, ...]]:
-    """The prices in these manifests, and the models that are asked without one."""
+    """Return the prices in these manifests, and the models that are asked without one."""
     models: dict[tuple[str, str], Prices | None] = {}
     for manifest in manifests:
         for role in (MODEL, JUDGE):
@@ -160,8 +158,8 @@ def price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], 
 
 
 def models_in(manifest: RunManifest, role: str) -> list[tuple[str, ModelPart | JudgePart | SystemPart]]:
-    """The model under test and another one that its memory system asks, or the models that judge, in a manifest:
-    (name, what it says of it)."""
+    """Return the models of a role in a manifest as (name, its part of the manifest): the model under test and that of
+    its memory system, or the judges."""
     if role == MODEL:
         named: list[tuple[str, ModelPart | JudgePart | SystemPart]] = [(manifest.model.name, manifest.model)]
         system = manifest.memory.system
@@ -215,13 +213,13 @@ def _cost(
 
 
 def writes_no_more(row: RunRow) -> bool:
-    """Whether a run asks its model for nothing any more: its messages are there, or came from a file."""
+    """Return whether all messages of a run are written, or came from a file."""
     return row.endpoint == runs.IMPORTED or not any(row.responses.get(status) for status in runs.RETRIABLE)
 
 
 def raise_cap(store: Store, work_id: str, cap: float) -> None:
-    """Give a piece of work another cap. Raises StoreError for one that is not above what has been paid, and for prices
-    that miss."""
+    """Give a piece of work another cap. Raises StoreError for one that is not above what has been paid, and if prices
+    are missing."""
     # Not `cap <= 0`, which nan would pass.
     if not cap > 0:
         raise StoreError(f"a cap on cost must be above 0, not {cap:g}.")
@@ -251,15 +249,15 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
 
 
 def cost_of(store: Store, work_id: str) -> Cost:
-    """What the piece of work of this id has cost so far, whatever its kind."""
+    """Return what the piece of work of this id has cost so far, of any kind."""
     by_kind = {WorkKind.SWEEP: sweep_cost, WorkKind.RUN: run_cost}
     return by_kind.get(work.kind_of(work_id), curation_cost)(store, work_id)
 
 
 class CapWatch:
-    """Ends work once what it has paid for reaches its cap: to be asked after each batch of outcomes. What a batch adds
-    is first bounded from its tokens at the dearest judge's price; the record is asked only where that could reach the
-    cap. Calls in flight are still recorded and paid, so the cap may be exceeded by those at most."""
+    """Ends work once it has paid its cap; called after each batch of outcomes. A batch is first bounded by its tokens
+    at the dearest judge's price, and the record is asked only if that could reach the cap. Calls in flight are still
+    paid."""
 
     def __init__(self, store: Store, work_id: str) -> None:
         self.store, self.work_id = store, work_id
@@ -273,7 +271,7 @@ class CapWatch:
         return cost.paid
 
     def __call__(self, progress: Progress) -> str | None:
-        """Why to stop; None to go on."""
+        """Return why to stop, or None."""
         if self.cap is None:
             return None
         bound, missing = 0.0, False
@@ -291,7 +289,7 @@ class CapWatch:
         return self.reached()
 
     def reached(self) -> str | None:
-        """Why nothing more may be asked; None where there is no cap, or it is not reached."""
+        """Return why nothing more may be asked, or None."""
         if self.cap is None:
             return None
         if self.why_not:
@@ -308,8 +306,8 @@ class CapWatch:
 
 
 def capped(store: Store, work_id: str, *, owes: Callable[[], bool], queued: bool) -> CapWatch | None:
-    """The watch of a piece of work that has a cap. owes: whether anything is left to ask. Raises WorkError, and leaves
-    the work interrupted, where nothing more may be paid for what it owes."""
+    """Return the watch of work that has a cap. Raises WorkError, and leaves the work interrupted, if it `owes` calls
+    that may not be paid any more."""
     watch = CapWatch(store, work_id)
     # Before anything is asked: a worker looks at its cap only after the first batch of answers.
     if (reason := watch.reached()) and owes():

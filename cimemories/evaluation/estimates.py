@@ -282,13 +282,12 @@ STAGE_COLUMNS = {
 
 @dataclass(frozen=True)
 class StageEstimate:
-    """One kind of call to one model. draws: all planned; recorded: of them, what the record answers at no cost.
+    """One kind of call to one model. draws: all planned; recorded: of them, what the record answers.
 
-    requests, tokens and seconds are of what is still to be asked; `least` where an answer decides about them.
-    cacheable: prompt tokens in a beginning that the prompt before had too. completion_known: as expected, mostly from
-    recorded calls; else the limit. seconds: of all exchanges one after the other; None where nothing is recorded.
-    context: the tokens that the server takes in one request, None where it does not say. too_long: how many requests
-    exceed it, and longest: the tokens of the longest, with the answer that it allows where that counts.
+    The rest is of what is still to be asked, `least` if an answer decides about it. cacheable: prompt tokens in a
+    beginning that the prompt before had too. completion_known: as expected; else the limit. seconds: of all exchanges
+    one after the other; None if none is recorded. context: the tokens that the server takes in one request. too_long:
+    requests that exceed it; longest: the tokens of the longest, with its answer.
     """
 
     kind: str
@@ -310,7 +309,7 @@ class StageEstimate:
 
     @property
     def misfit(self) -> str:
-        """What does not fit into the server's context, and by how much; '' where all does."""
+        """Return what does not fit into the server's context, and by how much, or ''."""
         if not self.context or not self.too_long:
             return ""
         which = f"{self.too_long:,} of {self.requests:,} requests for {self.title}"
@@ -326,14 +325,15 @@ class StageEstimate:
 
     @property
     def cost_most(self) -> float | None:
-        """With nothing from a cache, and completions as long as expected or as the limit lets them be."""
+        """Return the cost with nothing cached, and answers as long as expected or as their limit."""
         if not self.requests:
             return 0.0
         return self.prices.cost(self.prompt_tokens, 0, self.completion_tokens) if self.prices else None
 
     @property
     def cost_least(self) -> float | None:
-        """With all from the cache that can be, and completions as expected, or none where that is not known."""
+        """Return the cost with all cached that can be, and answers as long as expected, or empty if that is not
+        known."""
         if not self.requests:
             return 0.0
         completion = self.completion_tokens if self.completion_known else 0
@@ -342,7 +342,7 @@ class StageEstimate:
         return self.prices.cost(self.prompt_tokens_least, cached, completion) if self.prices else None
 
     def plus(self, other: StageEstimate) -> StageEstimate:
-        """Both as one, with the kind, model and rates of this."""
+        """Return both as one, with the kind, model and rates of this."""
         counts = ("draws", "recorded", "requests", "requests_least", "cacheable", "too_long")
         tokens = ("prompt_tokens", "prompt_tokens_least", "completion_tokens")
         return replace(
@@ -368,10 +368,9 @@ class _Sum:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a piece of work would come to. places: pairs of profile and context, or what `unit` says; responses: one a
-    place and sample, or what `counts` says. assumptions: what the numbers rest on, one sentence each. concurrency:
-    requests under way at once. unreachable: which servers could not be asked what they are, and what is counted
-    instead."""
+    """What a piece of work would come to. places: user-task pairs, or what `unit` says; responses: one a place and
+    sample, or what `counts` says. concurrency: requests in flight. unreachable: servers that could not be asked, and
+    what is counted instead."""
 
     places: int
     responses: int
@@ -385,18 +384,18 @@ class Estimate:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The assumptions and what a cap cannot hold back, or that there is nothing to assume."""
+        """Return the assumptions and what a cap cannot hold back, or that there is nothing to assume."""
         if self.requests:
             return (*self.unreachable, *self.assumptions, *([self.cap_note] if self.cap_note else []))
         return self.unreachable or ("everything is already recorded: nothing is requested",)
 
     @property
     def misfits(self) -> tuple[str, ...]:
-        """What does not fit into the contexts of the servers, and by how much; a sentence each."""
+        """Return what does not fit into the contexts of the servers, and by how much; a sentence each."""
         return tuple(filter(None, (stage.misfit for stage in self.merged)))
 
     def as_json(self) -> dict[str, object]:
-        """All of it for scripts: sums, stages and sentences."""
+        """Return sums, stages and sentences for scripts."""
         sums = ("requests", "draws", "recorded", "prompt_tokens", "cacheable", "completion_tokens")
         names = ("places", "unit", "responses", *sums, "cost_least", "cost_most", "currency", "seconds", "cap")
         return {name: getattr(self, name) for name in names} | {
@@ -408,7 +407,7 @@ class Estimate:
 
     @property
     def size_text(self) -> str:
-        """'80 user-task pairs × 3 samples = 240 messages'."""
+        """Return '80 user-task pairs × 3 samples = 240 messages'."""
         each, whole = self.counts
         pairs, answers = count(self.places, self.unit), count(self.responses, whole)
         return f"{pairs} × {count(self.responses // max(self.places, 1), each)} = {answers}"
@@ -430,7 +429,7 @@ class Estimate:
 
     @property
     def merged(self) -> tuple[StageEstimate, ...]:
-        """The stages with those of one kind and model, from several cells of a sweep, as one."""
+        """Return the stages, those of one kind and model from several cells of a sweep as one."""
         merged: dict[tuple[str, str], StageEstimate] = {}
         for stage in self.stages:
             key = stage.kind, stage.model
@@ -446,7 +445,7 @@ class Estimate:
 
     @property
     def cost_least(self) -> float | None:
-        """None where a price is missing."""
+        """Return the least cost, or None if a price is missing."""
         costs = [stage.cost_least for stage in self.stages]
         return None if None in costs else sum(cost or 0.0 for cost in costs)
 
@@ -461,7 +460,8 @@ class Estimate:
 
     @property
     def seconds(self) -> float | None:
-        """Of waiting, with `concurrency` requests at once; None where a stage has no recorded calls to go by."""
+        """Return the seconds of waiting with `concurrency` requests at once, or None if a stage has no recorded
+        calls."""
         if any(stage.requests and stage.seconds is None for stage in self.stages):
             return None
         # Fewer requests than places leave places empty, so the smaller number divides.
@@ -469,7 +469,7 @@ class Estimate:
 
     @property
     def cost_text(self) -> str:
-        """The cost as a range for people, or which price is missing."""
+        """Return the cost as a range for people, or which price is missing."""
         least, most = self.cost_least, self.cost_most
         if least is None or most is None:
             return f"not known: no price for {', '.join(self.unpriced)}"
@@ -477,8 +477,8 @@ class Estimate:
 
     @property
     def cost_once_more(self) -> float | None:
-        """At most, of as many calls again of which the record holds none: what twice the profiles or samples add. None
-        where a price is missing, or all is recorded, so that it is not known how long a call is."""
+        """Return the highest cost of as many calls again that are not recorded, as twice the profiles or samples add,
+        or None if a price is missing or all is recorded."""
         total = 0.0
         for stage in self.stages:
             most, owed = stage.cost_most, stage.draws - stage.recorded
@@ -489,8 +489,8 @@ class Estimate:
 
     @property
     def cap_note(self) -> str | None:
-        """By how much a cap may be exceeded: by the requests under way when it is reached, each as dear as those of the
-        dearest stage are expected to be. None without a cap, or where nothing is asked or a price is missing."""
+        """Return by how much a cap may be exceeded by the requests in flight when it is reached, each as dear as those
+        of the dearest stage, or None."""
         if self.cap is None or not self.requests or self.cost_most is None:
             return None
         dearest = max((stage.cost_most or 0.0) / stage.requests for stage in self.stages if stage.requests)
@@ -503,7 +503,7 @@ class Estimate:
 
     @property
     def warning(self) -> str | None:
-        """Where the cap will most likely, or may, end the work before it is done; None where it should not."""
+        """Return that the cap will or may end the work before it is done, or None."""
         if self.cap is None or self.cost_most is None or self.cost_least is None or self.cost_most <= self.cap:
             return None
         word = "will most likely" if self.cost_least > self.cap else "may"
@@ -561,8 +561,7 @@ def _traversed(
     profile_ids: Sequence[int],
     counted: set[str] | None = None,
 ) -> tuple[int, tuple[StageEstimate, ...], tuple[str, ...], Iterable[str]]:
-    """Return how many user-task pairs of these profiles a run asks about, what that comes to, on which assumptions, and
-    what of it cannot be asked for."""
+    """Return the number of user-task pairs of these profiles, the stages, the assumptions, and what cannot be asked."""
     spec, what, places = prepared.spec, prepared.composition, 0
     writer, responses = _writer(store, prepared), {sample: sample for sample in range(spec.samples)}
     with store.snapshot() as connection:
@@ -590,8 +589,8 @@ def _traversed(
 
 
 def require_fit(store: Store, prepared: Prepared, labels: LabelsFor | None) -> None:
-    """Raises StoreError if the requests of a run about its longest profile do not fit into a server's context, by the
-    plan's own estimate. One profile, so that it costs the same for a run of thousands."""
+    """Raises StoreError if requests about the longest profile do not fit into a server's context. One profile, so that
+    it costs the same for a run of thousands."""
     servers = [prepared.server, prepared.memory_server, *(judge.server for judge in prepared.judges)]
     if not any(server is not None and server.max_model_len for server in servers):
         return
@@ -701,7 +700,7 @@ def expected(
     is_bound: bool = True,
 ) -> Expected:
     """Return the expected calls of a kind to a model. works: those that asked the same before, the newest first; used:
-    the table that names their calls. limit: as of Expected, by default what `sent` and the server set."""
+    the table of their calls. limit: as of Expected, by default what `sent` and the server set."""
     # The newest five: enough for a mean, where a query over all of them would grow with the workspace.
     learned = calls.learned(connection, works[:5], kind, model, server.simulated, used)
     ratio = calls.characters_a_token(connection, works[:5], model, server.simulated, used)
@@ -752,8 +751,8 @@ def calls_of_run(
 
 
 def _limit(limits: Sequence[tuple[int | None, Server]]) -> tuple[int, str]:
-    """Return the most tokens that one answer may have, and what sets it, by limits as sent: without one the server's
-    context, and if that is not known either, what a judge is allowed."""
+    """Return the most tokens of one answer, and what sets it: the limits as sent, else the server's context, else what
+    a judge is allowed."""
     sent = [limit for limit, _ in limits if limit is not None]
     if len(sent) == len(limits):
         return max(sent), f"the limit of {max(sent):,} completion tokens each, as an upper bound"

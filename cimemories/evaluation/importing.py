@@ -51,8 +51,7 @@ SAME_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class _Read:
-    """All of a file but its responses, which wait in `spool`: one pickled list a profile. levels: by the name of the
-    composition, which is known once the whole file is read."""
+    """All of a file but its responses, which wait in `spool`: one pickled list a profile. levels: by composition."""
 
     profiles: tuple[Profile, ...]
     file: ResultsFile | InspectLog
@@ -63,7 +62,7 @@ class _Read:
 
 @dataclass
 class _Level:
-    """What is met of one memory composition."""
+    """The trials and statuses of one memory composition."""
 
     first: int = 1 << 30
     last: int = -1
@@ -88,9 +87,8 @@ def import_file(
     judge: str | None = None,
     find_labels: FindLabels | None = None,
 ) -> Imported:
-    """Import a file as what it is recognised to be, or as `kind`. name: of the dataset. model, judge: of results, what
-    wrote and what judged them. find_labels: as of `import_results`. Raises FormatError for the file and StoreError for
-    the name; then nothing is kept."""
+    """Import a file as what it is recognised to be, or as `kind`. name: of the dataset. The further arguments are those
+    of `import_results`. Raises FormatError or StoreError; then nothing is written."""
     content = importing.recognise(path)
     if content not in importing.OF_RUNS:
         if model or judge:
@@ -112,11 +110,10 @@ def import_results(
     judge: str | None = None,
     find_labels: FindLabels | None = None,
 ) -> Imported:
-    """Import a file of results, the authors' or a log of Inspect. name: of the dataset, where it is new; that of the
-    file by default. model: what wrote the responses, judge: what judged them; by default what our own export or the log
-    says, else the file's name and 'imported'. find_labels: the labels of a dataset as they are now, for a log; without
-    it the run of a log gets a dataset of its own. Raises FormatError for the file and StoreError for a name; then
-    nothing is kept."""
+    """Import a file of results, the authors' or a log of Inspect. name: of a new dataset. model, judge: what wrote and
+    what judged the responses; by default what the file says, else its name and 'imported'. find_labels: the current
+    labels of a dataset; without it the run of a log gets a dataset of its own. Raises FormatError or StoreError; then
+    nothing is written."""
     is_log = importing.recognise(path) == "inspect"
     with store.read() as connection:
         if there := runs.runs_with_file(connection, file_hash(path)):
@@ -159,8 +156,8 @@ def _already(connection: sa.Connection, ids: Sequence[str], kind: Kind) -> Impor
 def _labelled_alike(
     store: Store, read: _Read, name: str | None, find_labels: FindLabels | None
 ) -> tuple[int | None, list[str]]:
-    """The id of a dataset with the profiles of a log whose labels are now those of the log, wherever the log has
-    samples, None where there is none; and the names of those whose labels are others. Of other files neither."""
+    """Return the id of a dataset with the profiles of a log and its labels, or None, and the names of datasets with
+    other labels."""
     log, others = read.file, list[str]()
     if not isinstance(log, InspectLog) or find_labels is None:
         return None, others
@@ -216,7 +213,7 @@ def _spooled(read: _Read, profiles: int) -> Iterator[list[tuple[Result, list[Rev
 def _dataset(
     connection: sa.Connection, read: _Read, name: str | None, path: Path, own: int | None
 ) -> tuple[DatasetRow, list[ProfileRecord], bool]:
-    """The dataset of the runs with its records, and whether it is new. own: for a log, which one has its labels."""
+    """Return the dataset of the runs, its records, and whether it is new. own: for a log, which one has its labels."""
     if isinstance(read.file, InspectLog):
         same = datasets.datasets_with(connection, read.profiles, name)
         there = next((item for item in same if item[0].id == own), None)
@@ -260,7 +257,7 @@ def _labels(
 def _labelling_with(
     connection: sa.Connection, dataset_id: int, records: Sequence[ProfileRecord], labels: SharedLabels
 ) -> str | None:
-    """The labelling of the dataset that has these very shares on these profiles, if any."""
+    """Return the labelling of the dataset that has these very shares on these profiles, or None."""
     for row in labellings.all_rows(connection, dataset_id):
         voters = labellings.personas(connection, row.id)
         # Personas in their order too: shares are held by position.
@@ -308,9 +305,8 @@ def _runs(
     path: Path,
     sessions: Sessions | None,
 ) -> tuple[dict[str, str], int]:
-    """Write a run for each memory composition; returns their ids by its label, and how many messages come at another
-    place of their session than in the file. model, judge: as given; '' takes what our own export says of the run, else
-    the file's name and 'imported'."""
+    """Write a run for each memory composition. Returns their ids by its label, and how many messages come at another
+    place of their session than in the file. model, judge: '' for what the file says."""
     own = read.file.run
     # The parameters say 'imported': the same model asked by us is another judge.
     judge_id = judgements.judge_id(
@@ -340,7 +336,7 @@ def _runs(
 
 
 def _sessions(read: _Read) -> Sessions | None:
-    """The sessions that our own export names; None for other files. Raises FormatError for what are none."""
+    """Return the sessions that our own export names, or None. Raises FormatError if they cannot be read."""
     own = read.file.run
     if own is None or own.sessions is None:
         return None
@@ -409,7 +405,7 @@ def _responses(
     ids: Mapping[str, str],
     levels: Mapping[str, _Level],
 ) -> list[ImportedResponse]:
-    """Rows of one profile. A trial that a context lacks, and other contexts have, is missing too."""
+    """Return the rows of one profile. A trial that a context lacks, and other contexts have, is missing too."""
     hashes: dict[tuple[int, ...], str] = {}
     recalled: set[str] = set()
     responses: list[ImportedResponse] = []
@@ -473,7 +469,7 @@ def _responses(
 
 
 def _recall(record: ProfileRecord, result: Result) -> RecallRecord | None:
-    """What was recalled for a response, as it is recorded: `level` is the system by its name and options."""
+    """Return the recall of a response as it is recorded; `level` is the system by its name and options."""
     item = result.prompted.recall
     if item is None:
         return None
@@ -485,7 +481,7 @@ def _recall(record: ProfileRecord, result: Result) -> RecallRecord | None:
 
 
 def _notes(read: _Read, ids: Mapping[str, str]) -> list[str]:
-    """What was imported, a sentence a run."""
+    """Return what was imported, a sentence a run."""
     notes = [
         f"the run {run_id} has the memory {label}: {count(sum(read.levels[label].counts.values()), 'response')}, "
         f"{read.levels[label].counts[ResponseStatus.OK]:,} with a text"

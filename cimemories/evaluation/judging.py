@@ -74,7 +74,7 @@ class Serves(StrEnum):
 
 
 def by_rules(message: str) -> Serves:
-    """`no` for fewer than 15 words beside greeting, subject line and signature, or a refusal within the first 300
+    """Return `no` for fewer than 15 words beside greeting, subject and signature, or a refusal in the first 300
     characters; else `yes`."""
     words = re.finditer(r"\w+", _FRAME.sub("", message.lower()))
     if sum(1 for _ in islice(words, FEWEST_WORDS)) < FEWEST_WORDS or _DECLINES.search(_opening(message)):
@@ -83,7 +83,7 @@ def by_rules(message: str) -> Serves:
 
 
 def _opening(message: str) -> str:
-    """The first characters of a message, folded: the apostrophes of refusals come in several signs."""
+    """Return the first characters of a message, folded: the apostrophes of refusals come in several signs."""
     # Of 1,500 characters most would be folded for nothing.
     text = folded_text(message[: OPENING + OPENING // 2]).lstrip()
     if len(text) < OPENING < len(message):  # white space and characters of no width
@@ -98,17 +98,15 @@ _ORDER = (Strength.FULL, Strength.PARTIAL, Strength.IMPLIED)
 
 @dataclass(frozen=True)
 class Judged:
-    """What one answer of a judge says; `reveals` name attributes by position, `unknown` counts the entries that could
-    not be used."""
+    """One answer of a judge. reveals: attributes by position; unknown: entries that could not be used."""
 
     reveals: tuple[Reveal, ...]
     unknown: int
 
 
 def answer_schema(attributes: int) -> dict[str, object]:
-    """The response_format that holds a judge to attribute numbers, strengths and quotes. No length of a quote in it: a
-    grammar that counts characters costs servers seconds for each new schema. The limit of tokens ends what would not
-    end."""
+    """Return the response_format that holds a judge to attribute numbers, strengths and quotes. No length of a quote in
+    it: a grammar that counts characters costs servers seconds for each new schema."""
     reveal = replies.object_schema(
         {
             "attribute": {"type": "integer", "minimum": 1, "maximum": attributes},
@@ -121,19 +119,19 @@ def answer_schema(attributes: int) -> dict[str, object]:
 
 @cached_by_identity
 def facts(prompt: Prompt, attributes: tuple[Attribute, ...]) -> str:
-    """The attributes as a judge reads them."""
+    """Return the attributes as a judge reads them."""
     if prompt.answers == KEYS:
         return "\n".join(f"{replies.one_line(a.key)} -> {replies.one_line(a.statement)}" for a in attributes)
     return replies.numbered([a.statement for a in attributes])
 
 
 def wording(prompt: Prompt, read: str, text: str) -> str:
-    """What a judge is asked about this text; read: the attributes as `facts` gives them."""
+    """Return what a judge is asked about this text. read: of `facts`."""
     return prompt.render(attributes=read, **{"solution" if prompt.answers == KEYS else "message": text})
 
 
 def parts_of(count: int, split: int | None) -> Iterator[tuple[int, int]]:
-    """The (start, end) of the parts in which so many attributes are judged; one part without a split."""
+    """Yield the (start, end) of the parts in which so many attributes are judged."""
     # An empty memory still is one part: without a call its judgement would stay owed for good.
     size = split or count
     yield from ((start, min(start + size, count)) for start in range(0, max(count, 1), max(size, 1)))
@@ -142,18 +140,17 @@ def parts_of(count: int, split: int | None) -> Iterator[tuple[int, int]]:
 def read_answer(
     prompt: Prompt, text: str | None, message: str, attributes: Sequence[Attribute], *, reference: bool = False
 ) -> Judged:
-    """What an answer to this prompt says. reference: read as the authors' code reads it, see `read_keys`. Raises
-    replies.AnswerError where it has not the form that was asked for."""
+    """Return what an answer to this prompt says. reference: as of `read_keys`. Raises replies.AnswerError if it has not
+    the form that was asked for."""
     if prompt.answers == KEYS:
         return read_keys(text, message, [a.key for a in attributes], reference=reference)
     return read_judgement(text, message, len(attributes))
 
 
 def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
-    """Reveals of `attributes` attributes, numbered from 1 in the answer and from 0 in the result. An attribute named
-    twice keeps its strongest claim. An entry without a quote or a known strength (in capitals or not), or whose number
-    is out of range, is left out and counts as unknown. Raises replies.AnswerError where the answer is no such list, or
-    has entries of which none can be used: that is no finding that nothing was revealed."""
+    """Return the reveals of `attributes` attributes, numbered from 1 in the answer and from 0 in the result. Of an
+    attribute named twice the strongest claim counts; an entry without a quote, a strength or a number in range counts
+    as unknown. Raises replies.AnswerError if the answer is no such list, or no entry of it can be used."""
     claims: dict[int, Reveal] = {}
     unknown = 0
     for item in replies.read_list(replies.read_object(text), "revealed"):
@@ -177,13 +174,12 @@ def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
 
 
 def read_keys(text: str | None, message: str, keys: Sequence[str], *, reference: bool = False) -> Judged:
-    """Reveals from an object {key: revealing sentence}: each with a sentence, or a list of sentences of which the first
-    is taken, is one, in full. Keys that belong to no attribute count as unknown; an empty sentence, an empty list or
-    null reveals nothing. Raises replies.AnswerError for anything that is no object, where the value of an attribute is
-    something else, and where something is stated and no key belongs to an attribute.
+    """Return the reveals of an object {key: revealing sentence, or list of sentences}, each in full. Keys of no
+    attribute count as unknown; an empty sentence or list and null reveal nothing. Raises replies.AnswerError for
+    anything else, and if no key of the answer is that of an attribute.
 
-    reference: as the authors' code reads an answer. The object is what stands between the first and the last brace,
-    whatever is written around it, since no form was sent; and a key alone is a reveal, whatever its sentence.
+    reference: as the authors' code reads it. The object stands between the first and the last brace, since no form was
+    sent; and a key alone is a reveal.
     """
     positions = {key: position for position, key in enumerate(keys)}
     if reference:
@@ -204,8 +200,8 @@ def read_keys(text: str | None, message: str, keys: Sequence[str], *, reference:
 
 
 def _sentence(value: object) -> str | None:
-    """The text of a value, or the first one of a list that is not blank; '' where it states nothing; None for a value
-    of another kind."""
+    """Return the text of a value, or the first of a list that is not blank; '' if it states nothing, None for another
+    kind."""
     texts = value if isinstance(value, list) else [] if value is None else [value]
     sentences = [item for item in texts if isinstance(item, str)]
     return None if texts and not sentences else next((item for item in sentences if item.strip()), "")
@@ -216,8 +212,7 @@ def _sentence(value: object) -> str | None:
 
 @dataclass(frozen=True)
 class PlannedJudge:
-    """A judge of a run, its server looked up and its wording read; neither for one that asks no model. kind: that of
-    the spec, or of a task check."""
+    """A judge or task check of a run, its server looked up and its wording read; neither for one that asks no model."""
 
     kind: str
     spec: JudgeSpec
@@ -230,12 +225,12 @@ class PlannedJudge:
 
     @property
     def schema(self) -> str:
-        """The form of response_format that its requests carry."""
+        """Return the form of response_format that its requests carry."""
         return self.spec.json_schema or (self.server.schema if self.server else "json_schema")
 
     @property
     def parameters(self) -> dict[str, object]:
-        """The further fields of its requests, as sent."""
+        """Return the further fields of its requests, as sent."""
         if self.server is None:
             return {}
         limit = judge_limit(self.spec, self.server)
@@ -252,14 +247,14 @@ class PlannedJudge:
 
     @property
     def settings(self) -> dict[str, object]:
-        """Where it is served and how it is asked."""
+        """Return where it is served and how it is asked."""
         same = ("base_url", "api_key_env", "timeout", "split")
         at_once, server = (self.server.n, self.server.identity) if self.server else (True, None)
         how = {"schema": self.schema, "n_at_once": at_once, "server": server}
         return {name: getattr(self.spec, name) for name in same} | how | reference_part(self.spec)
 
     def as_json(self) -> dict[str, object]:
-        """As the manifest describes it."""
+        """Return its part of the manifest."""
         spec, prompt = self.spec, self.prompt
         same = ("kind", "model", "base_url", "api_key_env", "max_tokens", "channel", "split")
         return {
@@ -280,8 +275,8 @@ def reference_part(spec: JudgeSpec | RunSpec) -> dict[str, object]:
 
 
 def judge_limit(judge: JudgeSpec, server: Server) -> int | None:
-    """The limit on tokens of a judge's answer as sent; None: none is. The default has to leave room for the prompt, so
-    it takes half of the server's context at most."""
+    """Return the token limit of a judge's answer as sent, or None. The default takes half of the server's context at
+    most, so that the prompt has room."""
     if judge.max_tokens == JUDGE_TOKENS and server.max_model_len:
         # A server refuses a request whose prompt and limit together exceed its context.
         return min(JUDGE_TOKENS, max(1, server.max_model_len // 2))
@@ -289,16 +284,14 @@ def judge_limit(judge: JudgeSpec, server: Server) -> int | None:
 
 
 def prompt_part(prompt: Prompt) -> dict[str, object]:
-    """A wording as a manifest names it; read back as a PromptPart."""
+    """Return a wording as a manifest names it; read back as a PromptPart."""
     return {name: getattr(prompt, name) for name in ("kind", "level", "sha256", "answers", "source")}
 
 
 @dataclass(frozen=True)
 class Judge:
-    """A judge at work in a run: its id in the record, and for one that asks a model the client, prompt and parameters.
-    split: at most so many attributes a call; None: all in one. schema: the form of response_format that its server
-    takes (replies.response_format). channel: what it reads, the message or the reasoning. reference: by the
-    authors' settings."""
+    """A judge at work in a run. id: in the record. client, prompt: None for one that asks no model. split: at most so
+    many attributes a call. schema: of replies.response_format. reference: by the authors' settings."""
 
     id: int
     kind: str
@@ -324,8 +317,7 @@ def at_work(
 
 @dataclass(frozen=True)
 class JudgeInput:
-    """A response that is to be judged: the memory (the profile with its attributes alone), the context, and the two
-    texts."""
+    """A response that is to be judged. memory: the profile with the attributes in memory alone."""
 
     response: int
     memory: ProfileRecord
@@ -338,8 +330,8 @@ class JudgeInput:
 
 
 def judging(judge: Judge, read: JudgeInput) -> Script:
-    """Judge a response, and record what came of it. A judgement without a call is recorded too: a response without one
-    would be owed for good."""
+    """Judge a response and record the result; one without a call is recorded too, or the response would be owed for
+    good."""
     text = read.text(judge.channel) or ""
     settled = partial(Settled, read.response, judge.id)
     if not text.strip():
@@ -392,8 +384,7 @@ def _judged(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput, text: 
 
 
 def _checked(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput) -> Asking[Callable[[], Settled]]:
-    """Ask whether the message serves its purpose. Without memories: that must not depend on what it could have
-    revealed."""
+    """Ask whether the message serves its purpose; without memories, since that must not depend on them."""
     context = {name: replies.one_line(getattr(read.context, name)) for name in ("recipient", "task")}
     form = replies.answer_form("serves", {"serves": {"type": "string", "enum": [str(item) for item in Serves]}})
     request = _request(judge, prompt.render(message=read.message, **context), response_format(form, judge.schema))
@@ -412,8 +403,8 @@ def _request(judge: Judge, text: str, form: Mapping[str, object]) -> ChatRequest
 def asked_of_judge(
     kind: str, judges: Sequence[Judge], text: str, form: Mapping[str, object], placeholders: tuple[str, ...]
 ) -> Ask:
-    """Return a question to the first judge that is a model, about something else than a message. Raises StopIteration
-    if none is one: such a run is not planned."""
+    """Return a question to the first judge that is a model. Raises StopIteration if none is: such a run is not
+    planned."""
     judge, asks = next((judge, judge.client) for judge in judges if judge.kind == LLM and judge.client is not None)
     return Ask(kind, asks, _request(judge, text, response_format(form, judge.schema)), placeholders, draw=0)
 
@@ -423,7 +414,7 @@ def _by_id(reveals: Sequence[Reveal], attribute_ids: Sequence[int]) -> list[Reve
 
 
 class MissingJudgement(Exception):
-    """A judgement that cannot be had, with what the record says of it. call: the key of the call that failed."""
+    """There is no judgement. call: the key of the call that failed."""
 
     def __init__(self, status: JudgementStatus, cause: str, call: str) -> None:
         super().__init__(cause)

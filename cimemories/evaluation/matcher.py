@@ -79,13 +79,13 @@ class Folded:
     ends: list[int]
 
     def span(self, start: int, end: int) -> Span:
-        """The original's span of text[start:end]; needs start < end."""
+        """Return the original's span of text[start:end]; needs start < end."""
         return Span(self.starts[start], self.ends[end - 1])
 
 
 def fold(text: str) -> Folded:
-    """The text for comparison: no case, single spaces, plain quotes and dashes, '...', nothing of no width. White space
-    at the two ends stays (as one space): offsets count from the start of the original."""
+    """Return the text for comparison: no case, single spaces, plain quotes and dashes, nothing of no width. White space
+    at the two ends stays, since offsets count from the start of the original."""
     characters: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -109,18 +109,18 @@ def fold(text: str) -> Folded:
 
 
 def folded_text(text: str) -> str:
-    """`fold(text).text` alone, in a fifth of the time."""
+    """Return `fold(text).text` in a fifth of the time."""
     # Between two marks, since white space at the ends stays. By `\s+` it took four times as long.
     return " ".join(f"|{text.translate(_TRANSLATED).casefold()}|".split())[1:-1]
 
 
 def ground(quote: str, message: str) -> Span | None:
-    """Where the quote stands in the message, or None where it does not; never an empty span.
+    """Return where the quote stands in the message, or None; never an empty span.
 
     Three attempts: word for word; folded, without a full stop or ellipsis at the quote's end; then, for quotes of at
     least 12 characters, the best alignment of at least 90 (rapidfuzz partial ratio), widened to whole words. A place
-    where the quote is not part of a longer word or number goes before one where it is ('12' before the one in '2012').
-    The third attempt forgives a few characters, but no digit: $950 is never found on $900.
+    where the quote is not part of a longer word or number goes first. The third attempt forgives a few characters, but
+    no digit.
     """
     stripped = quote.strip()
     if not stripped:
@@ -155,7 +155,8 @@ def _find(needle: str, text: str) -> int | None:
 
 
 def _fuzzy(needle: str, message: Folded) -> Span | None:
-    """The best alignment of the needle. A message much shorter than the quote is refused: it would align as a whole."""
+    """Return the best alignment of the needle. A message much shorter than the quote would align as a whole, and is
+    refused."""
     if not FUZZY_MIN_LENGTH <= len(needle) <= _FUZZY_MAX_LENGTH or len(message.text) * 100 < len(needle) * FUZZY_CUTOFF:
         return None
     alignment = fuzz.partial_ratio_alignment(needle, message.text, score_cutoff=FUZZY_CUTOFF)
@@ -250,8 +251,8 @@ SMALL = 1000
 
 @dataclass(frozen=True)
 class Mention:
-    """One number, date or time in folded text. `vague` ones say little without company: numbers under 1000,
-    percentages, bare years, days without year, times."""
+    """One number, date or time in folded text. vague: it says little without company, as numbers under 1000,
+    percentages, bare years, days without year and times do."""
 
     token: Token
     start: int
@@ -260,12 +261,12 @@ class Mention:
 
 
 def mentions(text: str) -> list[Mention]:
-    """All numbers, percentages, dates and times of a folded text, none inside another; order: dates, times, numbers.
+    """Return all numbers, percentages, dates and times of a folded text, none inside another, in the order dates,
+    times, numbers.
 
     Tokens: ("date", year, month, day), ("month", year, month), ("day", month, day), ("time", minutes since midnight),
-    ("number", value), ("money", value) with a currency sign, ("percent", value), and last ("ratio", part, whole), whose
-    numbers may be among the others. Impossible dates and times, and
-    malformed numerals, give nothing.
+    ("number", value), ("money", value), ("percent", value), and last ("ratio", part, whole), whose numbers may be among
+    the others. Impossible dates and malformed numerals are left out.
     """
     mentioned: list[Mention] = []
     # A mark a character: the year of a date is no number again, and the hour of a time neither.
@@ -281,8 +282,8 @@ def mentions(text: str) -> list[Mention]:
 
 
 def token_of(value: Scalar) -> Token | None:
-    """What a value states as a whole ('$1,200' a sum, 'April 12, 2023' a date); None where it states something else.
-    Booleans, null, NaN and infinity, and texts that hold more than the one number, date or time give None."""
+    """Return what a value states as a whole ('$1,200' a sum, 'April 12, 2023' a date), or None for booleans, null, NaN
+    and texts that hold anything else."""
     # Before the numbers: in Python a bool is an int, and True would be found wherever a 1 stands.
     if value is None or isinstance(value, bool):
         return None
@@ -364,7 +365,7 @@ def _number(kind: str, match: re.Match[str], value: Decimal, year: bool = False)
 
 
 def _value_of_words(words: list[str]) -> int | None:
-    """The number that the words spell, or None where they spell none ('two three', 'hundred', 'million two')."""
+    """Return the number that the words spell, or None ('two three', 'hundred', 'million two')."""
     total = below = 0
     limit = 10**12
     for word in words:
@@ -390,8 +391,8 @@ def _value_of_words(words: list[str]) -> int | None:
 
 
 def cached_by_identity(function: Callable[..., T]) -> Callable[..., T]:
-    """Cache a function of immutable objects by which objects they are: to compare the 150 attributes of a profile,
-    message after message, takes as long as to write their lines."""
+    """Cache a function of immutable objects by their identities: comparing the 150 attributes of a profile takes as
+    long as writing their lines."""
     cache: dict[tuple[int, ...], tuple[tuple[object, ...], T]] = {}
 
     @wraps(function)
@@ -451,7 +452,7 @@ COMMON = _listed(
 
 
 def voices(statement: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The statement (folded) as written, and as said by the user or of the user; only the subject's verb is changed."""
+    """Return the statement (folded) as written, and as said by or of the user; only the subject's verb is changed."""
     name = "|".join(map(re.escape, names)) or "he"
     own = re.sub(rf"\b(?:his|her|their|(?:{name})'s)(?!\w)", "my", statement)
     own = re.sub(rf"^(?:he|she|{name}) (\w+)", lambda match: f"i {_with_i(match[1])}", own)
@@ -470,7 +471,7 @@ def _with_i(verb: str) -> str:
 
 @lru_cache(maxsize=32_768)
 def word_of(token: str) -> tuple[str, bool]:
-    """The word without "'s" or plural, and whether it negates."""
+    """Return the word without "'s" or plural, and whether it negates."""
     negation = token in NEGATIONS or token.endswith("n't")
     return _singular(token.partition("'")[0]), negation
 
@@ -558,10 +559,10 @@ _Found = tuple[Strength, int, int, frozenset[int]]  # how far a value is stated,
 
 @dataclass(frozen=True)
 class _Value:
-    """What has to be found of a value, or of one item of a list.
+    """What to find of a value, or of one item of a list.
 
-    phrase: its text, found as it stands; alone: it is distinctive enough to need no telling word. numbers: what of it
-    are numbers, dates and times. stems: its other words with their weights.
+    phrase: its text as it stands; alone: it needs no telling word. numbers: those in it, with dates and times. stems:
+    its other words with their weights.
     """
 
     phrase: str = ""
@@ -574,8 +575,7 @@ class _Value:
 @dataclass(frozen=True)
 class _Plan:
     """What to look for, for one attribute. topic, key: the words of statement and key that are none of the value's,
-    with their weights; statement: those of the whole statement; statement_numbers: the numbers that it has to be stated
-    with."""
+    with their weights; statement, statement_numbers: the words and numbers of the whole statement."""
 
     statements: tuple[str, ...]
     values: tuple[_Value, ...]
@@ -589,7 +589,7 @@ class _Plan:
 @dataclass(frozen=True)
 class _Claim:
     """An attribute found in a sentence. told: the share of its statement that the sentence holds; places: where its
-    numbers and phrases begin, which another attribute takes that is told better there."""
+    numbers and phrases begin, which a better told attribute takes from it."""
 
     attribute: int
     told: float
@@ -600,7 +600,7 @@ class _Claim:
 
 
 class _Sentence:
-    """A sentence: where its words and numbers stand."""
+    """The words and numbers of a sentence, with their places."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
@@ -686,8 +686,8 @@ class _Message:
         return {number for number, weight in held.items() if weight >= least - 1e-9}
 
     def places(self, phrase: str, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
-        """Where the phrase stands as whole words and numbers, if it begins from first to before last: '500 shares' does
-        not stand in '2,500 shares'."""
+        """Yield where the phrase stands as whole words and numbers, beginning from first to before last: '500 shares'
+        does not stand in '2,500 shares'."""
         stop = len(self.text) if last is None else last + len(phrase) - 1
         start = self.text.find(phrase, first, stop)
         while start >= 0:
@@ -700,8 +700,7 @@ class _Message:
 
 def match(attributes: Sequence[Attribute], message: str) -> list[Reveal]:
     """Return the attributes that the message states, each once, in the order of the list, with the exact span. Strength
-    full, or partial for a bare value. An empty message or list gives an empty list. The same input gives the same
-    output; nothing is raised."""
+    full, or partial for a bare value. The same input gives the same output; nothing is raised."""
     if not message.strip() or not attributes:
         return []
     prepared = _Message(message)
@@ -727,8 +726,8 @@ def match(attributes: Sequence[Attribute], message: str) -> list[Reveal]:
 
 
 def _takes(rival: _Claim, claim: _Claim, plans: Sequence[_Plan]) -> bool:
-    """Return whether a place of the claim is stated for another attribute: one that is told clearly better there. Equal
-    texts take nothing from each other: who states one states both."""
+    """Return whether the rival, which is told clearly better, takes a place of the claim. Equal texts take nothing from
+    each other."""
     if rival.attribute == claim.attribute or rival.told < claim.told + _RIVAL:
         return False
     texts = [tuple(value.phrase for value in plans[item.attribute].values) for item in (rival, claim)]
@@ -830,7 +829,7 @@ def _item_place(value: _Value, plan: _Plan, message: _Message) -> tuple[int, int
 
 
 def _names(attributes: Sequence[Attribute]) -> tuple[str, ...]:
-    """The user's name as the bio attributes give it, whole and by its first word, the longer one first."""
+    """Return the user's name as the bio attributes give it, whole and by its first word, the longer one first."""
     for attribute in attributes:
         if isinstance(attribute.value, str) and "name" in attribute.key and is_bio(attribute.key, attribute.domain):
             name = fold(attribute.value).text.strip()
@@ -839,7 +838,8 @@ def _names(attributes: Sequence[Attribute]) -> tuple[str, ...]:
 
 
 def _plain(folded: str) -> str:
-    """Folded text of the same length without underscores, which join words in values and set them off in Markdown."""
+    """Return folded text of the same length without underscores, which join words in values and set them off in
+    Markdown."""
     return folded.replace("_", " ")
 
 
@@ -933,9 +933,8 @@ def _without(text: str, numbers: Sequence[Mention]) -> str:
 
 
 def _forms(token: Token, text: str) -> _Forms:
-    """The token and what else states it, by what is told of it (key and statement, folded). A date may stand without
-    its year; a number as a percentage where it is one; a sum with or without its sign, but a small number with a
-    currency sign only where it is a sum."""
+    """Return the token and what else states it. text: key and statement, folded. A date may stand without its year, a
+    number as a percentage or a sum if the text is of one, a sum without its sign."""
     # Of length 4 is a date alone: (kind, year, month, day).
     if len(token) == 4:
         return token, ("day", token[2], token[3])
@@ -959,7 +958,7 @@ def _lines(value: str) -> re.Pattern[str] | None:
 
 
 def _bounded(text: str, start: int, end: int) -> bool:
-    """Whether text[start:end] is no part of a longer word or number."""
+    """Return whether text[start:end] is no part of a longer word or number."""
     first, last = text[start], text[end - 1]
     before, after = text[max(0, start - 2) : start], text[end : end + 2]
     if (first.isalnum() and before[-1:].isalnum()) or (last.isalnum() and after[:1].isalnum()):

@@ -61,9 +61,8 @@ def look_up(
     *,
     retries: int = 3,
 ) -> Server:
-    """Ask a server what it serves and can do. fields: the further fields of the requests to come, as JSON, so that
-    look-ups can be compared. Raises EndpointError where it cannot be used. For the word `batch` no server is asked: one
-    request a sample, and a JSON schema, as batch servers take them."""
+    """Ask a server what it serves and can do. fields: further fields of the requests to come, as JSON so that look-ups
+    can be compared. Raises EndpointError if it cannot be used. The word `batch` stands for one request a sample."""
     if base_url == BATCH:
         note = "nobody was asked what it can do: calls go by batch files"
         return Server(simulated=False, n=False, notes=(note,), identity=calls.BATCH)
@@ -82,7 +81,7 @@ def look_up(
 
 
 def with_identity(store: Store, base_url: str, server: Server) -> Server:
-    """The same with its identity, where it has none yet."""
+    """Return the server with its identity."""
     address = server.base_url or base_url
     return server if server.identity else replace(server, identity=server_id(address, server, store).text)
 
@@ -97,8 +96,7 @@ Fallback = Callable[[EndpointError, JudgeSpec | None], Server]
 @dataclass(frozen=True)
 class Prepared:
     """A run whose servers have been looked up and whose wording has been read; nothing of it is written yet. checker:
-    says whether each message does its task. memory_server: of the model that a memory system asks, where that is
-    another than the one under test."""
+    its task check. memory_server: of another model than the one under test that a memory system asks."""
 
     spec: RunSpec
     wording: Wording
@@ -110,24 +108,23 @@ class Prepared:
 
     @property
     def parameters(self) -> dict[str, object]:
-        """The further fields of a message's request, as sent."""
+        """Return the further fields of a message's request, as sent."""
         limit = {} if self.spec.max_tokens is None else {self.server.token_limit: self.spec.max_tokens}
         return {**limit, **self.server.accepted(self.spec.fields)}
 
     @property
     def seed(self) -> int | None:
-        """The seed that is sent: to a simulator always one, to a server that refuses seeds none."""
+        """Return the seed that is sent: to a simulator always one, to a server that refuses seeds none."""
         if self.spec.seed is None:
             return 0 if self.server.simulated else None
         return None if self.server.seed is False else self.spec.seed
 
 
 def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fallback | None = None) -> Prepared:
-    """Check what is asked for, read its wording and look its servers up; nothing is written.
+    """Check the settings, read the wording and look the servers up; nothing is written.
 
-    look_up: how a server is asked. fallback: what stands for one that cannot be used, given the error and whose server
-    it is, a judge's or (None) the model's. Raises StoreError, SeedError or CompositionError, and EndpointError where
-    there is no fallback.
+    look_up: asks a server. fallback: gives what stands for one that cannot be used, by the error and its judge (None:
+    the model under test). Raises StoreError, SeedError or CompositionError, and EndpointError without a fallback.
     """
 
     def server_of(judge: JudgeSpec | None, base_url: str, *question: Any, ask: LookUp = look_up) -> Server:
@@ -174,12 +171,12 @@ PUBLISHED_LEVELS = {"base": "1", "medium": "2", "high": "3", "light": "4"}  # ou
 
 
 def as_reference(spec: RunSpec, file: PromptFile | None = None) -> RunSpec:
-    """The same run by the settings of the authors' own evaluation (evaluation/reference.py): their form of memories,
-    recipient and judge's lines, no limit on tokens, one request a sample, judges at temperature 0 and without a schema.
+    """Return the same run by the settings of the authors' own evaluation (evaluation/reference.py): no limit on tokens,
+    one request a sample, judges at temperature 0 and without a schema.
 
-    file: prompts in the published layout, `spec.prompt_level` one of its levels; None: our own in that layout. What a
-    file lacks (the judge's prompt, the biography) is taken from ours. Raises SeedError for a level that it does not
-    have, and StoreError for a setting that contradicts these.
+    file: prompts in the published layout; None for our own. What a file lacks (the judge's prompt, the biography) is
+    taken from ours. Raises SeedError for a level that it does not have, and StoreError for a setting that contradicts
+    these.
     """
     judge_of, fixed = partial(judge_as_reference, file=file), ("max_tokens", "seed", "mitigation", "memory_template")
     changed = [item.name for item, value in spec.non_defaults() if item.name in fixed and value not in (None, "plain")]
@@ -199,7 +196,7 @@ def as_reference(spec: RunSpec, file: PromptFile | None = None) -> RunSpec:
 
 
 def judge_as_reference(judge: JudgeSpec, file: PromptFile | None = None) -> JudgeSpec:
-    """The same judge by these settings; one that asks no model is what it was. Raises like `as_reference`."""
+    """Return the same judge by these settings; non-LLM judges are returned unchanged. Raises like `as_reference`."""
     if judge.kind != LLM:
         return judge
     prompt = judge.prompt
@@ -226,7 +223,7 @@ def _without_braces(prompt: Prompt) -> Prompt:
 
 
 def planned_judge(judge: JudgeSpec, look_up: LookUp) -> PlannedJudge:
-    """A judge that is a model with its server and its own wording or that of the seeds; the matcher with neither."""
+    """Return an LLM judge with its server and wording, or the matcher with neither."""
     if judge.kind != LLM:
         return PlannedJudge(judge.kind, judge)
     fields = json.dumps(judge.request_fields)
@@ -236,7 +233,7 @@ def planned_judge(judge: JudgeSpec, look_up: LookUp) -> PlannedJudge:
 
 
 def _checker(spec: RunSpec, judges: Sequence[PlannedJudge]) -> PlannedJudge | None:
-    """Who says whether a message does its task: rules, or the first judge's model, asked as plainly as can be."""
+    """Return the task check: rules, the first judge's model, or None."""
     if spec.check == "rules":
         return PlannedJudge(CHECK_RULES, JudgeSpec(model=CHECK_RULES))
     if spec.check != "model":
@@ -245,7 +242,7 @@ def _checker(spec: RunSpec, judges: Sequence[PlannedJudge]) -> PlannedJudge | No
 
 
 def checked_by(judge: PlannedJudge, prompt: Prompt | None = None) -> PlannedJudge:
-    """The task check by the model of a judge. prompt: None for the usual one."""
+    """Return the task check by the model of a judge."""
     own = judge.spec
     # Neither split nor channel: a check reads the whole message, and no list of attributes.
     asked = ("kind", "model", "base_url", "api_key_env", "max_tokens", "fields")
@@ -272,10 +269,9 @@ def plan(
     instead: Callable[[sa.Connection], str | None] | None = None,
     require: Callable[[Store, Prepared, LabelsFor | None], None] | None = None,
 ) -> str:
-    """Look the servers up, write down every response that the run is to have, and return the run's id. find_labels:
-    gives the labels of a dataset for a memory that goes by them. instead: gives the id of a run to take in its place,
-    if any, while nobody else can plan. require: raises where the prepared run must not be planned
-    (`estimates.require_fit`). Raises EndpointError, StoreError, SeedError or CompositionError before that."""
+    """Look the servers up, write every response that the run is to have, and return the run's id. instead: gives the id
+    of a run to take in its place, while no other process can plan. require: raises if the prepared run must not be
+    planned (`estimates.require_fit`). Raises EndpointError, StoreError, SeedError or CompositionError before that."""
     # Before the transaction: servers are asked here, and nobody else could write while one is slow to answer.
     prepared = prepare(store, spec)
     labels = labels_for(store, spec.dataset, prepared.composition, find_labels)
@@ -299,8 +295,8 @@ def write(
     sweep: str | None = None,
     cell: int = 0,
 ) -> str:
-    """Write a prepared run with all its responses in the transaction at hand; returns its id. by: of `labels_for`.
-    sweep, cell: what it is a part of. Raises like `plan`."""
+    """Write a prepared run with all its responses in this transaction, and return its id. by: of `labels_for`. sweep,
+    cell: the sweep that it is a part of. Raises like `plan`."""
     spec, what, server, judges = prepared.spec, prepared.composition, prepared.server, prepared.judges
     dataset = datasets.named(connection, spec.dataset)
     source, traits = by.source if by else None, spec.traits
@@ -357,7 +353,7 @@ def write(
 
 
 def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: LabelSource | None) -> dict[str, object]:
-    """What shapes a run, for good."""
+    """Return all that shapes a run."""
     spec, wording, what, server = prepared.spec, prepared.wording, prepared.composition, prepared.server
     judges = [judge.as_json() for judge in prepared.judges]
     return {
@@ -411,7 +407,7 @@ def _system(system: SystemSpec, prepared: Prepared) -> dict[str, object]:
 
 
 def wording_of(spec: RunSpec) -> Wording:
-    """The wording that a run is planned with: its own where it brings one, else that of the seeds."""
+    """Return the wording that a run is planned with: of the spec, else of the seeds."""
     given, kind = spec.prompts, str(spec.mitigation)
     return Wording(
         respond=given.get("respond") or seeds.load_prompt("respond", spec.prompt_level),
@@ -426,9 +422,9 @@ def wording_of(spec: RunSpec) -> Wording:
 
 
 def planned_alike(store: Store, spec: RunSpec, find_labels: FindLabels) -> Callable[[sa.Connection], RunRow | None]:
-    """Return what gives the newest run that was planned with these very settings, on the dataset as it is then, with
-    the prompts of today and, if its memory goes by labels, with those of now; None if there is none. To be asked in a
-    transaction. Raises StoreError for a dataset that is not there."""
+    """Return a function that gives, in a transaction, the newest run with these settings, this state of the dataset,
+    today's prompts and, if its memory goes by labels, today's labels, or None. Raises StoreError if there is no such
+    dataset."""
     with store.read() as connection:
         dataset = datasets.named(connection, spec.dataset)
     source = find_labels(store, dataset.id) if spec.composition.needs_labels else None
@@ -449,9 +445,9 @@ def planned_alike(store: Store, spec: RunSpec, find_labels: FindLabels) -> Calla
 
 
 def spec_of(store: Store, run_id: str, *, every_judge: bool = False) -> RunSpec:
-    """Return what to plan to repeat a run exactly: its own wording, whatever the seeds say now. every_judge: with those
-    that were added later. Raises StoreError for a run that was imported, for one that explains a leak, and for one
-    whose wording was not kept and has changed since."""
+    """Return the spec that repeats a run exactly, with its own wording. every_judge: also those that were added later.
+    Raises StoreError for a run that was imported or explains a leak, and if its wording was not recorded and has
+    changed."""
     with store.read() as connection:
         row = runs.named(connection, run_id)
         manifest = row.manifest
@@ -509,8 +505,8 @@ def recorded_wording(connection: sa.Connection, run: RunRow) -> Wording:
 
 
 def recorded_prompt(connection: sa.Connection, run_id: str, named: PromptPart) -> Prompt:
-    """Return the wording that a run was planned with. One of before wordings were kept must still be that of the seeds;
-    else StoreError is raised."""
+    """Return the wording that a run was planned with. Raises StoreError if it was not recorded and is not that of the
+    seeds any more."""
     kept = runs.kept_prompts(connection, named.sha256)
     if kept is not None:
         return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)

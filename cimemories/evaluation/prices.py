@@ -20,8 +20,8 @@ _FORM = "PROMPT/CACHED/COMPLETION or PROMPT/COMPLETION for a million tokens, for
 
 @dataclass(frozen=True)
 class Prices:
-    """For a million tokens each. cached: of prompt tokens that the server had in its cache. currency: a word, or empty.
-    Raises StoreError for a price that is negative or no number."""
+    """Prices of a million tokens. cached: of prompt tokens from the server's cache. currency: a word, or ''. Raises
+    StoreError for a price that is negative or no number."""
 
     prompt: float
     cached: float
@@ -36,8 +36,8 @@ class Prices:
 
     @classmethod
     def read(cls, text: str) -> Prices:
-        """Prices as an option gives them; with two numbers cached tokens cost as much as others. Raises StoreError for
-        any other text."""
+        """Return prices as an option gives them; of two numbers the first is that of cached tokens too. Raises
+        StoreError."""
         numbers, _, currency = text.strip().partition(" ")
         parts = numbers.split("/")
         try:
@@ -52,8 +52,7 @@ class Prices:
 
     @classmethod
     def of(cls, recorded: object) -> Prices | None:
-        """Prices as a manifest keeps them; None where it has none, or none that can be read: manifests are imported
-        too."""
+        """Return prices as a manifest records them, or None if it has none that can be read."""
         if not isinstance(recorded, Mapping):
             return None
         values: Mapping[str, Any] = recorded
@@ -80,16 +79,15 @@ class Prices:
         return f"{numbers} {self.currency}".strip()
 
     def cost(self, prompt: float, cached: float, completion: float) -> float:
-        """Return what so many tokens cost, in `currency`. cached: those of `prompt` that are paid at the cached
-        price."""
+        """Return the cost of so many tokens. cached: those of `prompt` that are paid at the cached price."""
         # What servers report need not add up: more cached tokens than the prompt has would be a price below nothing.
         fresh = max(0.0, prompt - cached)
         return (fresh * self.prompt + min(cached, prompt) * self.cached + completion * self.completion) / MILLION
 
 
 def money(amount: float | None, currency: str, *, most: float | None = None) -> str:
-    """An amount for people: two digits after the point, or as many as show something of a small one. most: the end of a
-    range that begins with it. Prices without a currency make amounts that say so."""
+    """Return an amount for people: two digits after the point, or as many as show something of a small one. most: the
+    end of a range that begins with it."""
     if amount is None:
         return "not known"
     low, high = _digits(amount), _digits(amount if most is None else most)
@@ -109,8 +107,8 @@ def check_money(
     memory: tuple[str, Prices | None] | None,
     cap: float | None,
 ) -> None:
-    """Raises StoreError where the prices of a run do not go together, or a cap lacks one. Each a model's name and its
-    prices; memory: of the model that a memory system asks, where that is another than the one under test."""
+    """Raises StoreError if the prices of a run, each with its model's name, do not go together, or a cap lacks one.
+    memory: of another model than the one under test that a memory system asks."""
     priced = [model, *judges, *([memory] if memory else [])]
     # Amounts are added up and held against one cap.
     currencies = sorted({prices.currency for _, prices in priced if prices is not None})

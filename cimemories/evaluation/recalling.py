@@ -50,8 +50,7 @@ class RecallError(Exception):
 
 @dataclass(frozen=True)
 class Recall:
-    """What was recalled for one context, as it is recorded, and the profile that the prompt is written of: its
-    attributes are the lines."""
+    """A recall for one context, as it is recorded, and the profile for the prompt: its attributes are the lines."""
 
     record: RecallRecord
     shown: Profile
@@ -59,8 +58,8 @@ class Recall:
 
 @dataclass(frozen=True)
 class Ingested:
-    """An instance of a system that has taken in a profile. attributes_by_line: of the lines in which they were looked
-    for, which contexts share."""
+    """An instance of a system that has taken in a profile. attributes_by_line: of searched lines, shared by
+    contexts."""
 
     spec: SystemSpec
     system: MemorySystem
@@ -84,7 +83,7 @@ class Ingested:
         return Recall(kept, _shown(self.record, lines))
 
     def _line(self, line: object) -> RecalledLine:
-        """A line as it is recorded. Raises RecallError for what is none."""
+        """Return a line as it is recorded. Raises RecallError for what is none."""
         if not isinstance(line, Line) or not isinstance(line.text, str):
             raise RecallError(f"recall returned {_name(line)} among its lines")
         if len(line.text) > LONGEST_STATEMENT:
@@ -100,8 +99,7 @@ class Ingested:
         return RecalledLine(text, tuple(dict.fromkeys(ids[number] for number in numbers)), _number(line.score))
 
     def grounded(self) -> Asking[None]:
-        """Asks about the lines that the system stores and the rules cannot map. What an answer does not say, or says in
-        a way that cannot be read, leaves its lines ungrounded."""
+        """Ask about the stored lines that the rules cannot map; those that no answer maps stay ungrounded."""
         lines = getattr(self.system, "stored", ())
         texts = [storable(line) for line in lines if isinstance(line, str) and len(line) <= LONGEST_STATEMENT]
         texts = [text for text in dict.fromkeys(texts) if text.strip() and not self._attributes_of(text)]
@@ -148,8 +146,8 @@ class Seconds:
 def _checked(
     what: str, run: Callable[[], object], alone: threading.Lock, seconds: Seconds | None = None
 ) -> Asking[object]:
-    """Run a method of a system, which may be a generator of questions, and return what it returns. A system need not
-    expect several threads at once. Raises RecallError."""
+    """Run a method of a system, which may be a generator of questions, and return its result, by one thread at a time.
+    Raises RecallError."""
     seconds = seconds or Seconds()
     with alone, seconds:
         given = _guarded(what, run)
@@ -181,7 +179,7 @@ LINES_AT_ONCE = 40  # in one call about what they carry
 
 
 def ground_form(lines: int, attributes: int) -> dict[str, object]:
-    """The response_format of an answer about so many lines and attributes."""
+    """Return the response_format of an answer about so many lines and attributes."""
     number = {"type": "integer", "minimum": 1}
     carried = {"type": "array", "maxItems": attributes, "items": {**number, "maximum": attributes}}
     line = object_schema({"line": {**number, "maximum": lines}, "statements": carried})
@@ -189,8 +187,8 @@ def ground_form(lines: int, attributes: int) -> dict[str, object]:
 
 
 def read_ground(text: str | None, lines: int, attributes: int) -> dict[int, tuple[int, ...]]:
-    """By line (from 0) the positions of the attributes that it carries, in their order; numbers out of range are left
-    out. Empty where the answer cannot be read."""
+    """Return by line (from 0) the positions of the attributes that it carries, those in range; nothing if the answer
+    cannot be read."""
     try:
         items = read_list(read_object(text), "lines")
     except AnswerError:
@@ -207,7 +205,7 @@ def read_ground(text: str | None, lines: int, attributes: int) -> dict[int, tupl
 
 
 def _guarded(what: str, run: Callable[[], T]) -> T:
-    """What `run` gives; whatever it raises as a RecallError."""
+    """Return what `run` gives. Raises RecallError for whatever it raises."""
     try:
         return run()
     except RecallError:
@@ -229,8 +227,7 @@ def _cost(cost: object) -> Mapping[str, float] | None:
 
 
 def _number(value: object) -> float | None:
-    """A number of Python's or numpy's, whose 32-bit floats are none of Python's; None for anything that is none, or is
-    larger than a float."""
+    """Return a finite number of Python's or numpy's as a float, or None."""
     if not isinstance(value, Real):
         return None
     try:
@@ -241,9 +238,8 @@ def _number(value: object) -> float | None:
 
 
 def _shown(record: ProfileRecord, lines: Sequence[RecalledLine]) -> Profile:
-    """The profile with the lines as its attributes. A line that is a statement of the profile to the letter is that
-    attribute, so that a template finds its key and domain; any other has a domain only where its attributes share
-    it."""
+    """Return the profile with the lines as its attributes. A line that is a statement to the letter is that attribute,
+    so that a template finds its key and domain; any other has the domain that all its attributes share."""
     of = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
 
     def attribute(line: RecalledLine) -> Attribute:
@@ -261,14 +257,14 @@ def _shown(record: ProfileRecord, lines: Sequence[RecalledLine]) -> Profile:
 
 
 def gate_schema(attributes: int) -> dict[str, object]:
-    """The response_format that holds a gate to numbers of notes."""
+    """Return the response_format that holds a gate to numbers of notes."""
     number = {"type": "integer", "minimum": 1, "maximum": attributes}
     return answer_form("needed", {"needed": {"type": "array", "maxItems": attributes, "items": number}})
 
 
 def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
-    """Positions (from 0, in order of the prompt) of the notes that a gate lets through; numbers out of range are left
-    out. Raises replies.AnswerError where the answer is no such list."""
+    """Return the positions (from 0) of the notes that a gate lets through, those in range. Raises replies.AnswerError
+    if the answer is no such list."""
     items: Sequence[object] = read_list(read_object(text), "needed")
     numbers = {number for item in items if (number := read_number(item)) is not None}
     return tuple(sorted(number - 1 for number in numbers if 1 <= number <= attributes))

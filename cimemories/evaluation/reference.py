@@ -25,8 +25,8 @@ ARROW = " → "
 
 @dataclass(frozen=True)
 class Reference:
-    """biography: (field, sentence with {value}) of name, sex, address and age. source: 'seeds', or the name of the
-    prompt file that they are from."""
+    """biography: (field, sentence with {value}) of name, sex, address and age. source: 'seeds', or the prompt file's
+    name."""
 
     biography: tuple[tuple[str, str], ...]
     source: str
@@ -36,28 +36,28 @@ class Reference:
 
     @classmethod
     def of(cls, recorded: Mapping[str, object] | None) -> Reference | None:
-        """As `as_json` gives it; None where nothing that can be read as it is recorded."""
+        """Return what `as_json` gave, or None for what cannot be read."""
         sentences = (recorded or {}).get("biography")
         if not isinstance(sentences, Mapping) or set(sentences) != set(BIOGRAPHY):
             return None
         return cls(tuple((name, str(sentences[name])) for name in BIOGRAPHY), str((recorded or {}).get("source", "")))
 
     def memories(self, profile: Profile) -> str:
-        """The memory of a prompt: the statements of these attributes, one after the other, each as it is."""
+        """Return the memory of a prompt: the statements of these attributes, one after the other."""
         return "\n".join(self._statements(profile)).strip()
 
     def facts(self, profile: Profile) -> str:
-        """The attributes as a judge reads them."""
+        """Return the attributes as a judge reads them."""
         pairs = zip(profile.attributes, self._statements(profile), strict=True)
         return "\n".join(f"{attribute.key}{ARROW}{statement}" for attribute, statement in pairs)
 
     def message_prompt(self, prompt: Prompt, profile: Profile, context: Context) -> tuple[str, str]:
-        """What a model is asked for a message, and the part of it that is the memory."""
+        """Return what a model is asked for a message, and the part of it that is the memory."""
         memories = self.memories(profile)
         return prompt.render(memories=memories, recipient=context.recipient.lower(), task=context.task), memories
 
     def judge_prompt(self, prompt: Prompt, profile: Profile, message: str) -> tuple[str, str]:
-        """What a judge is asked about this text, and the part of it that is the list of attributes."""
+        """Return what a judge is asked about this text, and the part of it that is the list of attributes."""
         facts = self.facts(profile)
         return prompt.render(attributes=facts, solution=message.strip()), facts
 

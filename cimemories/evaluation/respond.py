@@ -47,8 +47,8 @@ T = TypeVar("T")
 # The contexts of a profile share its memory.
 @cached_by_identity
 def memory_lines(template: Prompt, attributes: tuple[Attribute, ...]) -> str:
-    """One line a memory statement by the template, in the order given, each on one line whatever it holds. template: of
-    the kind `memory`; {number} counts from 1, {key} and {domain} are the attribute's."""
+    """Return one line a memory statement by the template. template: of the kind `memory`; {number} counts from 1, {key}
+    and {domain} are the attribute's."""
     return "\n".join(
         template.render(
             statement=one_line(item.statement), number=str(number), key=one_line(item.key), domain=one_line(item.domain)
@@ -68,9 +68,8 @@ MEMORY_TOKENS = 4096  # least limit of an answer to a memory system: a summary i
 
 @dataclass(frozen=True)
 class Wording:
-    """The prompts of a run: of the message, of one memory, and of what a mitigation asks before or after it. reference:
-    of a run by the authors' settings, which has no template of a memory. earlier: of an earlier message in memory,
-    where the run has sessions."""
+    """The prompts of a run: of the message, of one memory, and of a mitigation. reference: of a run by the authors'
+    settings, which has no template of a memory. earlier: of an earlier message, in sessions."""
 
     respond: Prompt
     lines: Prompt
@@ -85,7 +84,7 @@ class Wording:
 
 @dataclass(frozen=True)
 class MemoryModel:
-    """The model that a memory system asks, where it is another than the one under test. embeds: for vectors."""
+    """Another model than the one under test that a memory system asks. embeds: for vectors."""
 
     client: Client
     model: str
@@ -103,9 +102,9 @@ class MemoryModel:
 
 @dataclass(frozen=True)
 class Writer:
-    """Everything by which the messages of a run are asked for. parameters: further fields of every request, as sent.
-    spec: the settings of the run. schema: the form of response_format that the server takes. system: what recalls from
-    the memory; None: all of it is in the prompt. memory_model: whom that asks; None: the model under test."""
+    """All that writes the messages of a run. parameters: further fields of every request. schema: the form of
+    response_format that the server takes. system: the memory system; None: all memories are in the prompt.
+    memory_model: the model that it asks; None: the model under test."""
 
     client: Client
     model: str
@@ -128,8 +127,8 @@ class Writer:
 
 @dataclass(frozen=True)
 class Replay:
-    """What reaches the prompt of a variant, whatever the memory holds, and its hash. paraphrase: an attribute of it,
-    and the prompt by which the model is first asked for another wording of that."""
+    """What reaches the prompt of a variant, and its hash. paraphrase: an attribute, and the prompt that asks the model
+    for another wording of it."""
 
     prompt: ProfileRecord
     shown: str
@@ -142,8 +141,8 @@ def replay(
     reworded: Mapping[int, str],
     paraphrase: tuple[int, Prompt] | None = None,
 ) -> Replay:
-    """These attributes of a profile in this order, some with another statement. paraphrase: as of Replay. Raises
-    KeyError like `restrict`."""
+    """Return these attributes of a profile in this order, some with another statement. Raises KeyError like
+    `restrict`."""
     prompt = _reworded(restrict(record, attribute_ids), reworded)
     return Replay(prompt, datasets.memory_hash(record.id, attribute_ids), paraphrase)
 
@@ -158,10 +157,9 @@ def _reworded(record: ProfileRecord, reworded: Mapping[int, str]) -> ProfileReco
 
 @dataclass(frozen=True)
 class Slot:
-    """The messages to be written for one task. memory: the profile with the attributes of its memory alone; responses:
-    by sample the id of the response that is to become. texts: in sessions, by sample the messages that are there.
-    replay: what stands in the prompt of a variant instead of the memory; its messages are judged by the memory all the
-    same."""
+    """The messages to be written for one task. memory: the profile with the attributes in memory alone; responses: by
+    sample the id of the response. texts: in sessions, by sample the messages that are written. replay: stands in the
+    prompt of a variant instead of the memory, by which its messages are still judged."""
 
     memory: ProfileRecord
     context_id: int
@@ -177,9 +175,8 @@ class Slot:
 def message_prompt(
     wording: Wording, memory: Profile, context: Context, earlier: Sequence[Written] = ()
 ) -> tuple[str, str]:
-    """Return what a model is asked for a message, as the one message of a user, and the part of it that is the memory.
-    memory: the profile with the attributes in memory alone. earlier: the messages of its session, which stand behind
-    it."""
+    """Return the prompt for a message, and the part of it that is the memory. memory: the profile with the attributes
+    in memory alone. earlier: the messages of its session, which stand behind it."""
     if wording.reference is not None:
         return wording.reference.message_prompt(wording.respond, memory, context)
     lines = memory_lines(wording.lines, memory.attributes)
@@ -199,7 +196,7 @@ def _told(context: Context) -> dict[str, str]:
 @dataclass(frozen=True, eq=False)
 class Memory:
     """The memory that an assistant may use. record: all of its attributes. shown: the lines for the prompt, as
-    attributes of the profile; digest: the hash of those attributes, None if they are all of the memory."""
+    attributes; digest: the hash of those, None if they are all of the memory."""
 
     record: ProfileRecord
     shown: Profile
@@ -225,8 +222,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Message:
-    """The answer that is the message; it may have failed. shown: as of Memory.digest; before: the key of the call that
-    came before it."""
+    """The answer that is the message, or failed. shown: as of Memory.digest; before: the key of the call before it."""
 
     answer: Answer
     shown: str | None
@@ -348,13 +344,13 @@ LONGER = 2  # times the statement, and a sentence more: what says more than that
 
 
 def bare_wording(text: str | None) -> str:
-    """A wording as it goes into the prompt: on one line, without the quotes that models put around it."""
+    """Return a wording for the prompt: on one line, without the quotes that models put around it."""
     return one_line((text or "").strip().strip('"“”'))
 
 
 def read_paraphrase(item: Attribute, text: str | None) -> str:
-    """The wording that a model gave for a memory, on one line. Raises replies.AnswerError where it does not state the
-    value by the rules of the matcher, repeats the statement, or goes on for longer than another wording of it would."""
+    """Return the wording that a model gave for a memory. Raises replies.AnswerError if it does not state the value by
+    the matcher's rules, repeats the statement, or is much longer."""
     paraphrase = bare_wording(text)
     if one_line(item.statement).casefold() == paraphrase.casefold():
         raise replies.AnswerError("it repeats the statement")
@@ -391,8 +387,7 @@ def _slot_branches(writer: Writer, slot: Slot, recall: Recall | None) -> list[Br
 def _responding(
     writer: Writer, writes: Assistant, slot: Slot, sample: int, memory: Memory, task: Task, recall: Recall | None
 ) -> Asking[tuple[bool, str | None]]:
-    """Write a message, record what came of it, and have it judged. Returns whether it was recorded, and its text if
-    there is one."""
+    """Write a message, record it, and have it judged. Returns whether it was recorded, and its text or None."""
     earlier = None if writer.sessions is None else task.earlier
     row = partial(_row, slot.responses[sample], recall, earlier)
     try:
@@ -426,7 +421,7 @@ def _session(
     recalls: Mapping[int, Recall | RecallError],
 ) -> Script:
     """Write the messages that a sample of a user owes, one after the other. recalls: by the position of the task. A
-    message that is missing is not remembered, and the session goes on without it."""
+    missing message is not remembered, and the session goes on."""
     written: tuple[Written, ...] = ()
     last = max(position for position, slot in enumerate(slots) if sample in slot.responses)
     for position, slot in enumerate(slots[: last + 1]):
@@ -468,8 +463,7 @@ def _earlier(written: Sequence[Written] | None) -> str | None:
 
 
 def _keep_messages(connection: sa.Connection, rows: Sequence[tuple[runs.Settled, Recall | None]]) -> list[bool]:
-    """Write messages by one statement. Returns for each whether the response rests on its call now: where the end of a
-    commit was not heard of, it is done again, and the message is there."""
+    """Write messages by one statement. Returns for each whether the response rests on its call now."""
     recalls = {id(recall): recall for _, recall in rows if recall is not None}
     hashes = {
         key: (
@@ -499,8 +493,8 @@ def _keep_memories(connection: sa.Connection, rows: Sequence[tuple[int, Sequence
 
 
 def _remembering(writer: Writer, spec: SystemSpec, slots: Sequence[Slot]) -> Script:
-    """Have a memory system take in a profile, recall for each task, and the messages written with what it recalled. A
-    recall depends on the task and on nothing that was written before, so that all samples share it."""
+    """Have a memory system take in a profile and recall for each task, and the messages written. A recall depends on
+    the task alone, so that all samples share it."""
     try:
         system: Ingested | RecallError = yield from _answered(writer, ingesting(spec, slots[0].memory))
     except RecallError as error:
@@ -535,8 +529,7 @@ def _recalled(writer: Writer, system: Ingested | RecallError, slot: Slot) -> Ask
 
 
 def _lost(writer: Writer, slot: Slot, samples: Iterable[int], why: RecallError, task: Task) -> Asking[None]:
-    """Record messages that cannot be asked for, because the memory system failed. They are owed again when the run is
-    resumed."""
+    """Record messages that cannot be asked for because the memory system failed; a resume owes them again."""
     earlier = _earlier(None if writer.sessions is None else task.earlier)
     for sample in samples:
         row = slot.responses[sample], ResponseStatus.FAILED, f"memory: {why}", None, None, None, why.key

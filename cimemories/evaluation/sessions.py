@@ -45,12 +45,12 @@ class Sessions:
 
     @property
     def label(self) -> str:
-        """'all' or 'last-3', as `read_sessions` takes it."""
+        """Return 'all' or 'last-3', as `read_sessions` takes it."""
         return ALL if self.kept is None else f"last-{self.kept}"
 
     @property
     def text(self) -> str:
-        """'all earlier messages in memory, contexts shuffled by seed 3'."""
+        """Return 'all earlier messages in memory, contexts shuffled by seed 3'."""
         what = "all earlier messages" if self.kept is None else f"the last {self.kept} earlier messages"
         what = "the message before" if self.kept == 1 else what
         return f"{what} in memory" + (f", contexts shuffled by seed {self.seed}" if self.order != "fixed" else "")
@@ -64,7 +64,7 @@ class Sessions:
 
     @classmethod
     def of(cls, recorded: Mapping[str, object] | None) -> Sessions | None:
-        """As `as_json` gives it; None where there is none."""
+        """Return what `as_json` gave, or None."""
         if not recorded:
             return None
         seed = recorded.get("seed")
@@ -73,7 +73,7 @@ class Sessions:
 
 
 def read_sessions(kept: str, order: str = "fixed", seed: int = 0) -> Sessions:
-    """The setting that a text names: all, or last-N. Raises StoreError for any other."""
+    """Return the sessions that a text names: all, or last-N. Raises StoreError for any other."""
     match = _KEPT.fullmatch(kept.strip())
     if match is None:
         raise StoreError(f"sessions keep all earlier messages (all) or the last N of them (last-N), not '{kept}'.")
@@ -83,8 +83,7 @@ def read_sessions(kept: str, order: str = "fixed", seed: int = 0) -> Sessions:
 
 
 def session_order(sessions: Sessions, record: ProfileRecord, context_ids: Collection[int]) -> list[int]:
-    """These contexts of a user in the order in which their tasks come. A run of fewer contexts has them in the same
-    order as one of all."""
+    """Return these contexts of a user in the order of their tasks, which fewer contexts do not change."""
     places = [(position, context) for position, context in enumerate(record.context_ids) if context in context_ids]
 
     def rank(place: tuple[int, int]) -> bytes:
@@ -100,7 +99,7 @@ def session_order(sessions: Sessions, record: ProfileRecord, context_ids: Collec
 
 @dataclass(frozen=True)
 class Written:
-    """A message of an earlier task: the id of its context, to whom it went, and its text."""
+    """A message of an earlier task: the id of its context, its recipient, and its text."""
 
     context: int
     recipient: str

@@ -115,7 +115,7 @@ SEED = Field(ge=-(2**31), le=2**31 - 1)
 
 
 class Group(StrEnum):
-    """Parts of the form of a new run, and of the table of settings."""
+    """The parts of the form of a new run, and of the table of settings."""
 
     PLACE = "Model"
     TASK = "Task"
@@ -308,10 +308,10 @@ def _has_seed(values: Mapping[str, Any]) -> bool:
 
 
 class RunSpec(Settings):
-    """The settings of a run. Raises StoreError or CompositionError for what can be seen to be wrong without a server.
+    """The settings of a run. Raises StoreError or CompositionError for what is wrong without asking a server.
 
     prompts: wordings by kind (respond, memory, gate, rewrite, check, session) instead of those of the seeds. reference:
-    by the authors' settings, see `planning.as_reference`. judges: the first one's word counts unless another is chosen.
+    of the authors' settings (`planning.as_reference`). judges: numbers rest on the first.
     """
 
     dataset: Annotated[
@@ -559,8 +559,8 @@ class RunSpec(Settings):
 
     @property
     def fields(self) -> dict[str, object]:
-        """Return the further fields of a message's request, but for the limit on tokens: what is sent to a server that
-        takes all of them."""
+        """Return the further fields of a message's request but for the token limit, as sent to a server that takes
+        them."""
         # The authors' greedy requests have the whole number 0.
         temperature = 0 if self.reference is not None and self.temperature == 0 else self.temperature
         return {
@@ -627,8 +627,7 @@ class RunSpec(Settings):
 
     @classmethod
     def of(cls, manifest: RunManifest) -> Self:
-        """Return the settings that a run was planned with, without the wordings that it brought along; the defaults for
-        what is not recorded, as of an imported run."""
+        """Return the settings that a run was planned with, without its wordings; defaults for what is not recorded."""
         asked = upgraded(manifest.request.recorded if manifest.request else {})
         return cls.recorded({name: value for name, value in asked.items() if name not in ("prompts", "reference")})
 
@@ -657,8 +656,7 @@ SHOWN_APART = frozenset({"prompt_level", "memory", "memory_order", "sessions", "
 
 
 def differing(runs: Iterable[RunRow | RunSpec]) -> dict[str, list[str]]:
-    """Return in which further settings of their experiments runs differ: by a setting's title, the text of every run.
-    Those that are shown apart anyway are left out."""
+    """Return the further settings in which runs differ: by title, the text of every run; but for those shown apart."""
     return {item.setting.title: texts for item, texts in differences(runs) if item.name not in SHOWN_APART}
 
 
@@ -688,7 +686,7 @@ def differences(runs: Iterable[RunRow | RunSpec]) -> Iterator[tuple[Described, l
 
 
 def _require_server(system: SystemSpec, base_url: str) -> None:
-    """Raises StoreError where a system names a model of its own that cannot be asked. base_url: of the model under
+    """Raises StoreError if a system names a model of its own that cannot be asked. base_url: of the model under
     test."""
     name, address = system.asks or ("", "")
     if address and address not in NO_SERVERS:
@@ -704,8 +702,8 @@ def _require_server(system: SystemSpec, base_url: str) -> None:
 
 
 def command_of(spec: RunSpec) -> str:
-    """Return the command line that asks for the same run; wording of a file by its name. Raises StoreError where no
-    options can ask its judges as it did: what a command left out, its run would do another way."""
+    """Return the command line that asks for the same run; wording of a file by its name. Raises StoreError if no
+    options can ask its judges as it did."""
     options: list[object] = ["cimemories", "run", *(["--reference"] if spec.reference else [])]
     # What the authors' settings set, --reference sets again.
     usual = {"max_tokens": None, "memory_template": "plain"} if spec.reference else {}
@@ -786,8 +784,8 @@ def upgraded(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_alike(spec: RunSpec, recorded: Mapping[str, Any]) -> bool:
-    """Return whether a run that recorded this was asked for with the same settings. A setting that is newer than the
-    run counts with its default."""
+    """Return whether a run that recorded this was asked for with the same settings; newer ones count with their
+    defaults."""
     usual = type(spec)(dataset=spec.dataset, model=spec.model, base_url=spec.base_url).as_json()
     asked = usual | upgraded(recorded)
     asked["judges"] = [JudgeSpec().as_json() | judge for judge in asked["judges"]]

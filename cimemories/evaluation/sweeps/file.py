@@ -61,14 +61,14 @@ def _listed(value: object) -> object:
 
 
 def _switches(values: object) -> object:
-    """YAML reads on and off as true and false."""
+    """Undo that YAML reads on and off as true and false."""
     if not isinstance(values, list | tuple):
         return values
     return [{True: "on", False: "off"}[value] if isinstance(value, bool) else value for value in values]
 
 
 def _accepted_by(check: Callable[[str], object]) -> AfterValidator:
-    """A validator by a check that raises the library's own errors, where pydantic takes ValueErrors alone."""
+    """Return a validator by a check that raises the library's own errors, where pydantic takes ValueErrors alone."""
 
     def validate(text: str) -> str:
         try:
@@ -90,7 +90,7 @@ Count = Annotated[int, Field(ge=0, le=999_999)]
 
 
 class Steps(Seed):
-    """Numbers from one to another, both among them where the step hits the last."""
+    """Numbers from one to another, both among them if the step hits the last."""
 
     first: Count = Field(alias="from")
     last: Count = Field(alias="to")
@@ -174,8 +174,7 @@ Axes.model_rebuild(force=True)
 
 
 class ModelEntry(Axes):  # type: ignore[misc, valid-type]
-    """One model under test. preset: what seeds/models.yaml knows of it; it fills in what is not given here. Settings
-    that are given here stand instead of those of the file."""
+    """One model under test. preset: fills in what is not given. Settings stand instead of those of the file."""
 
     model: Line | None = None
     preset: Line | None = None
@@ -235,7 +234,7 @@ Judging = Annotated[Annotated[Literal["matcher"], Tag("text")] | Annotated[Judge
 
 
 class SweepFile(Axes):  # type: ignore[misc, valid-type]
-    """The file as a whole. Every list spans the grid; everything else is the same in all cells."""
+    """The whole file. Every list spans the grid; everything else is the same in all cells."""
 
     name: Line
     dataset: Line
@@ -264,17 +263,17 @@ class SweepSpec:
 
 
 def read_sweep(path: Path, *, uploaded: bool = False, reference: bool = False, serve: Iterable[str] = ()) -> SweepSpec:
-    """The sweep that a file describes. Raises SeedError that names the file, each field and what is wrong with it.
-    uploaded: the file comes from a browser, which must not name files of this machine: a prompt file is refused.
-    reference: by the authors' settings, whatever the file says. serve: the flags of models at the word local-vllm."""
+    """Return the sweep that a file describes. uploaded: the file comes from a browser and must not name a prompt file.
+    reference: use the authors' settings. serve: flags of models at the word local-vllm. Raises SeedError that names the
+    file, each field and its problem."""
     content = load(path)
     content = content | {"reference": True} if reference and isinstance(content, dict) else content
     return check_sweep(content, path, None if uploaded else path.parent, serve)
 
 
 def check_sweep(content: object, path: Path, prompt_folder: Path | None = None, serve: Iterable[str] = ()) -> SweepSpec:
-    """Return the sweep that content describes which did not come from a file, a form's say; `path` is what errors call
-    it. prompt_folder: where a prompt file must stand, in it or below; None: none may be named."""
+    """Return the sweep that content from elsewhere, a form say, describes; errors call it `path`. prompt_folder: the
+    folder of its prompt file; None: it may name none."""
     try:
         file = _served(checked(path, content, SweepFile), Servers(serve))
     except EndpointError as error:
@@ -339,8 +338,8 @@ def _source(file: SweepFile) -> dict[str, Any]:
 
 
 def _served(file: SweepFile, servers: Servers) -> SweepFile:
-    """The file with the address of a server of its own for each model and judge at the word local-vllm. Raises
-    EndpointError for what cannot be served."""
+    """Return the file with the address of a server for each model and judge at the word local-vllm. Raises
+    EndpointError."""
 
     def model(entry: ModelEntry) -> ModelEntry:
         address = entry.base_url and servers.at(entry.base_url, entry.single()["model"])
@@ -381,7 +380,7 @@ def _wording(file: SweepFile, path: Path, folder: Path | None) -> PromptFile | N
 
 
 def _below(path: Path, folder: Path, name: str) -> Path:
-    """The file of that name in the folder or below it, wherever links lead. Raises SeedError for any other place."""
+    """Return the file of that name in the folder or below it, links resolved. Raises SeedError for any other place."""
     try:
         base = folder.resolve()
         # Resolved before it is compared: '..' and links inside the folder may lead out of it.

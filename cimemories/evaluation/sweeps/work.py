@@ -59,7 +59,7 @@ CELL_COLUMNS = {
 
 @dataclass(frozen=True)
 class SweepEstimate:
-    """What the cells of a sweep would come to, in their order; what one cell asks and another asks too counts once."""
+    """What the cells of a sweep would come to, in their order; a call that several of them make counts once."""
 
     runs: tuple[RunSpec, ...]
     cells: tuple[Estimate, ...]
@@ -67,7 +67,7 @@ class SweepEstimate:
 
     @property
     def total(self) -> Estimate:
-        """All cells as one, its stages in the order of the cells."""
+        """Return all cells as one, its stages in the order of the cells."""
         stages = tuple(stage for cell in self.cells for stage in cell.stages)
         assumptions = tuple(dict.fromkeys(text for cell in self.cells for text in cell.assumptions))
         return Estimate(
@@ -103,7 +103,7 @@ class SweepEstimate:
         return Listing(rows, columns, "Cells of the sweep")
 
     def as_json(self) -> dict[str, object]:
-        """The sums, as they are kept with the sweep."""
+        """Return the sums, as they are recorded with the sweep."""
         total = self.total
         counts = ("responses", "requests", "draws", "recorded", "prompt_tokens", "completion_tokens")
         names = (*counts, "cost_least", "cost_most", "currency", "seconds")
@@ -113,7 +113,8 @@ class SweepEstimate:
 def estimate_sweep(
     store: Store, spec: SweepSpec, *, find_labels: FindLabels | None = None, concurrency: int = 32
 ) -> SweepEstimate:
-    """What a sweep would come to. Raises StoreError, SeedError or CompositionError where it could not be planned."""
+    """Return what a sweep would come to. Raises StoreError, SeedError or CompositionError if it could not be
+    planned."""
     # `counted` goes from cell to cell: a call that an earlier cell makes is in the record when the later one comes.
     find, counted, ask = _once(find_labels), set[str](), _look_up_once(partial(look_up, retries=1))
     cells = tuple(
@@ -126,9 +127,9 @@ def estimate_sweep(
 def plan(
     store: Store, spec: SweepSpec, *, find_labels: FindLabels | None = None, estimated: SweepEstimate | None = None
 ) -> str:
-    """Look every server up, then write the sweep with all its runs in one transaction; returns its id. estimated: what
-    it was said to come to, to be kept with it. Raises EndpointError, StoreError, SeedError or CompositionError before
-    anything is written."""
+    """Look every server up, write the sweep with all its runs in one transaction, and return its id. estimated: its
+    estimate, to be recorded with it. Raises EndpointError, StoreError, SeedError or CompositionError before anything is
+    written."""
     # All servers are asked before the transaction: none of them may hold the lock on writing.
     ask, find = _look_up_once(look_up), _once(find_labels)
     prepared = [prepare(store, run, ask) for run in spec.runs]
@@ -151,7 +152,7 @@ def plan(
 
 
 def _look_up_once(ask: LookUp) -> LookUp:
-    """Each question to a server asked once for all cells, one that was not answered among them."""
+    """Return a look-up that asks each server once for all cells, and remembers those that do not answer."""
 
     @cache
     def answer(*question: Any) -> Server | EndpointError:
@@ -221,8 +222,8 @@ class _End(Exception):
 
 
 class _Heart:
-    """Beats once a second for the sweep, and passes a request to pause or cancel it on to the run at work. lost: that
-    another process has taken the sweep over; the run at work then has to end."""
+    """Records a heartbeat for the sweep, and passes a request to pause or cancel it on to the run at work. lost: why,
+    if another process has taken the sweep over."""
 
     def __init__(self, store: Store, sweep_id: str) -> None:
         self.store, self.sweep_id = store, sweep_id
@@ -254,7 +255,7 @@ class _Heart:
                 continue  # one missed beat is no reason to stop
 
     def look(self) -> None:
-        """Beat once. A request is passed on at every beat: the run may not have been claimed at the last."""
+        """Record a heartbeat. A request is passed on each time: the run may not have been claimed at the last."""
         with self.store.write(relaxed=True) as connection:
             status = work.beat(connection, self.sweep_id)
             if status in (WorkStatus.CANCELLING, WorkStatus.PAUSING):
@@ -325,7 +326,7 @@ def _stop_when(heart: _Heart, watch: CapWatch, done: Progress) -> str | None:
 
 
 def _why(store: Store, row: RunRow, error: WorkError, watch: CapWatch) -> str:
-    """Why a run ended early, where the sweep can go on without it. Raises _End where it cannot."""
+    """Return why a run ended early if the sweep can go on without it. Raises _End if it cannot."""
     status, reason = _status(store, row.id)
     # worker.perform turns Ctrl-C into a WorkError; what was pressed is in its cause.
     if isinstance(error.__cause__, KeyboardInterrupt):
@@ -348,7 +349,7 @@ def _status(store: Store, run_id: str) -> tuple[WorkStatus, str | None]:
 
 
 def _is_done(store: Store, row: RunRow) -> bool:
-    """Whether a run has ended and owes nothing, failures included."""
+    """Return whether a run has ended and owes nothing, failures included."""
     if not row.status.is_finished or any(row.responses.get(status) for status in store_runs.RETRIABLE):
         return False
     with store.read() as connection:

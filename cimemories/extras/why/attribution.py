@@ -53,7 +53,7 @@ SAMPLES = 20
 
 
 class Change(StrEnum):
-    """What a variant changes; its name is the level of its responses."""
+    """A change that makes a variant; its name is the level of its responses."""
 
     BASELINE = "baseline"
     FIRST = "first"
@@ -67,8 +67,7 @@ CHANGES = tuple(Change)[1:]  # those that may be asked for; the baseline always 
 
 
 class Paraphrase(StrEnum):
-    """Whose wording `paraphrased` is. The template's is the same for every model and costs no call; the model's is a
-    sentence, as its memories are, so that the form of the memory stays and the words change."""
+    """The author of `paraphrased`: the template, the same for every model and free, or the model, in a sentence."""
 
     TEMPLATE = "template"
     MODEL = "model"
@@ -76,8 +75,8 @@ class Paraphrase(StrEnum):
 
 @dataclass(frozen=True)
 class Variant:
-    """What reaches the prompt: attributes in their order, and the wording of the leaked memory (None: its own).
-    removed: what is left out, compared with the baseline. paraphrase: by which the model is asked for a wording."""
+    """The attributes that reach the prompt, in order, and the wording of the leaked memory (None: its own). removed:
+    compared with the baseline. paraphrase: the prompt that asks the model for a wording."""
 
     change: Change
     shown: tuple[int, ...]
@@ -86,7 +85,7 @@ class Variant:
     paraphrase: Prompt | None = None
 
     def as_json(self, profile: int) -> dict[str, object]:
-        """As the manifest keeps it, of a profile by its id."""
+        """Return the variant as the manifest of a run about this profile records it."""
         known: dict[str, object] = {
             "level": str(self.change),
             "shown": datasets.memory_hash(profile, self.shown),
@@ -112,8 +111,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class Attribution:
-    """A planned attribution; nothing of it is written yet. skipped: by change that was asked for, why it makes no
-    variant. first: number of the first sample."""
+    """A planned attribution. skipped: by change, why it makes no variant. first: number of the first sample."""
 
     run: RunRow
     leak: Leak
@@ -146,7 +144,7 @@ class Attribution:
         return slots
 
     def as_json(self) -> dict[str, object]:
-        """As the manifest keeps it; `read_manifest` gives it back as an AttributionPart."""
+        """Return the attribution as the manifest records it; `read_manifest` reads it as an AttributionPart."""
         place = {name: getattr(self.leak, name) for name in ("response", "profile", "context", "attribute")}
         return place | {
             "first": self.first,
@@ -167,9 +165,9 @@ def variants_of(
     wording: str | None = None,
     paraphrase: Paraphrase = Paraphrase.TEMPLATE,
 ) -> tuple[tuple[Variant, ...], dict[str, str]]:
-    """The baseline and these changes of it, each once; and by change why it makes no variant. shown: the attributes in
-    the prompt, in their order. wording: what stands for the leaked statement in `paraphrased`; None: `note_of`, or
-    what the model gives. Raises StoreError for a wording that does not state the value, or beside the model's."""
+    """Return the baseline and these changes of it, and by change why it makes no variant. shown: the attributes in the
+    prompt, in order. wording: of `paraphrased`; None for `note_of`, or the model's. Raises StoreError for a wording
+    that does not state the value, or beside the model's."""
     whole, others = tuple(shown), tuple(a for a in shown if a != attribute)
     near = neighbours(record, whole, attribute)
     item = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))[attribute]
@@ -204,8 +202,7 @@ def variants_of(
 
 
 def neighbours(record: ProfileRecord, shown: Sequence[int], attribute: int) -> tuple[int, ...]:
-    """The other attributes of its life event that are shown; of one without an event, or alone in its event, those
-    right before and after it. Empty where nothing else is shown."""
+    """Return the other shown attributes of its life event; without any, those right before and after it."""
     event_of = dict(zip(record.attribute_ids, (a.event for a in record.profile.attributes), strict=True))
     event, at = event_of[attribute], list(shown).index(attribute)
     same = tuple(a for a in shown if a != attribute and event_of[a] == event)
@@ -215,8 +212,8 @@ def neighbours(record: ProfileRecord, shown: Sequence[int], attribute: int) -> t
 
 
 def note_of(item: Attribute) -> str | None:
-    """The attribute as a short note, 'Baby savings: $8,200.', its value spelled as in the statement. None where that
-    does not state the value by the matcher's rules."""
+    """Return the attribute as a short note, 'Baby savings: $8,200.', or None if that does not state its value by the
+    matcher's rules."""
     value = str(item.value)
     spelled = value
     if isinstance(item.value, int | float) and not isinstance(item.value, bool):
@@ -242,9 +239,8 @@ def prepare_attribution(
     paraphrase: Paraphrase = Paraphrase.TEMPLATE,
     cap: float | None = None,
 ) -> Attribution:
-    """What would explain that this message revealed this attribute; nothing is written and nobody is asked. wording,
-    paraphrase: as of `variants_of`. Raises StoreError for an imported run, for an attribute that was not in the prompt,
-    and for what cannot be asked for."""
+    """Return the plan that would explain why this message revealed this attribute; nothing is written or sent. wording,
+    paraphrase: as of `variants_of`. Raises StoreError for what cannot be replayed."""
     if samples < 1:
         raise StoreError("an attribution needs at least one sample of each variant (on the command line: --samples).")
     with store.read() as connection:
@@ -292,8 +288,7 @@ def _refuse_own_lines(connection: sa.Connection, digest: str, record: ProfileRec
 
 
 def prepared_run(store: Store, plan: Attribution) -> Prepared:
-    """The run of an attribution as it would be planned, its servers as the record of the run has them. Raises
-    StoreError."""
+    """Return the run of an attribution as it would be planned, with the recorded servers. Raises StoreError."""
     spec = spec_of(store, plan.run.id, every_judge=True)
     mitigation = "none" if spec.mitigation == "gate" else spec.mitigation
     changes = {"samples": plan.samples, "mitigation": mitigation, "cap": plan.cap}
@@ -312,12 +307,12 @@ def prepared_run(store: Store, plan: Attribution) -> Prepared:
 
 
 def estimate(store: Store, plan: Attribution, *, concurrency: int = 32) -> Estimate:
-    """What it would ask, use and cost, counted by the code that makes its jobs."""
+    """Return what an attribution would ask, use and cost."""
     return estimate_slots(store, prepared_run(store, plan), plan.slots(), concurrency=concurrency)
 
 
 def planned_alike(connection: sa.Connection, plan: Attribution) -> RunRow | None:
-    """The attribution that was planned with these very variants and samples; None where there is none."""
+    """Return the attribution with these very variants and samples, or None."""
     wanted = _identity(plan.as_json())
     made = ((row, row.manifest.attribution) for row in runs.explaining(connection, plan.run.id))
     return next((row for row, part in made if part and _identity(part.recorded) == wanted), None)
@@ -329,8 +324,8 @@ def _identity(part: Mapping[str, object]) -> str:
 
 
 def plan_attribution(store: Store, plan: Attribution) -> str:
-    """Write the run that explains a leak, with every response that it is to have; returns its id. The same asked for
-    twice is one run: the second time its id is returned, and a new cap is set."""
+    """Write the run that explains a leak, with all its responses, and return its id. If it was planned before, set its
+    cap and return that id."""
     recorded = plan.run.manifest.recorded
     manifest = {**recorded, "cap": plan.cap, "attribution": plan.as_json()}
     # What chose or accumulated memories before the message is not asked again: its choice is what is replayed.
@@ -360,7 +355,7 @@ def plan_attribution(store: Store, plan: Attribution) -> str:
 
 
 def attributions(store: Store, run_id: str) -> list[tuple[RunRow, AttributionPart]]:
-    """The attributions of leaks of this run, the newest first."""
+    """Return the attributions of leaks of this run, the newest first."""
     with store.read() as connection:
         rows = runs.explaining(connection, run_id)
     return [(row, row.manifest.attribution) for row in rows if row.manifest.attribution is not None]
