@@ -73,9 +73,8 @@ class Person(Biography):
 
 
 def people(count: int, *, seed: int, locale: str, events: int) -> list[Person]:
-    """`count` people, no name twice; the first k of n are the k. The same arguments give the same people. `locale` is
-    one of offline.LOCALES. Raises SeedError for another one, for more events than the seeds have, or where the locale
-    has too few names."""
+    """Return `count` people, no name twice; the first k of n are the k. Raises SeedError for a locale that is not one
+    of offline.LOCALES or has too few names, and for more events than the seeds have."""
     names = [event.name for event in seeds.load_events()]
     if not 1 <= events <= len(names):
         raise SeedError(f"{events} events per profile are not possible; the seeds have {len(names)}, take 1 or more.")
@@ -97,7 +96,7 @@ FOR_GOOD = "rejected"  # an HTTP refusal of this request: no repetition can do b
 
 @dataclass(frozen=True)
 class Author:
-    """Writes the profiles of one generation. parameters: the further fields of each request; schema: the form of
+    """Writes the profiles of one generation. parameters: further fields of each request; schema: the form of
     response_format that the server takes; key_variable, timeout: as of Endpoint."""
 
     generation: str
@@ -114,7 +113,7 @@ class Author:
 
     @cached_property
     def prompts(self) -> dict[str, Prompt]:
-        """The wording of both kinds of call, by level."""
+        """Return the wording of both kinds of call, by level."""
         return {level: seeds.load_prompt("generate", level) for level in ("event", GENERAL)}
 
     @cached_property
@@ -123,13 +122,13 @@ class Author:
 
     @cached_property
     def sentences(self) -> Mapping[str, str]:
-        """Those of biographies, by key."""
+        """Return the sentences of biographies, by key."""
         return seeds.load_general().bio
 
     @classmethod
     def of(cls, row: GenerationRow) -> Author:
         """Return the author that a manifest describes. Raises StoreError if it cannot be read, or the wording has
-        changed since."""
+        changed."""
         manifest = row.manifest
         try:
             author = cls(
@@ -235,9 +234,8 @@ def _rejection_line(item: Mapping[str, object]) -> str:
 
 
 def answer_schema(counts: Mapping[str, int]) -> dict[str, object]:
-    """The response_format that holds an answer to lists of attributes, as many for each domain as `counts` has. Texts
-    have no pattern and no length here: a server has to compile each new schema, and with xgrammar those bounds made
-    that 5 to 20 seconds where it is 0.03 without. The rules look at both anyway."""
+    """Return the response_format that holds an answer to lists of attributes, as many for each domain as `counts` has.
+    Texts have no pattern or length: with xgrammar those made compiling a schema 5 to 20 seconds instead of 0.03."""
     text: dict[str, object] = {"type": "string"}
     items = {"type": "array", "items": text, "minItems": 1, "maxItems": MOST_ITEMS}
     value = {"anyOf": [text, {"type": "number"}, {"type": "boolean"}, items]}
@@ -250,8 +248,8 @@ def answer_schema(counts: Mapping[str, int]) -> dict[str, object]:
 
 
 def _stand_in(missing: Mapping[str, int], number: int) -> str:
-    """Return an answer for a plan, of attributes that are 24 tokens each in the prompts that follow. number: that of
-    the first."""
+    """Return an answer for a plan, of attributes that are 24 tokens each in the prompts that follow. number: of the
+    first."""
     numbers = itertools.count(number)
     return json.dumps(
         {
@@ -307,8 +305,8 @@ def _reviewed(
 
 
 def prepare(store: Store, spec: AuthoringSpec, look_up: LookUp = look_up) -> tuple[Asked[AuthoringSpec], Author]:
-    """Check what is asked for, sample the people and test the server; nothing is written. Raises StoreError, SeedError,
-    and EndpointError if the server cannot be used."""
+    """Check the settings, sample the people and test the server; nothing is written. Raises StoreError, SeedError, and
+    EndpointError if the server cannot be used."""
     persons = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
     contexts = packs.contexts_of(spec.contexts, store.workspace)
     asked = ask_server(store, spec, look_up, draws=1, seed=spec.model_seed, simulator_seed=spec.seed)
@@ -320,8 +318,8 @@ def prepare(store: Store, spec: AuthoringSpec, look_up: LookUp = look_up) -> tup
 def estimate(
     store: Store, spec: AuthoringSpec, *, concurrency: int = 32, look_up: LookUp = partial(look_up, retries=1)
 ) -> Estimate:
-    """Return what a generation would come to if nothing is rejected. Raises StoreError or SeedError where it could not
-    be planned. A server that does not answer is taken to do all that is asked of it."""
+    """Return what a generation would come to if nothing is rejected. Raises StoreError or SeedError if it could not be
+    planned."""
     return plans.estimate(lambda ask: _estimated(store, *prepare(store, spec, ask)), spec, look_up, concurrency)
 
 
@@ -350,10 +348,10 @@ def _estimated(store: Store, asked: Asked[AuthoringSpec], author: Author) -> Est
 
 
 def plan(store: Store, spec: AuthoringSpec, *, allow_too_long: bool = False) -> str:
-    """Look the server up, sample the people, record what is to be written, and return the id of the generation. A
-    generation without a dataset that was planned with the same content is continued instead of beginning another.
-    Raises EndpointError, StoreError or SeedError before anything is written, StoreError also where it is running, and,
-    unless `allow_too_long`, where requests do not fit into the server's context."""
+    """Look the server up, sample the people, record what is to be written, and return the id of the generation. One
+    without a dataset that was planned with the same content is continued. Raises EndpointError, StoreError or SeedError
+    before anything is written; StoreError also if it is running, and, unless `allow_too_long`, if requests do not fit
+    into the server's context."""
     if not spec.name.strip():
         raise StoreError("the dataset needs a name (on the command line: --dataset).")
     asked, author = prepare(store, spec)
@@ -453,7 +451,7 @@ class GenerationSource(Source):
 
 
 def conclude(store: Store, generation_id: str) -> None:
-    """Leave a status that is true: the work ended, but that is no success where there is no dataset."""
+    """Set the status of a generation that ended without a dataset. Raises WorkError for one."""
     with store.write() as connection:
         row = generations.named(connection, generation_id)
         if row.dataset is not None or row.status == WorkStatus.PAUSED or work.is_claimed(connection, generation_id):
@@ -481,9 +479,8 @@ def conclude(store: Store, generation_id: str) -> None:
 
 @dataclass(frozen=True)
 class Report:
-    """One generation in numbers. Attributes are those that a model writes, without the four of each biography.
-    rejected: how often something was rejected, by reason and over all attempts, so an attribute that took three
-    attempts counts up to three times. left_out: profiles without a usable attribute; 0 while parts remain."""
+    """One generation in numbers, without the four attributes of each biography. rejected: by reason and over all
+    attempts. left_out: profiles without a usable attribute; 0 while parts remain."""
 
     id: str
     name: str
@@ -510,11 +507,11 @@ class Report:
         return self.wanted - self.kept
 
     def as_json(self) -> dict[str, object]:
-        """For scripts."""
+        """Return all of it for scripts."""
         return {**asdict(self), "missing": self.missing}
 
     def lines(self) -> list[str]:
-        """For people: what there is first, then what there is not and why."""
+        """Return lines for people: what there is first, then what there is not and why."""
         where = f"dataset '{self.dataset_name}'" if self.dataset_name else "no dataset"
         simulated = " (simulated)" if self.simulated else ""
         spent = "" if self.cost is None else f", cost {money(self.cost, self.currency)}"
@@ -536,7 +533,7 @@ class Report:
 
 
 def report(store: Store, generation_id: str) -> Report:
-    """A generation as it stands now. Raises StoreError where there is none of that id."""
+    """Return a generation as it stands now. Raises StoreError if there is none of that id."""
     with store.read() as connection:
         row = generations.named(connection, generation_id)
         parts = generations.parts(connection, generation_id)
@@ -567,8 +564,8 @@ def report(store: Store, generation_id: str) -> Report:
 
 @dataclass(frozen=True)
 class Live:
-    """A generation under way, as it is looked at again and again: cheap, and the same at any size of its answers.
-    slowed: what slows it down, '' for nothing. cost: so far, for people; empty where no price is known."""
+    """A generation under way, in what can be read again and again at any size. slowed: what slows it down, or ''. cost:
+    so far, for people; '' if no price is known."""
 
     status: WorkStatus
     slowed: str
@@ -582,7 +579,7 @@ class Live:
 
 
 def live(store: Store, generation_id: str) -> Live:
-    """How far a generation has come. Raises StoreError where there is none of that id."""
+    """Return how far a generation has come. Raises StoreError if there is none of that id."""
     cost = curation_cost(store, generation_id)
     with store.read() as connection:
         settled, expected = generations.progress(connection, generation_id)
@@ -601,7 +598,7 @@ def live(store: Store, generation_id: str) -> Live:
 
 
 def all_generations(store: Store) -> list[GenerationRow]:
-    """Every generation of the workspace, oldest first."""
+    """Return every generation of the workspace, oldest first."""
     with store.read() as connection:
         return generations.all_rows(connection)
 

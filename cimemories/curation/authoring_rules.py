@@ -98,7 +98,7 @@ _FIRST_PERSON = re.compile(r"(?<!\w)(?:i|me|my|mine|myself|we|us|our|ours|oursel
 
 
 class Reason(StrEnum):
-    """Why something that a model wrote was not kept. The last three are about an answer as a whole."""
+    """Why something that a model wrote was rejected. The last three are about an answer as a whole."""
 
     WRONG_TYPE = "wrong type"
     EMPTY_VALUE = "empty value"
@@ -119,7 +119,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Rejection:
-    """Something that was not kept. `said` is its wording, cut short; empty where the answer as a whole is meant."""
+    """Something that was rejected. said: its wording, cut short; '' for the answer as a whole."""
 
     reason: Reason
     attempt: int
@@ -138,8 +138,8 @@ def alike(statement: str) -> str:
 
 
 def broken_rules(attribute: Attribute, keys: Container[str], said: Container[str]) -> Iterator[Reason]:
-    """Yield every rule that an attribute breaks. keys: those that its profile holds already; said: its statements, as
-    `alike` gives them."""
+    """Yield every rule that an attribute breaks. keys: those in its profile already; said: its statements, of
+    `alike`."""
     items = attribute.value if isinstance(attribute.value, list) else [attribute.value]
     folded = fold(attribute.statement)
     if not KEY.fullmatch(attribute.key):
@@ -168,11 +168,11 @@ def broken_rules(attribute: Attribute, keys: Container[str], said: Container[str
 def review(
     answer: Mapping[str, object], missing: Mapping[str, int], event: str, existing: Sequence[Attribute], attempt: int
 ) -> tuple[list[Attribute], list[Rejection]]:
-    """Sort what an answer holds into what is accepted and what is rejected, in the order in which it was written.
+    """Return what is accepted and what is rejected of an answer, in its order.
 
-    missing: how many attributes each domain still lacks; what goes beyond is surplus. existing: all of the profile,
-    its biography among it; an attribute must also differ from those accepted before it in the same answer. Domains
-    that got fewer than were wanted, and of which nothing was rejected, are a rejection of their own (too few).
+    missing: how many attributes each domain still lacks; what goes beyond is surplus. existing: all of the profile, its
+    biography among it; an attribute must also differ from those accepted before it. Domains that got too few, and of
+    which nothing was rejected, are a rejection of their own.
     """
     accepted: list[Attribute] = []
     rejected: list[Rejection] = []

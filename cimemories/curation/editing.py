@@ -45,7 +45,7 @@ from cimemories.text import count, listed
 
 @dataclass(frozen=True)
 class Needs:
-    """What a change leaves without votes: the pairs of all attributes of some profiles with some contexts."""
+    """The pairs that a change leaves without votes: all attributes of some profiles with some contexts."""
 
     profiles: int
     attributes: int  # of all these profiles together
@@ -58,9 +58,8 @@ class Needs:
 
 @dataclass(frozen=True)
 class Plan:
-    """What saving a change would do. `target`: the name of the dataset that will hold it; `imported`: labellings whose
-    shares came from a file; `who`: the profile's name, or 'all profiles'; `calls`: what a labelling like the newest one
-    would ask for, None where there is none to go by."""
+    """What saving a change would do. target: the dataset that will hold it; imported: labellings whose shares came from
+    a file; who: the profile's name, or 'all profiles'; calls: of a labelling like the newest one, or None."""
 
     dataset: str
     target: str
@@ -80,7 +79,7 @@ class Plan:
 
     @property
     def sentences(self) -> list[str]:
-        """What a person should know before saving, one sentence each."""
+        """Return what a person should know before saving, one sentence each."""
         name = f"'{self.dataset}'"
         if self.in_place:
             return [f"Nothing depends on {name} yet, so your change is made in place. Its history keeps both sides."]
@@ -103,7 +102,7 @@ class Plan:
         return sentences
 
     def _votes_needed(self) -> str:
-        """What a labelling of the new version would have to ask for; '' where there is no labelling to go by."""
+        """Return what a labelling of the new version would have to ask for, or ''."""
         needs = self.needs
         if self.draws is None:
             return ""
@@ -131,13 +130,14 @@ OLDEST = 130
 
 
 def edit_line(text: str) -> str:
-    """One line of text as it is stored: runs of space are one, characters that no engine can hold are replaced."""
+    """Return one line of text as it is stored: runs of space are one, characters that no engine can hold are
+    replaced."""
     return " ".join(storable(text).split())
 
 
 def value_text(value: Value) -> str:
-    """A typed value as one writes it: text as it is, everything else as JSON; text that would be read as something else
-    (a number, a word like true) in quotes. `parse_value` reads it back to the same value."""
+    """Return a typed value as people write it: text as it is, everything else, and text that would be read as something
+    else, as JSON. `parse_value` reads it back."""
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     # Only what parse_value gives back unchanged may stand without quotes.
@@ -146,7 +146,7 @@ def value_text(value: Value) -> str:
 
 
 def parse_value(text: str) -> Value:
-    """What somebody wrote as a value: JSON where it is JSON (1450, true, null, ["a", "b"], "1450"), else text. Raises
+    """Return what was typed as a value: JSON if it is JSON (1450, true, null, ["a", "b"], "1450"), else text. Raises
     StoreError for JSON that no attribute can hold: an object, or lists deeper than one of flat objects."""
     written = storable(text.strip())
     try:
@@ -180,8 +180,8 @@ def _scalar(value: object) -> bool:
 
 
 def checked_value(edit: Edit) -> Edit:
-    """The change with its new side brought into shape. Raises StoreError that names the first field that cannot be, as
-    one that no file could hold, or says that nothing would change."""
+    """Return the change with its new side brought into shape. Raises StoreError that names the first field that no file
+    could hold, or says that nothing would change."""
     if edit.after is None:
         return edit
     before: Mapping[str, object] = edit.before or {}
@@ -266,7 +266,7 @@ def _required(side: Side, before: Side, name: str, what: str, longest: int) -> s
 
 
 def _kept(side: Side, before: Side, name: str, shape: Callable[[str], str]) -> str:
-    """A field in shape; one that nobody touched stays to the byte, however it was imported."""
+    """Return a field in shape; an untouched one stays to the byte, however it was imported."""
     text = str(side[name])
     return text if text == before.get(name) else shape(text)
 
@@ -276,7 +276,7 @@ def _kept(side: Side, before: Side, name: str, shape: Callable[[str], str]) -> s
 
 @dataclass(frozen=True)
 class Saved:
-    """What saving came to: the dataset that holds the change, and decisions that went along or could not."""
+    """A saved change: the dataset that holds it, and decisions that went along or could not."""
 
     dataset: int
     name: str
@@ -287,17 +287,18 @@ class Saved:
 
 
 def attribute_edit(profile: int, before: Attribute | None, after: Attribute | None) -> Edit:
-    """Add (no before), change or remove (no after) an attribute of the profile with that ordinal."""
+    """Return the edit that adds (no before), changes or removes (no after) an attribute of the profile with that
+    ordinal."""
     return _edit("attribute", profile, before, after, ("key", "value", "domain", "event", "statement"))
 
 
 def context_edit(profile: int | None, before: Context | None, after: Context | None) -> Edit:
-    """Add, change or remove a context of one profile, or of all (None)."""
+    """Return the edit that adds, changes or removes a context of one profile, or of all (None)."""
     return _edit("context", profile, before, after, ("task", "recipient", "sphere"))
 
 
 def bio_edit(profile: int, before: Profile, after: Profile) -> Edit:
-    """Change name, sex, address or age; attributes and contexts of the two do not matter."""
+    """Return the edit that changes name, sex, address or age."""
     return _edit("bio", profile, before, after, ("name", "sex", "address", "age"))
 
 
@@ -308,7 +309,8 @@ def _edit(kind: Kind, profile: int | None, before: object, after: object, names:
 
 
 def plan(store: Store, dataset_id: int, edit: Edit) -> Plan:
-    """What saving this change would do. Raises StoreError for a change that is not valid, or a dataset that is gone."""
+    """Return what saving this change would do. Raises StoreError for a change that is not valid, or a dataset that is
+    gone."""
     checked = checked_value(edit)
     with store.read() as connection:
         return _plan(connection, dataset_id, checked)
@@ -319,9 +321,9 @@ def save(
 ) -> Saved:
     """Make a change, in the dataset or in its next version, with its history; all of it or nothing.
 
-    `expected` is the plan that was shown: where the change would go elsewhere by now (somebody else has saved, labelled
-    or frozen in the meantime) nothing is written. Raises StoreError then, for a change that is not valid, that changes
-    nothing, or whose `before` is not what the record has, and where nobody's name is given.
+    expected: the plan that was shown; nothing is written if the change would go elsewhere by now. Raises StoreError
+    then, for a change that is not valid, changes nothing, or whose `before` is not what the record has, and without a
+    name.
     """
     who = edit_line(annotator)
     if not who:
@@ -351,8 +353,8 @@ def save(
 
 
 def undo(store: Store, dataset_id: int, edit_id: int, *, annotator: str, expected: Plan | None = None) -> Saved:
-    """Take a change of the history back, which is one more change. Raises StoreError as `save` does, also where what
-    that change made has been changed again since."""
+    """Take a change of the history back, by one more change. Raises StoreError as `save` does, also if what that change
+    made has been changed since."""
     with store.read() as connection:
         row = versions.named(connection, edit_id)
     reason = f"takes change {edit_id} back"
@@ -360,8 +362,8 @@ def undo(store: Store, dataset_id: int, edit_id: int, *, annotator: str, expecte
 
 
 def history_of(store: Store, dataset_id: int, profile: int) -> list[tuple[EditRow, str]]:
-    """Every change of a profile (its ordinal) and of what it shares with others, the newest first, each with the name
-    of the version that it was made in ('' where that is deleted)."""
+    """Return every change of a profile (its ordinal) and of what it shares with others, the newest first, each with the
+    name of its version ('' if that is deleted)."""
     with store.read() as connection:
         names = {row.id: row.name for row in datasets.all_rows(connection)}
         rows = versions.history(connection, dataset_id, profile)
@@ -369,14 +371,14 @@ def history_of(store: Store, dataset_id: int, profile: int) -> list[tuple[EditRo
 
 
 def saved_change(store: Store, saved: Saved, profile: int) -> tuple[EditRow, ProfileRecord]:
-    """A change that was just saved, and the profile (its ordinal) in the dataset that holds it now."""
+    """Return a change that was just saved, and the profile (its ordinal) in the dataset that holds it now."""
     with store.read() as connection:
         profile_id = datasets.profile_ids(connection, saved.dataset)[profile]
         return versions.named(connection, saved.edit), datasets.profile_record(connection, profile_id)
 
 
 def new_version(store: Store, dataset_id: int) -> tuple[int, str]:
-    """The next version with nothing changed, e.g. to go on from a frozen one; returns its id and name."""
+    """Make the next version with nothing changed, as of a frozen dataset; return its id and name."""
     with store.write(Role.CURATOR) as connection:
         versions.lock(connection, dataset_id)
         name, number = versions.next_name(connection, dataset_id)
@@ -409,7 +411,8 @@ def _plan(connection: sa.Connection, dataset_id: int, edit: Edit) -> Plan:
 
 
 def _needs(edit: Edit, sizes: dict[int, datasets.Size]) -> Needs:
-    """Which pairs a change leaves without votes: all of a profile whose statements change, or those of one context."""
+    """Return the pairs that a change leaves without votes: all of a profile whose statements change, or those of one
+    context."""
     before, after = edit.before or {}, edit.after or {}
     if edit.kind == "attribute" and before.get("statement") != after.get("statement"):
         # A labelling prompt holds all statements of a profile, so one that changes leaves all its pairs without votes.
@@ -429,7 +432,7 @@ def _needs(edit: Edit, sizes: dict[int, datasets.Size]) -> Needs:
 
 @dataclass(frozen=True)
 class Added:
-    """What adding a pack came to: contexts that are new, and contexts that the dataset had already."""
+    """A pack that was added: contexts that are new, and contexts that the dataset had already."""
 
     dataset: str
     pack: str
@@ -438,9 +441,8 @@ class Added:
 
 
 def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
-    """Add the contexts of a pack to all profiles of a dataset; those that it has already stay as they are. All of it or
-    nothing, and only while nothing rests on the dataset: labels, runs and decisions must go on meaning what they meant.
-    Raises StoreError where something does, and SeedError for a pack that is unknown or does not fit."""
+    """Add the contexts of a pack to all profiles of a dataset that nothing rests on; those that it has stay as they
+    are. Raises StoreError if something does, and SeedError for a pack that is unknown or does not fit."""
     who = edit_line(annotator)
     if not who:
         raise StoreError(

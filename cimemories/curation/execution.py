@@ -25,12 +25,11 @@ def execute(
     queued: bool = False,
     cluster: Cluster | None = None,
 ) -> Progress:
-    """Ask for the remaining votes of a labelling, or write what remains of a generation and make its dataset; waits
+    """Ask for the remaining votes of a labelling, or write what remains of a generation and make its dataset; wait
     until it is done, or has paid its cap on cost.
 
-    `base_url` replaces the recorded address (a server that has moved); `cluster`: as of `worker.perform`. Raises what
-    that raises, and WorkError for a generation in which parts failed (a resume asks again) or nothing that was written
-    could be kept (then there is no dataset).
+    base_url: replaces the recorded address. cluster: as of `worker.perform`. Raises what that raises, and WorkError for
+    a generation in which parts failed (a resume asks again) or without a usable attribute.
     """
     generates = work.kind_of(work_id) is WorkKind.GENERATION
     source = GenerationSource(work_id, base_url) if generates else LabellingSource(work_id, base_url)

@@ -51,8 +51,8 @@ _RANGE = re.compile(r"\s*(\d{1,9})\s*[-\u2013]\s*(\d{1,9})\s*")
 
 @dataclass(frozen=True)
 class Ballot:
-    """What one answer says: verdicts by position of the attribute, and what could not be used. conflicts: attributes
-    named in both lists. unknown: entries that are no number, or name one that does not exist."""
+    """One answer: verdicts by position of the attribute. conflicts: attributes named in both lists. unknown: entries
+    that are no number, or name one that does not exist."""
 
     verdicts: tuple[Verdict, ...]
     conflicts: int
@@ -60,9 +60,9 @@ class Ballot:
 
 
 def read_ballot(text: str | None, attributes: int) -> Ballot:
-    """Votes on `attributes` attributes, numbered from 1. An entry is a number or a range 'FIRST-LAST', both included;
-    of a range that leaves 1..attributes the numbers that exist are named, and the entry counts as unknown too. Raises
-    replies.AnswerError where the answer is no ballot."""
+    """Return the votes on `attributes` attributes, numbered from 1. An entry is a number or a range 'FIRST-LAST'; of a
+    range that leaves 1..attributes the numbers that exist count, and the entry as unknown too. Raises
+    replies.AnswerError if the answer is no ballot."""
     value = replies.read_object(text)
     # A number that is left out is an abstention: the prompt says so.
     verdicts = [Verdict.ABSTAIN] * attributes
@@ -83,7 +83,7 @@ def read_ballot(text: str | None, attributes: int) -> Ballot:
 
 
 def answer_schema(attributes: int) -> dict[str, object]:
-    """The response_format that holds an answer to lists of attribute numbers and ranges of them."""
+    """Return the response_format that holds an answer to lists of attribute numbers and ranges of them."""
     number = {"type": "integer", "minimum": 1, "maximum": attributes}
     numbers = {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,4}$"}
     entries = {"type": "array", "items": {"anyOf": [number, numbers]}, "maxItems": attributes}
@@ -91,7 +91,7 @@ def answer_schema(attributes: int) -> dict[str, object]:
 
 
 def _span(item: object) -> tuple[int, int] | None:
-    """The first and the last number of an entry; None where it is neither a number nor a range that rises."""
+    """Return the first and the last number of an entry, or None if it is neither a number nor a range that rises."""
     number = replies.read_number(item)
     if number is not None:
         return number, number
@@ -104,8 +104,8 @@ def _span(item: object) -> tuple[int, int] | None:
 def prepare(
     store: Store, spec: LabellingSpec, look_up: LookUp = look_up
 ) -> tuple[Asked[LabellingSpec], PersonaPack, Prompt]:
-    """Check what is asked for, read its personas and wording, and test its server; nothing is written. Raises
-    StoreError, SeedError, and EndpointError if the server cannot be used."""
+    """Check the settings, read personas and wording, and test the server; nothing is written. Raises StoreError,
+    SeedError, and EndpointError if the server cannot be used."""
     pack, prompt = packs.persona_pack(spec.personas, store.workspace), seeds.load_prompt("label")
     return ask_server(store, spec, look_up, draws=spec.draws, seed=spec.seed, simulator_seed=0), pack, prompt
 
@@ -114,9 +114,9 @@ def plan(store: Store, spec: LabellingSpec, *, allow_too_long: bool = False) -> 
     """Look the server up, record what is to be voted on, and return the id of the labelling.
 
     The same model, wording, personas and parameters on the same dataset are one labelling, which a second call extends
-    (more draws, profiles or contexts); another pack of personas is another labelling beside it. Raises EndpointError,
-    StoreError or SeedError before anything is written, StoreError also where the labelling is running, where its cap is
-    not above what it has cost, and, unless `allow_too_long`, where requests do not fit into the server's context.
+    (more draws, profiles or contexts). Raises EndpointError, StoreError or SeedError before anything is written;
+    StoreError also if the labelling is running, if its cap is not above what it has cost, and, unless `allow_too_long`,
+    if requests do not fit into the server's context.
     """
     # Before the transaction: a slow server must not hold the lock on writing.
     asked, pack, prompt = prepare(store, spec)
@@ -162,15 +162,14 @@ def plan(store: Store, spec: LabellingSpec, *, allow_too_long: bool = False) -> 
 def estimate(
     store: Store, spec: LabellingSpec, *, concurrency: int = 32, look_up: LookUp = partial(look_up, retries=1)
 ) -> Estimate:
-    """What a labelling would come to, by the jobs that its worker would make. Raises StoreError or SeedError where it
-    could not be planned. A server that does not answer is taken to do all that is asked of it."""
+    """Return what a labelling would come to. Raises StoreError or SeedError if it could not be planned."""
     return plans.estimate(lambda ask: _estimated(store, *prepare(store, spec, ask)), spec, look_up, concurrency)
 
 
 def _estimated(
     store: Store, asked: Asked[LabellingSpec], pack: PersonaPack, prompt: Prompt, *, longest: bool = False
 ) -> Estimate:
-    """longest: only of the profile with the longest statements."""
+    """Return the estimate. longest: only of the profile with the longest statements."""
     spec, server, ballots, pairs = asked.spec, asked.server, 0, 0
     client = CountingClient(store, spec.base_url, server)
     personas = dict(enumerate(pack.personas))
@@ -192,9 +191,9 @@ def _estimated(
 
 
 def _identity(connection: sa.Connection, content: list[object], answering: str, base_url: str) -> str:
-    """The identity of the labelling that this extends, or of a new one. Votes of another server are another labelling,
-    unless a person says that the servers are the same. A labelling from before servers were told apart is extended by
-    its address."""
+    """Return the identity of the labelling that this extends, or of a new one. Votes of another server are another
+    labelling, unless the servers are marked as the same. One from before servers were told apart is extended by its
+    address."""
     same = calls.same(connection, answering)
     for server in (answering, *same.servers):
         identity = content_hash([*content, server])
@@ -282,7 +281,7 @@ class LabellingSource(Source):
 
 @dataclass(frozen=True)
 class _Asking:
-    """How ballots are asked for. personas: by the id that ballots have them under."""
+    """Makes the scripts of ballots. personas: by their ids in the record."""
 
     client: Client
     model: str

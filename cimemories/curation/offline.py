@@ -66,7 +66,7 @@ _AS_WRITTEN = {locale.lower(): locale for locale in LOCALES}
 
 
 def known_locale(locale: str) -> str:
-    """The locale as it is written in LOCALES: 'de-de' is de_DE. Raises SeedError for any other, and says why."""
+    """Return the locale as LOCALES has it: 'de-de' is de_DE. Raises SeedError for any other, and says why."""
     written = locale.replace("-", "_")
     if written.lower() in _AS_WRITTEN:
         return _AS_WRITTEN[written.lower()]
@@ -111,7 +111,7 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class Sampled:
-    """One sampled value: as stored in the attribute, and as it is spoken in the statement."""
+    """One sampled value: as stored in the attribute, and as spoken in the statement."""
 
     value: Scalar
     spoken: str
@@ -119,8 +119,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Source:
-    """The generators of a profile, both seeded by the caller, which makes every value repeatable. `locale`: of LOCALES,
-    the one of `faker`."""
+    """The seeded generators of a profile. locale: of LOCALES, the one of `faker`."""
 
     random: random.Random
     faker: Faker
@@ -139,7 +138,7 @@ class Expression:
     is_bool: bool
 
     def sample(self, source: Source) -> Sampled:
-        """One value; repeated calls give others."""
+        """Return one value; repeated calls give others."""
         if len(self.parts) == 1 and not isinstance(self.parts[0], str):
             return self.parts[0](source)
         text = "".join(part if isinstance(part, str) else part(source).spoken for part in self.parts)
@@ -147,7 +146,7 @@ class Expression:
 
 
 def person_name(source: Source, sex: str) -> str:
-    """A first and a family name fit for `sex` ("M" or "F"), without titles, in the order usual in the locale."""
+    """Return a first and a family name fit for `sex` ("M" or "F"), without titles, in the order usual in the locale."""
     faker = source.faker
     if sex == "M":
         first, family = faker.first_name_male(), faker.last_name_male()
@@ -159,17 +158,17 @@ def person_name(source: Source, sex: str) -> str:
 
 
 def postal_address(source: Source) -> str:
-    """An address of the locale on one line, its lines separated by commas."""
+    """Return an address of the locale on one line, its lines separated by commas."""
     return ", ".join(_one_line(line).strip(" ,") for line in source.faker.address().splitlines())
 
 
 def _one_line(text: str) -> str:
-    """Some of Faker's lists hold line breaks, no-break spaces and spaces twice."""
+    """Return text without the line breaks and repeated spaces that some of Faker's lists hold."""
     return " ".join(text.split())
 
 
 def spoken_date(day: date) -> str:
-    """'April 12, 2025', in English whatever the locale of the machine or of the profile."""
+    """Return 'April 12, 2025', in English whatever the locale."""
     return f"{_MONTHS[day.month - 1]} {day.day}, {day.year}"
 
 
@@ -301,9 +300,8 @@ def _placeholder(content: str) -> Sampler:
 
 @lru_cache(maxsize=8192)
 def parse(text: str) -> Expression:
-    """The expression that `text` stands for. Raises ExpressionError for an unknown placeholder, wrong arguments, a
-    stray brace, an empty text, or a {bool} with anything around it (its statement has two wordings, which leaves no
-    place for more)."""
+    """Return the expression that `text` stands for. Raises ExpressionError for an unknown placeholder, wrong arguments,
+    a stray brace, an empty text, or a {bool} with anything around it."""
     if not text.strip():
         raise ExpressionError("the expression is empty")
     # Splitting on one group gives literal text at even places and the inside of a placeholder at odd ones.
@@ -338,7 +336,7 @@ class Biography:
     age: int
 
     def attributes(self, sentences: Mapping[str, str]) -> list[Attribute]:
-        """Name, sex, address and age as general attributes; sentences: of the seeds folder, by key."""
+        """Return name, sex, address and age as general attributes; sentences: of the seeds folder, by key."""
         values: dict[str, str | int] = {"name": self.name, "sex": self.sex, "address": self.address, "age": self.age}
         spoken = {**values, "sex": _SPOKEN_SEX.get(self.sex, self.sex)}
         return [
@@ -348,10 +346,9 @@ class Biography:
 
 
 def biographies(count: int, locale: str, seed: str) -> Iterator[tuple[Source, Biography]]:
-    """Return an iterator over `count` biographies, no name twice, each with the generators that it was drawn by, which
-    are those of a profile until the next one is asked for. Their state depends on `seed` and the number of the profile
-    alone, so the first k of n are the k. Raises SeedError for a locale that is none of LOCALES, and in the course of
-    it where the locale has too few names."""
+    """Return an iterator over `count` biographies, no name twice, each with the generators that it was drawn by. They
+    depend on `seed` and the number of the profile alone, so the first k of n are the k. Raises SeedError for a locale
+    that is none of LOCALES, and on the way if it has too few names."""
     locale = known_locale(locale)
     try:
         # One for each call: it carries the state of its random numbers, and pages run in several threads. Without
@@ -407,7 +404,7 @@ class _Event:
 
 @dataclass(frozen=True)
 class _Library:
-    """All that is read from the seeds folder: nothing else of it shapes a profile."""
+    """All that is read from the seeds folder."""
 
     bio: dict[str, str]
     general: tuple[_Line, ...]
@@ -424,18 +421,16 @@ def generate_profiles(
     contexts: Sequence[Context] = (),
     among: Sequence[str] = (),
 ) -> Iterator[Profile]:
-    """`count` profiles, one after the other, each with the same `contexts`.
+    """Yield `count` profiles, each with the same `contexts`.
 
     A profile has the general attributes first (the biography among them), then `per_domain` attributes for each of the
     nine domains of each of `events` life events: 14 + 3 x 9 x 5 = 149 with the shipped seeds. No statement and no key
-    stands twice in a profile, and no name twice among the profiles. `locale` (of LOCALES) shapes names,
-    addresses and companies; the statements stay English and amounts stay dollars. among: sample from these events
-    alone, as `seeds.named_events` reads them; empty: from those of events.yaml.
+    stands twice in a profile, and no name twice among the profiles. locale (of LOCALES) shapes names, addresses and
+    companies; statements stay English. among: sample from these events alone (`seeds.named_events`).
 
-    The result depends on the arguments, the seeds folder and the installed version of Faker alone. Every profile has a
-    seed of its own, so the first k of n profiles are the k profiles. All arguments are checked before the first
-    profile is asked for. Raises ValueError for a number out of range, and SeedError for another locale,
-    fewer templates than asked for, a template that cannot be used, or more profiles than the locale has names for.
+    The result depends on the arguments, the seeds folder and the version of Faker alone, and the first k of n profiles
+    are the k. All arguments are checked first. Raises ValueError for a number out of range, and SeedError for another
+    locale, too few templates, a template that cannot be used, or too few names.
     """
     if count < 0:
         raise ValueError(f"count must be 0 or more, not {count}")
@@ -538,8 +533,8 @@ def generate_dataset(
     contexts: Sequence[str] = packs.CORE,
     among: Sequence[str] = (),
 ) -> DatasetRow:
-    """Write `count` profiles as a new dataset, tested in the contexts of these packs. Raises StoreError where the name
-    is taken, SeedError for bad seeds or an unknown pack."""
+    """Write `count` profiles as a new dataset, tested in the contexts of these packs. Raises StoreError if the name is
+    taken, SeedError for bad seeds or an unknown pack."""
     tested_in = packs.contexts_of(contexts, store.workspace)
     # Before the transaction: nothing else could be written while templates are filled.
     profiles = list(

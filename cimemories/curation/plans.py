@@ -25,8 +25,7 @@ S = TypeVar("S", bound=CurationSpec)
 
 @dataclass(frozen=True)
 class Asked(Generic[S]):
-    """Settings and the server that is asked by them. spec: with the server's right address. asked_seed: the seed that
-    is asked for."""
+    """Settings and the server that is asked by them. spec: with the server's right address."""
 
     spec: S
     server: Server
@@ -34,20 +33,20 @@ class Asked(Generic[S]):
 
     @property
     def parameters(self) -> dict[str, object]:
-        """The further fields of its requests, as sent."""
+        """Return the further fields of its requests, as sent."""
         limit, fields = self.server.token_limit, self.server.accepted(self.spec.fields)
         return fields if self.spec.max_tokens is None else {limit: self.spec.max_tokens, **fields}
 
     @property
     def identity(self) -> dict[str, object]:
-        """Return the parameters as they are asked for, whatever the server takes: a plan finds recorded work by
+        """Return the parameters as they are asked for, whatever the server takes; a plan finds recorded work by
         them."""
         limit = {} if self.spec.max_tokens is None else {"max_tokens": self.spec.max_tokens}
         return {**limit, **self.spec.fields}
 
     @property
     def seed(self) -> int | None:
-        """The seed that is sent: none to a server that refuses seeds."""
+        """Return the seed that is sent: none to a server that refuses seeds."""
         return None if self.server.seed is False else self.asked_seed
 
     @property
@@ -72,7 +71,7 @@ class Asked(Generic[S]):
         usual: tuple[int, str] | None = None,
     ) -> tuple[tuple[StageEstimate, ...], tuple[str, ...]]:
         """Return `stages_of` what was counted. works: of which those that asked the same before teach; used: the table
-        that names their calls. usual: the tokens of an answer if none is recorded, and what sets them."""
+        of their calls. usual: the tokens of an answer if none is recorded, and what sets them."""
         spec, server = self.spec, self.server
         before = [row.id for row in reversed(works) if row.model == spec.model and row.simulated == server.simulated]
 
@@ -86,7 +85,7 @@ class Asked(Generic[S]):
 def ask_server(
     store: Store, spec: S, look_up: LookUp, *, draws: int, seed: int | None, simulator_seed: int
 ) -> Asked[S]:
-    """Look up the server of these settings. simulator_seed: that of the simulator where `seed` is None. Raises
+    """Look up the server of these settings. simulator_seed: that of the simulator if `seed` is None. Raises
     EndpointError if the server cannot be used."""
     if spec.base_url == BATCH:
         raise EndpointError("only runs can go by batch files. Give the address of a server (--base-url).")
@@ -97,8 +96,8 @@ def ask_server(
 
 
 def estimate(price: Callable[[LookUp], Estimate], spec: CurationSpec, look_up: LookUp, concurrency: int) -> Estimate:
-    """Return an estimate, in which a server that does not answer is taken to do all that is asked of it. price: makes
-    it with a way to look servers up."""
+    """Return what `price` makes with a way to look servers up; one that does not answer is taken to do all that is
+    asked."""
     unreachable: list[str] = []
 
     def ask(*question: Any) -> Server:

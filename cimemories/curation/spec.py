@@ -48,11 +48,8 @@ AnswerLimit = Annotated[
 
 
 class CurationSpec(Settings):
-    """Settings that labellings and generations share. Raises StoreError for prices and a cap that do not go together.
-
-    temperature, max_tokens: None for the server's own. timeout: seconds for one request. prices: of the model's tokens;
-    None: not known. cap: what all of it may cost, in the unit of the prices, which then have to be known.
-    """
+    """Settings that labellings and generations share. Raises StoreError for prices and a cap that do not go
+    together."""
 
     if TYPE_CHECKING:  # each has them among its own, in the order in which people are asked for them
         model: str
@@ -101,12 +98,8 @@ class LabellingSpec(CurationSpec):
 
 class AuthoringSpec(CurationSpec):
     """The settings of a generation, which writes `per_domain` attributes for each of nine domains of each event, and
-    `general` others.
-
-    seed: of the people and their events. model_seed: sent to the server; None sends none to a real server (some refuse
-    it, and vLLM's CPU engine dies of it) and `seed` to the simulator. timeout: of a request, whose answer is a whole
-    part of a profile.
-    """
+    `general` others. seed: of people and events. model_seed: as of LabellingSpec, to the simulator `seed`. timeout: of
+    a request, whose answer is a whole part of a profile."""
 
     name: Annotated[
         str, Setting("Dataset name", "Name of the new dataset.", Group.TASK, option="--dataset", short="-d")

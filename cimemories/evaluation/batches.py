@@ -24,12 +24,12 @@ from cimemories.evaluation.runs import Addresses, jobs_of, judges_of
 from cimemories.formats.batch_files import BatchAnswer, batch_answers, request_line
 from cimemories.llm.client import Client, refusal
 from cimemories.llm.endpoint import Endpoint
-from cimemories.llm.executor import Deferred, Job, all_jobs
+from cimemories.llm.executor import Job, Task, all_jobs, settled
 from cimemories.llm.identity import origin_of
 from cimemories.llm.replies import REFUSED, cause_of
 from cimemories.model import ChatRequest, WorkStatus
 from cimemories.store import calls, runs, work
-from cimemories.store.calls import Answer, Exchange, Wanted, canonical_body, request_body
+from cimemories.store.calls import Answer, Wanted, canonical_body, request_body
 from cimemories.store.engine import Store, StoreError, content_hash, now
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
@@ -212,44 +212,22 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
         wanted = [Wanted(canonical_body(job.request), job.draws, job.client.origin(job.request.model)) for job in jobs]
         with store.read() as connection:
             recorded = calls.look_up(connection, wanted)
-        outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]] = []
-        for job, there in zip(jobs, recorded, strict=True):
-            answers, owed = there.answers, there.owed
-            taken = fresh(job, owed) if owed else []
-            if answers or taken:
-                outcomes.append((job, answers, taken))
-            left = {draw: key for draw, key in owed.items() if draw not in {answer.draw for answer in taken}}
-            if left:
+        outcomes: list[Task] = []
+        for job, item, there in zip(jobs, wanted, recorded, strict=True):
+            taken = fresh(job, there.owed) if there.owed else []
+            if there.answers or taken:
+                keys = tuple(there.owed.values())
+                outcomes.append(Task(job, there.answers, there.owed, keys, item.body, item.origin, taken))
+            answered = {answer.draw for answer in taken}
+            if left := {draw: key for draw, key in there.owed.items() if draw not in answered}:
                 yield job, left
-        if outcomes:
-            following.extend(all_jobs(store, _commit(store, row.id, outcomes)))
-        else:
-            with store.write(Role.OPERATOR, relaxed=True) as connection:
-                # No outcome, no write: without a beat a long walk would look dead from another host.
+        with store.write(Role.OPERATOR, relaxed=True) as connection:
+            if outcomes:
+                calls.keep_servers(connection, {item.origin.server for item in outcomes if item.fresh})
+                following.extend(all_jobs(store, settled(connection, row.id, outcomes)))
+            else:
+                # No outcome, no write: without a heartbeat a long walk would look dead from another host.
                 work.beat(connection, row.id)
-
-
-def _commit(
-    store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]]
-) -> list[Job | Deferred]:
-    """Record answers and write what follows from them, in one transaction; returns the jobs that come after."""
-    exchanges = []
-    for job, _, taken in outcomes:
-        client, origin = job.client, job.client.origin(job.request.model)
-        address, simulated = client.endpoint.base_url, client.simulated
-        exchange = Exchange(job.request, taken, job.kind, address, simulated, server=origin.server, fresh=origin.fresh)
-        exchanges.append(exchange)
-    after: list[Job | Deferred] = []
-    with store.write(Role.OPERATOR, relaxed=True) as connection:
-        calls.keep_servers(connection, {exchange.server for exchange in exchanges if exchange.answers})
-        settled = calls.record_all(connection, exchanges)
-        for (job, held, _), answers in zip(outcomes, settled, strict=True):
-            # `asked` tells what this run paid for from what it found: a cap counts only the former.
-            used = [(run_id, answer.key, True) for answer in answers.values()]
-            calls.link(connection, used + [(run_id, answer.key, False) for answer in held.values()])
-            after.extend(job.settle(connection, {**held, **answers}))
-        work.bump(connection, run_id)
-    return after
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.spec import LLM
 from cimemories.llm import worker
 from cimemories.llm.executor import Progress
-from cimemories.manifest import JudgePart, ModelPart, RunManifest, SystemPart
+from cimemories.manifest import RunManifest, ServerPart
 from cimemories.model import WorkKind
 from cimemories.store import generations, labellings, runs, work
 from cimemories.store.engine import Store, StoreError
@@ -150,24 +150,38 @@ def price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], 
     models: dict[tuple[str, str], Prices | None] = {}
     for manifest in manifests:
         for role in (MODEL, JUDGE):
-            for name, part in models_in(manifest, role):
+            for item in models_in(manifest, role):
                 # The first manifest's price: a sweep has one price a model, which its file is checked for.
-                models[role, name] = models.get((role, name)) or Prices.of(part.prices)
+                models[role, item.name] = models.get((role, item.name)) or item.prices
     known = {key: prices for key, prices in models.items() if prices is not None}
     return known, tuple(dict.fromkeys(name for (_, name), prices in models.items() if prices is None))
 
 
-def models_in(manifest: RunManifest, role: str) -> list[tuple[str, ModelPart | JudgePart | SystemPart]]:
-    """Return the models of a role in a manifest as (name, its part of the manifest): the model under test and that of
-    its memory system, or the judges."""
-    if role == MODEL:
-        named: list[tuple[str, ModelPart | JudgePart | SystemPart]] = [(manifest.model.name, manifest.model)]
-        system = manifest.memory.system
-        if system is not None and system.server is not None:
-            named.append((str(system.options.get("model") or ""), system))
-        # A memory system may ask the model under test at another address: its price is that of the model then.
-        return [(name, part) for k, (name, part) in enumerate(named) if name and (not k or name != named[0][0])]
-    return [(judge.model, judge) for judge in manifest.judges if judge.kind == LLM]
+@dataclass(frozen=True)
+class AskedModel:
+    """A model in a manifest, with where it was served and its part of the manifest."""
+
+    name: str
+    base_url: str
+    server: ServerPart | None
+    prices: Prices | None
+
+
+def models_in(manifest: RunManifest, role: str) -> list[AskedModel]:
+    """Return the models of a role in a manifest: the model under test and another one that its memory system asks, or
+    the judges."""
+    if role == JUDGE:
+        judges = [judge for judge in manifest.judges if judge.kind == LLM]
+        return [AskedModel(j.model, j.base_url, j.server, Prices.of(j.prices)) for j in judges]
+    model, system = manifest.model, manifest.memory.system
+    models = [AskedModel(model.name, model.endpoint, model, Prices.of(model.prices))]
+    if system is not None and system.server is not None:
+        base_url = str(system.options.get("base_url") or model.endpoint)
+        models.append(
+            AskedModel(str(system.options.get("model") or ""), base_url, system.server, Prices.of(system.prices))
+        )
+    # A memory system may ask the model under test at another address: its price is that of the model then.
+    return [item for k, item in enumerate(models) if item.name and (not k or item.name != model.name)]
 
 
 def _runs_cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: float | None) -> Cost:

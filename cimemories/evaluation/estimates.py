@@ -52,7 +52,7 @@ from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
 from cimemories.llm.scripts import WRITTEN, Ask, Branch, Keep, Moves, Waiting, asked_next, jobs_of
 from cimemories.llm.worker import SIMULATOR
-from cimemories.manifest import JudgePart, RunManifest, SystemPart
+from cimemories.manifest import RunManifest
 from cimemories.store import calls, datasets
 from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, canonical_body
 from cimemories.store.engine import Store, StoreError
@@ -625,15 +625,9 @@ def estimate_slots(store: Store, prepared: Prepared, slots: Sequence[Slot], *, c
 def _last_known(manifests: Sequence[tuple[str, RunManifest]], role: str, model: str, base_url: str) -> Server | None:
     """Return the server of this model at this address as the newest run recorded it."""
     for _, manifest in manifests:
-        for name, at in models_in(manifest, role):
-            if isinstance(at, JudgePart):
-                address, server = at.base_url, at.server
-            elif isinstance(at, SystemPart):
-                address, server = str(at.options.get("base_url") or manifest.model.endpoint), at.server
-            else:
-                address, server = at.endpoint, at
-            if name == model and address == base_url and server is not None:
-                return Server.of(server.recorded)
+        for item in models_in(manifest, role):
+            if (item.name, item.base_url) == (model, base_url) and item.server is not None:
+                return Server.of(item.server.recorded)
     return None
 
 
@@ -715,7 +709,7 @@ def calls_of_run(
 
     def works(kind: str, model: str) -> list[str]:
         role = role_of(kind)
-        return [i for i, manifest in manifests if model in (name for name, _ in models_in(manifest, role))]
+        return [i for i, manifest in manifests if model in (item.name for item in models_in(manifest, role))]
 
     def of_judge(kind: str, model: str) -> Expected:
         asked = [judge for judge in judges if judge.spec.model == model]

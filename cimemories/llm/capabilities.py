@@ -67,13 +67,12 @@ MARGIN = 1.5  # of a proposed timeout: a prompt of thousands of tokens has to be
 
 @dataclass(frozen=True, kw_only=True)
 class Server(ServerInfo):
-    """What a run has to know of a server: what it reports of itself, and what the probe learned. n and schema are what
-    it really did; a feature that is not wanted counts as there.
+    """What a run has to know of a server: what it reports, and what the probe learned. n, schema: what it really did; a
+    feature that is not wanted counts as there.
 
-    seed: whether it takes one; None where none is wanted. temperature: whether it takes the one that was asked for.
-    version: as reported at /version. notes: what has to be worked around, as sentences for the manifest. identity:
-    which server it is, as in the keys of its calls; None where it is not told yet, or in work from before servers were
-    distinguished. speed: tokens of one answer a second, at least; None where the server counts none.
+    seed: whether it takes one; None if none is wanted. temperature: whether it takes the one asked for. notes: what is
+    worked around, as sentences for the manifest. identity: as in the keys of its calls; None in work from before
+    servers were distinguished. speed: tokens of one answer a second, at least; None if the server counts none.
     """
 
     models: tuple[str, ...] = ()
@@ -90,7 +89,7 @@ class Server(ServerInfo):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Server:
-        """A server as a manifest describes it; fields of another version's manifest are passed over."""
+        """Return a server as a manifest describes it; fields of another version are passed over."""
         own = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
         return cls(**{**own, "notes": tuple(own.get("notes", ()))})
 
@@ -100,8 +99,8 @@ class Server(ServerInfo):
         return {name: v for name, v in asdict(self).items() if name not in left_out} | {"notes": list(self.notes)}
 
     def too_slow(self, max_tokens: int | None, timeout: float) -> str:
-        """Return what to tell a person if an answer of so many tokens takes longer than the timeout, in seconds; '' if
-        not, or if that is not known."""
+        """Return that an answer of so many tokens takes longer than the timeout, in seconds; '' if not, or not
+        known."""
         if not self.speed or not max_tokens or max_tokens / self.speed <= timeout:
             return ""
         seconds = max_tokens / self.speed
@@ -119,8 +118,7 @@ class Server(ServerInfo):
 
 @dataclass(frozen=True)
 class _Request:
-    """One request of the probe: how many choices, in which form, with which seed and name of the limit on tokens.
-    fields: further fields of its body."""
+    """One request of the probe. limit: the name of its token limit. fields: further fields of its body."""
 
     n: int = 1
     schema: Schema = "none"
@@ -158,8 +156,8 @@ class _Refused:
     about: str = ""
 
     def blames(self, request: _Request) -> dict[str, Any] | None:
-        """The field of the request that the server's error names, with what to send instead; None where it names none.
-        Servers word their errors differently, so a field is recognised by its name anywhere in the text."""
+        """Return the field of the request that the server's error names, with what to send instead, or None. Servers
+        word errors differently, so a field is recognised by its name anywhere in the text."""
         text = f"{self.about} {self.text}".lower()
         # OpenAI's error on max_tokens names the field that it wants instead.
         if request.limit == LIMITS[0] and (LIMITS[1] in text or self.about == LIMITS[0]):
@@ -189,10 +187,10 @@ def find_out(
 ) -> Server:
     """Look up what a server serves, then request one short answer with every feature that is wanted.
 
-    retries: of the look-up, for a server that does not answer. fields: the further fields of the requests to come, as a
-    JSON object: a temperature that the server refuses is left out, and for any other field it cannot be used. A seed is
-    sent only where one is wanted: vLLM's engine for CPUs dies of it. Raises EndpointError where the server does not
-    answer, refuses the key, does not serve the model, or gives no usable answer to the plainest request.
+    retries: of the look-up. fields: further fields of the requests to come, as JSON; a temperature that the server
+    refuses is left out. A seed is sent only if one is wanted: vLLM's engine for CPUs dies of it. Raises EndpointError
+    if the server does not answer, refuses the key, does not serve the model, or gives no usable answer to the plainest
+    request.
     """
     # Two choices show whether n is obeyed; more would only cost tokens.
     wanted = _Request(
@@ -315,7 +313,7 @@ class _Probe:
         return speed
 
     async def _accepted(self) -> tuple[_Request, Sequence[_Answer]]:
-        """The request with as many of the wanted features as the server takes, and its answers."""
+        """Return the request with as many of the wanted features as the server takes, and its answers."""
         request = self.wanted
         for _ in range(6):  # as many as there are fields to be refused; a schema may be refused twice
             outcome = await self._ask(request)
@@ -372,7 +370,7 @@ class _Probe:
         return request, answers
 
     async def _schema(self, request: _Request, answers: Sequence[_Answer]) -> Schema:
-        """The strictest form that the answers really have; requested again where the model was still thinking."""
+        """Return the strictest form that the answers really have; asked again if the model was still thinking."""
         if request.schema in ("json_schema", "plain_schema"):
             # Cut while it was thinking, an answer shows nothing of the form that would have followed.
             if any(answer.thinking for answer in answers):
@@ -401,8 +399,7 @@ class _Probe:
         return "none"
 
     async def _ask(self, request: _Request) -> Sequence[_Answer] | _Refused:
-        """Return the answers, or the refusal; what is no completion is asked for again, as in a run. Raises
-        EndpointError for what no other request would get around."""
+        """Return the answers, or the refusal. Raises EndpointError for what no other request would get around."""
         import openai
 
         from cimemories.llm.http.transport import AnswerRefused
@@ -460,8 +457,8 @@ class _Probe:
 
 @dataclass(frozen=True)
 class _Answer:
-    """One choice. value: the JSON object that it is; None for other texts. thinking: it was cut at the limit before the
-    thinking ended. reasons_in_text: the server left marked reasoning in the text."""
+    """One choice. value: the JSON object that it is, or None. thinking: it was cut before the thinking ended.
+    reasons_in_text: the server left marked reasoning in the text."""
 
     value: Mapping[str, object] | None
     thinking: bool

@@ -48,11 +48,11 @@ Confirm = Callable[[Endpoint, str, Origin], Awaitable[Origin]]
 
 
 class Client:
-    """Sends requests to one endpoint. `simulated` is what the probe found; it goes into every call's key.
+    """Sends requests to one endpoint. simulated: as the probe saw it; it goes into every call's key.
 
-    at_most: requests in flight at once where each draw is a request of its own; otherwise the caller bounds them.
-    origin: whose recorded answers may serve, as planned. confirm: finds out, right before the first call for a model,
-    which server will answer. traffic: of all clients of this server; without one the client has its own.
+    at_most: requests in flight if each draw is a request of its own; otherwise the caller bounds them. origin: whose
+    recorded answers may serve, as planned. confirm: tells, before the first call for a model, which server answers.
+    traffic: of all clients of this server.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class Client:
         self._sdk = sdk(endpoint, self.traffic)
 
     async def complete(self, request: ChatRequest, keys: Mapping[int, str]) -> list[Answer]:
-        """Request these draws (draw -> key of the call); one outcome a draw, in order of draw, and never an exception
-        for what a server does. Neighbouring draws are one exchange, unless the endpoint takes no `n`."""
+        """Request these draws (draw -> key of the call); return one outcome a draw, in order, never an exception.
+        Neighbouring draws are one exchange, unless the endpoint takes no `n`."""
         if not self.endpoint.n_at_once and len(keys) > 1:
             single = await asyncio.gather(*(self._bounded(request, [draw], keys) for draw in sorted(keys)))
             return [answer for answers in single for answer in answers]
@@ -92,14 +92,14 @@ class Client:
         return answers
 
     def origin(self, model: str) -> Origin:
-        """Whose recorded answers may serve calls for a model, as far as is known by now."""
+        """Return whose recorded answers may serve calls for a model, as far as is known by now."""
         # `done` and `exception` before `result`, which would raise for a look-up that is under way or has failed.
         known = self._confirmed.get(model)
         return known.result() if known is not None and known.done() and not known.exception() else self._planned
 
     async def confirmed(self, model: str) -> Origin:
-        """The same, once the server has said what it serves; it is looked up once for each model. Raises EndpointError
-        where it cannot be the server that the work was planned with."""
+        """Return whose answers are recorded, once the server has said what it serves; it is looked up once a model.
+        Raises EndpointError if it cannot be the server that the work was planned with."""
         if self._confirm is None:
             return self._planned
         # No await between the test and the assignment, so that a model is looked up once. A failure stays, too.
@@ -150,8 +150,6 @@ class Client:
     async def _attempt(
         self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
     ) -> dict[int, Answer] | _Failure:
-        import openai
-
         if is_embedding(request):
             return await self._embed(request, draws, keys)
         body = request_body(request)
@@ -161,22 +159,13 @@ class Client:
             body["seed"] = request.seed + draws[0]
         if len(draws) > 1:
             body["n"] = len(draws)
-        started, clock = now(), time.perf_counter()
-        try:
-            # The SDK's post for a body that is ready: 0.6 ms of processor time a call, chat.completions.create 1.15 ms,
-            # which checks and converts the body and the answer (prompts of 16,000 characters, instant server).
-            # Keys keep their order: servers write the fields of a JSON schema in the order given. "replace": half of a
-            # surrogate pair, which UTF-8 cannot hold, is sent as a question mark instead of raising.
-            content = body_json(body).encode("utf-8", "replace")
-            raw = await self._sdk.post("/chat/completions", cast_to=httpx2.Response, content=content)
-            completion = json.loads(raw.content)
-        # An outcome, not an exception: a failed call is recorded with its cause and counts as missing.
-        except openai.OpenAIError as error:
-            return replace(self._explain(error), seconds=time.perf_counter() - clock)
-        except (ValueError, RecursionError) as error:
-            reason = self.endpoint.short(error)
-            return _Failure("malformed", f"the answer is not JSON: {reason}", time.perf_counter() - clock)
-        seconds = time.perf_counter() - clock
+        started = now()
+        # Keys keep their order: servers write the fields of a JSON schema in the order given. "replace": half of a
+        # surrogate pair, which UTF-8 cannot hold, is sent as a question mark instead of raising.
+        posted = await self._post("/chat/completions", body_json(body).encode("utf-8", "replace"))
+        if isinstance(posted, _Failure):
+            return posted
+        completion, seconds = posted
         # The body is bounded in bytes; these bound what one answer can put into the database.
         if len(_field(completion, "choices", list) or []) > MOST_CHOICES:
             return _Failure("too large", f"the answer has more than {MOST_CHOICES:,} choices", seconds)
@@ -188,24 +177,18 @@ class Client:
     async def _embed(
         self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
     ) -> dict[int, Answer] | _Failure:
-        """The vectors of the texts in a request, by the embeddings endpoint, as one answer: a JSON list of base64."""
-        import openai
-
+        """Return the vectors of the texts in a request, by the embeddings endpoint, as one answer: a JSON list of
+        base64."""
         body = {"model": request.model, "input": json.loads(request.messages[0][1]), "encoding_format": "base64"}
-        started, clock = now(), time.perf_counter()
-        try:
-            raw = await self._sdk.post("/embeddings", cast_to=httpx2.Response, body=body)
-            given = json.loads(raw.content)
-        except openai.OpenAIError as error:
-            failure = self._explain(error)
+        started = now()
+        posted = await self._post("/embeddings", json.dumps(body).encode())
+        if isinstance(posted, _Failure):
             # vLLM has this path only where it serves a model for embeddings; of a model that it lacks it says so.
-            if failure.cause == "unknown model" and "model" not in failure.error:
-                hint = f"{failure.error}, {request.model} is not served for embeddings there. Name a model that is"
-                failure = replace(failure, error=f"{hint}, and its server by base_url")
-            return replace(failure, seconds=time.perf_counter() - clock)
-        except (ValueError, RecursionError) as error:
-            return _Failure("malformed", f"the answer is not JSON: {self.endpoint.short(error)}")
-        seconds = time.perf_counter() - clock
+            if posted.cause == "unknown model" and "model" not in posted.error:
+                hint = f"{posted.error}, {request.model} is not served for embeddings there. Name a model that is"
+                posted = replace(posted, error=f"{hint}, and its server by base_url")
+            return posted
+        given, seconds = posted
         items = sorted(_field(given, "data", list) or [], key=lambda item: _count(item, "index") or 0)
         vectors = [_vector(item.get("embedding") if isinstance(item, dict) else None) for item in items]
         content = json.dumps(vectors)
@@ -219,6 +202,23 @@ class Client:
         )
         return {draws[0]: replace(first, cached_tokens=0, completion_tokens=0)}
 
+    async def _post(self, path: str, content: bytes) -> tuple[object, float] | _Failure:
+        """Return a decoded answer, and the seconds that it took; a failed call is an outcome, too, and counts as
+        missing."""
+        import openai
+
+        clock = time.perf_counter()
+        try:
+            # A body that is ready: 0.6 ms of processor time a call, chat.completions.create 1.15 ms, which checks and
+            # converts the body and the answer (prompts of 16,000 characters, instant server).
+            raw = await self._sdk.post(path, cast_to=httpx2.Response, content=content)
+            return json.loads(raw.content), time.perf_counter() - clock
+        except openai.OpenAIError as error:
+            return replace(self._explain(error), seconds=time.perf_counter() - clock)
+        except (ValueError, RecursionError) as error:
+            reason = self.endpoint.short(error)
+            return _Failure("malformed", f"the answer is not JSON: {reason}", time.perf_counter() - clock)
+
     def _answers(
         self,
         completion: object,
@@ -228,8 +228,8 @@ class Client:
         seconds: float,
         started: str,
     ) -> dict[int, Answer]:
-        """Return the answers in a decoded body, by draw. A choice without a readable message is left out: it stays
-        missing. model: the one that was asked for."""
+        """Return the answers in a decoded body, by draw; a choice without a readable message stays missing. model: the
+        one that was asked for."""
         exchange = uuid.uuid4().hex
         choices = _field(completion, "choices", list) or []
         usage = _field(completion, "usage", dict)
@@ -271,7 +271,7 @@ class Client:
         return self.endpoint.short(served)[:200] if served and served != model else None
 
     def _clean(self, text: str) -> str:
-        """A model's text without what a database refuses, and without the key, which a server may send back."""
+        """Return a model's text without what a database refuses, and without the key, which a server may send back."""
         return self._redactor.answer(storable(text))
 
     def _explain(self, error: openai.OpenAIError) -> _Failure:
@@ -312,7 +312,7 @@ class Client:
         return _Failure(cause, text)
 
     def _waited(self, response: httpx2.Response) -> str:
-        """How waiting for the server went, for the end of an error; '' where it did not ask for that."""
+        """Return how waiting for the server went, for the end of an error, or ''."""
         seconds = retry_after(response.headers) or 0.0
         if seconds > LONGEST_RETRY_AFTER:
             return (
@@ -339,12 +339,12 @@ class _Failure:
 
 
 def is_embedding(request: ChatRequest) -> bool:
-    """Whether the request asks for vectors: its one message is a JSON list of texts, by the role INPUT."""
+    """Return whether the request asks for vectors: its one message is a JSON list of texts, by the role INPUT."""
     return request.messages[0][0] == INPUT
 
 
 def _vector(value: object) -> str | None:
-    """A vector as base64 of 32-bit floats; None for what is none. Servers that know no encoding_format send a list."""
+    """Return a vector as base64 of 32-bit floats, or None. Servers that know no encoding_format send a list."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -359,8 +359,7 @@ def _vector(value: object) -> str | None:
 
 
 def _neighbours(draws: Sequence[int]) -> list[list[int]]:
-    """Runs of at most MOST_AT_ONCE consecutive draws: with a seed, servers give choice i the seed of the request plus
-    i."""
+    """Return runs of at most MOST_AT_ONCE consecutive draws: servers give choice i the seed of the request plus i."""
     # Within a run of consecutive draws the difference of draw and position is constant.
     groups = groupby(enumerate(draws), key=lambda pair: pair[1] - pair[0])
     runs = [[draw for _, draw in group] for _, group in groups]
@@ -368,12 +367,12 @@ def _neighbours(draws: Sequence[int]) -> list[list[int]]:
 
 
 def _field(record: object, name: str, kind: type[T]) -> T | None:
-    """A field of a decoded object, where it is of that type."""
+    """Return a field of a decoded object, or None if it is not of that type."""
     value = record.get(name) if isinstance(record, dict) else None
     return value if isinstance(value, kind) else None
 
 
 def _count(record: object, name: str) -> int | None:
-    """A field that counts something, where it is a number that an integer column can take."""
+    """Return a field that counts something, or None if an integer column cannot take it."""
     value = _field(record, name, int)
     return value if value is not None and not isinstance(value, bool) and 0 <= value < 2**31 else None

@@ -56,8 +56,8 @@ class NoApiThere(EndpointError):
 
 
 def checked_address(address: str) -> None:
-    """Raises EndpointError for an address that holds more than host, port and path, or nothing that names a host:
-    addresses are recorded and shown, and a secret in one would be too."""
+    """Raises EndpointError for an address that holds more than host, port and path, or names no host: addresses are
+    recorded and shown, and a secret in one would be too."""
     plain = _decoded(address)
     if address.startswith(LOCAL_VLLM) and not has_control(plain):
         return
@@ -91,7 +91,7 @@ def below_v1(address: str) -> str | None:
 
 
 def _decoded(address: str) -> str:
-    """The address without percent-encoding, however often it was applied: a server or a proxy may decode it again."""
+    """Return the address without percent-encoding, however often it was applied."""
     # Bounded: each round that changes anything shortens the text.
     for _ in range(len(address)):
         plain = unquote(address)
@@ -102,7 +102,7 @@ def _decoded(address: str) -> str:
 
 
 def _bare(address: str) -> str:
-    """What of a refused address may be shown: scheme, host and path, and a port only where it is a number."""
+    """Return what of a refused address may be shown: scheme, host and path, and a port only if it is a number."""
     # What stands before the last @ is a user and a password.
     scheme = re.match(r"https?://", address)
     kept = re.split(r"[;?&=#\s\\]", address.removeprefix(scheme[0] if scheme else "").rpartition("@")[2], maxsplit=1)[0]
@@ -120,7 +120,7 @@ def checked_variable(variable: str) -> None:
 
 
 def origin(address: str) -> str | None:
-    """Scheme, host and port of an address as one text, `https://host:443`; None for what is no http address."""
+    """Return scheme, host and port of an address, `https://host:443`, or None for what is no http address."""
     try:
         parts = urlsplit(address.strip())
         port = parts.port
@@ -133,8 +133,8 @@ def origin(address: str) -> str | None:
 
 
 def allow_key(variable: str, address: str) -> None:
-    """From now on the key in this variable may be sent to this server, by this process and those that it starts. Raises
-    EndpointError where either is not valid. The words `simulator` and `batch` need no key."""
+    """Allow this process, and those that it starts, to send the key in this variable to this server. Raises
+    EndpointError if either is not valid. The words `simulator` and `batch` need no key."""
     if address in NO_SERVERS or address.startswith(LOCAL_VLLM):
         return
     checked_variable(variable)
@@ -146,7 +146,7 @@ def allow_key(variable: str, address: str) -> None:
 
 
 def allow_pair(text: str) -> None:
-    """`allow_key` for NAME=ADDRESS as it is typed."""
+    """Do what `allow_key` does, for NAME=ADDRESS as it is typed."""
     variable, sign, address = text.partition("=")
     if not sign or address.strip() in NO_SERVERS:
         raise EndpointError("--allow-key is NAME=ADDRESS, for example LAB_API_KEY=https://llm.lab.example.")
@@ -154,8 +154,8 @@ def allow_pair(text: str) -> None:
 
 
 def may_send(variable: str, address: str) -> bool:
-    """Whether the key in this variable may be sent to this server. Raises EndpointError for settings that cannot be
-    read: what they allow is then not known."""
+    """Return whether the key in this variable may be sent to this server. Raises EndpointError for settings that cannot
+    be read."""
     # Compared with scheme and port: a key for https://host is not sent to http://host, in the clear, nor to whatever
     # listens at another port of that host.
     there = origin(address)
@@ -163,8 +163,7 @@ def may_send(variable: str, address: str) -> bool:
 
 
 def keys_for_workers(variables: Iterable[str]) -> dict[str, str]:
-    """What a worker on another machine needs in its environment to send these keys where this process may, and nowhere
-    else."""
+    """Return the environment by which a worker on another machine may send these keys where this process may."""
     wanted = {name: os.environ[name] for name in variables if name and os.environ.get(name)}
     for name in wanted:
         checked_variable(name)
@@ -173,7 +172,7 @@ def keys_for_workers(variables: Iterable[str]) -> dict[str, str]:
 
 
 def why_not(variable: str, address: str) -> str:
-    """For a person whose server got no key: why, and how to allow it."""
+    """Return why a server got no key, and how to allow it."""
     return (
         f"no key was sent: ${variable} is not allowed for this server. Allow it with --allow-key "
         f"{variable}={(origin(address) or address).removesuffix(':443').removesuffix(':80')} (of this command, or of "
@@ -235,9 +234,8 @@ LOGGERS = (
 
 
 class Redactor:
-    """Takes one key out of texts; does nothing where there is none. A key that a text cuts through is found by its
-    parts: every stretch of at least IN_ERRORS or IN_ANSWERS characters of it is taken out. So is one that was escaped
-    on its way, as JSON, addresses or Python's bytes do it."""
+    """Takes one key out of texts, escaped or not. A key that a text cuts through is found by its parts: every stretch
+    of at least IN_ERRORS or IN_ANSWERS characters of it is taken out."""
 
     def __init__(self, key: str | None) -> None:
         spellings = {key, json.dumps(key)[1:-1], quote(key, safe=""), repr(key)[1:-1]} if key else set()
@@ -246,11 +244,11 @@ class Redactor:
         self._spellings = sorted(spellings, key=lambda text: (-len(text), text))
 
     def error(self, text: str) -> str:
-        """A text about something that went wrong. A short key goes where it stands as a whole."""
+        """Return a text about an error without the key. A short key goes where it stands as a whole."""
         return self._without(text, IN_ERRORS)
 
     def answer(self, text: str) -> str:
-        """A text that a model wrote, as the server says. A key that is too short to tell from a word stays."""
+        """Return a text that a model wrote without the key. A key that is too short to tell from a word stays."""
         return self._without(text, IN_ANSWERS, whole=False)
 
     def _without(self, text: str, least: int, *, whole: bool = True) -> str:
@@ -264,7 +262,7 @@ class Redactor:
 
 
 def _without_parts(text: str, parts: Collection[str], least: int) -> str:
-    """Text without every stretch that is made of these parts of a key, each of `least` characters."""
+    """Return a text without every stretch that is made of these parts of a key, each of `least` characters."""
     # Looked ahead for, so that parts which overlap are all found, and their stretch goes as one.
     pattern = re.compile("|".join(f"(?=({re.escape(part)}))" for part in sorted(parts)))
     # Stretches that touch or overlap are one, so that no piece of the key stays between two placeholders.
@@ -278,7 +276,7 @@ def _without_parts(text: str, parts: Collection[str], least: int) -> str:
 
 
 class _LogFilter(logging.Filter):
-    """Takes all keys that this process uses out of what the HTTP libraries log, where logging is switched on."""
+    """Takes all keys that this process uses out of what the HTTP libraries log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -297,7 +295,7 @@ _filter = _LogFilter()
 
 
 def guard_logs(key: str) -> None:
-    """From now on nothing that the HTTP libraries log holds this key, at whatever level."""
+    """Keep this key out of what the HTTP libraries log from now on, at any level."""
     _filter.redactors.setdefault(key, Redactor(key))
     for name in LOGGERS:
         logging.getLogger(name).addFilter(_filter)
@@ -311,13 +309,11 @@ NO_KEY = "no-key-needed"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a model is served. The key itself is never kept here: only the name of the variable that holds it.
+    """Where a model is served. The key itself is never kept here: only the name of its variable, '' for none.
 
-    timeout: seconds to wait for the first try of a request; each retry waits twice as long as the one before.
-    n_at_once: several draws are one request with `n`; else each is a request of its own, for servers that refuse `n`.
-    server, fresh: what the keys of its calls hold (store/calls.py, Origin).
-    api_key_env: '' where there is none. The key is sent only where it was named for this server.
-    Raises EndpointError for an address that holds more than host and path, and for a variable that cannot hold a key.
+    timeout: seconds for the first try of a request; each retry waits twice as long. n_at_once: several draws are one
+    request with `n`. server, fresh: as in the keys of its calls (store/calls.py, Origin). Raises EndpointError for an
+    address that holds more than host and path, and for a variable that cannot hold a key.
     """
 
     base_url: str
@@ -336,7 +332,7 @@ class Endpoint:
 
     @property
     def api_key(self) -> str:
-        """The key from the environment. Local servers need none, but the SDK does."""
+        """Return the key from the environment. Local servers need none, but the SDK does."""
         return self._secret or NO_KEY
 
     @property
@@ -347,14 +343,14 @@ class Endpoint:
 
     @property
     def held_back(self) -> str:
-        """Why a key that is set was not sent to this server, and how to allow it; '' where none was held back."""
+        """Return why a key that is set was not sent to this server, and how to allow it, or ''."""
         name = self.api_key_env
         withheld = bool(name and os.environ.get(name, "").strip()) and not may_send(name, self.base_url)
         return why_not(name, self.base_url) if withheld else ""
 
     @property
     def refused(self) -> str:
-        """What to tell a person where this server refuses a request for want of a right key."""
+        """Return what to tell people if this server refuses a request for want of a right key."""
         if self.held_back:
             return f"{self.base_url} needs a key, and {self.held_back}."
         if not self.api_key_env:
@@ -366,22 +362,22 @@ class Endpoint:
         )
 
     def short(self, error: object) -> str:
-        """An error as one line for the record, without the key: taken out before the cut, which could go through it."""
+        """Return an error as one line for the record, without the key: taken out before the cut, which could go through
+        it."""
         return storable(" ".join(without_credentials(self.redactor.error(str(error))).split())[:500])
 
     # A cached_property writes to __dict__ directly, which a frozen dataclass lets pass.
     @cached_property
     def redactor(self) -> Redactor:
-        """What takes this endpoint's key out of texts."""
+        """Return what takes this endpoint's key out of texts."""
         return Redactor(self._secret)
 
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server reports of itself. `models` is empty where it does not list them. root, revision: of the model that
-    was looked up, as vLLM reports what it loaded under the served name; None where the server does not. base_url: the
-    right address, where the one that was given is not it. cuts_answers: an answer that exceeds `max_model_len` is cut
-    there, where other servers refuse the request for the answer that it allows."""
+    """What a server reports of itself. models: () if it lists none. root, revision: of what vLLM loaded under the
+    served name. base_url: the right address, if another was given. cuts_answers: an answer that exceeds `max_model_len`
+    is cut; other servers refuse the request for the answer that it allows."""
 
     models: tuple[str, ...]
     simulated: bool

@@ -46,8 +46,8 @@ AHEAD = 4  # so many requests may wait for an opening, for each request that may
 
 
 def opening_of(text: str, shared: str) -> str | None:
-    """A name for the beginning of `text` up to the end of `shared`; None where it is too short to be worth a wait, or
-    `shared` is not in the text."""
+    """Return a name for the beginning of `text` up to the end of `shared`, or None if that is short, or `shared` is not
+    in the text."""
     # By its beginning: Python prepares the search for a long text for longer than it searches.
     start = text.find(shared[:64])
     if start >= 0 and not text.startswith(shared, start):
@@ -65,10 +65,8 @@ class Openings(Generic[T]):
     """Requests that begin alike: the first of them is sent alone, so that the server reads what they share only once.
 
     A profile's memories are thousands of tokens, the same in all of its contexts. A server that caches prefixes has
-    them only after it has read one request with them: of requests that start together, each pays in full.
-
-    concurrency: how many requests are in flight at most. `full` says that enough requests wait, and no further one is
-    to be prepared.
+    them only after it has read one request with them: of requests that start together, each pays in full. full: enough
+    requests wait, and no further one is to be prepared.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -87,7 +85,7 @@ class Openings(Generic[T]):
         return len(self._ready)
 
     def must_wait(self, opening: str | None, item: T) -> bool:
-        """Whether `item` waits, because its opening is being read. The first of an opening reads it."""
+        """Return whether `item` waits, because its opening is being read. The first of an opening reads it."""
         if opening is None or opening in self._read:
             return False
         if opening not in self._waiting:
@@ -98,7 +96,7 @@ class Openings(Generic[T]):
         return True
 
     def has_read(self, opening: str | None) -> None:
-        """A request with this opening has come back, answered or not: those that waited for it can start."""
+        """Let those start that waited for this opening: a request with it has come back, answered or not."""
         if opening is not None and (waited := self._waiting.pop(opening, None)) is not None:
             # After a failure too: else its followers would wait for one request after another of a server that is gone.
             self._read.add(opening)
@@ -118,9 +116,9 @@ class Openings(Generic[T]):
 
 @dataclass
 class Tally:
-    """What an execution has done so far; counts are draws, not exchanges. fresh: sent to a server; reused: taken from
-    the record. failed: fresh ones by cause. Tokens are those that the server reported for fresh draws; reused ones cost
-    none. uncounted: answered exchanges for which it reported none."""
+    """What an execution has done so far, in draws. fresh: sent to a server; reused: taken from the record. failed:
+    fresh ones by cause. Tokens are those reported for fresh draws. uncounted: answered exchanges without reported
+    tokens."""
 
     fresh: int = 0
     reused: int = 0
@@ -155,19 +153,19 @@ class Tally:
 
 @dataclass
 class Progress(Tally):
-    """The tally of all calls, and `by_kind` that of each kind (respond, judge, gate, ...) that there was.
-    troubles: what slows the requests down at this moment, by address of the servers that were asked."""
+    """The tally of all calls, and `by_kind` that of each kind. troubles: what slows the requests down now, by
+    address."""
 
     by_kind: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     troubles: dict[str, Trouble] = field(default_factory=dict)
 
     @property
     def slowed(self) -> str:
-        """What slows the work down, as one line for people; '' for nothing."""
+        """Return what slows the work down, as one line for people, or ''."""
         return troubles_text(self.troubles)
 
     def count(self, kind: str, recorded: Mapping[int, Answer], fresh: Sequence[Answer]) -> None:
-        """`add` for all calls and for those of this kind."""
+        """Count for all calls and for those of this kind, as `add` does."""
         self.add(len(recorded), fresh)
         self.by_kind[kind].add(len(recorded), fresh)
 
@@ -198,12 +196,8 @@ Settle = Callable[[sa.Connection, Mapping[int, Answer]], Sequence["Job | Deferre
 @dataclass(frozen=True, slots=True)
 class Job:
     """One request and the draws wanted of it. `settle` writes what follows from the outcomes, inside the transaction
-    that records them, and returns the jobs that come after.
-
-    A `settle` with a method `settle_all` writes the outcomes of several jobs of one commit by a few statements
-    (scripts.Waiting). opening: names a long beginning that the request shares with others; the first of them is sent
-    alone (Openings).
-    """
+    that records them, and returns the jobs that come after; with a method `settle_all` it does so for several jobs of
+    one commit (scripts.Waiting). opening: names a long beginning that requests share (Openings)."""
 
     kind: str
     client: Client
@@ -215,13 +209,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Jobs that take long to make, though no client is asked: a memory system recalls for a profile. make: gives them
-    one by one, and among them what is to be written without a call, in a transaction of its own."""
+    """Jobs that take long to make without any call: a memory system recalls for a profile. make: gives them one by one,
+    and among them what is to be written in a transaction of its own."""
 
     make: Callable[[], Iterable[Job | Callable[[sa.Connection], None]]]
 
     def jobs(self, store: Store) -> Iterator[Job]:
-        """The jobs; what is to be written is, on the way."""
+        """Yield the jobs; write what is to be written on the way."""
 
         def write(item: Callable[[sa.Connection], None]) -> None:
             with store.write(relaxed=True) as connection:
@@ -235,7 +229,7 @@ class Deferred:
 
 
 def all_jobs(store: Store, items: Iterable[Job | Deferred]) -> Iterator[Job]:
-    """The same where nothing else is under way: deferred ones are made in their place."""
+    """Yield these jobs if nothing else is under way: deferred ones are made in their place."""
     for item in items:
         yield from item.jobs(store) if isinstance(item, Deferred) else (item,)
 
@@ -245,10 +239,9 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
-    """A job with what the record has of it. remaining: the draws still to be sent, each with the key of its call.
-    keys: of these as they were looked up; no other job sends a call of one of them meanwhile. fresh: their answers,
-    once they are there."""
+class Task:
+    """A job with what the record has of it. remaining: the draws still to be sent, each with the key of its call. keys:
+    of these as they were looked up, which no other job sends meanwhile. fresh: their answers."""
 
     job: Job
     recorded: Mapping[int, Answer]
@@ -260,13 +253,13 @@ class _Task:
 
 
 def _opening(job: Job) -> str | None:
-    """The job's opening at its server: another model, or the same one elsewhere, has a cache of its own."""
+    """Return the job's opening at its server: another model, or the same one elsewhere, has a cache of its own."""
     return job.opening and f"{job.client.endpoint.base_url} {job.request.model} {job.opening}"
 
 
 class Execution:
-    """What does work, and what attends to it can tell it: `Executor` here, `RayExecutor` on many machines. Whoever
-    derives from it looks at what it was told whenever `_moved` is set."""
+    """Does work, and takes orders: `Executor` here, `RayExecutor` on many machines. Subclasses look at their orders
+    whenever `_moved` is set."""
 
     def __init__(self) -> None:
         self.progress = Progress()
@@ -285,7 +278,7 @@ class Execution:
         self._moved.set()
 
     def fail(self, error: BaseException) -> None:
-        """The same, and `run` raises that error."""
+        """Stop as `stop` does, and have `run` raise that error."""
         self._broken = self._broken or error
         self._moved.set()
 
@@ -299,11 +292,11 @@ class Execution:
 
 
 class Executor(Execution):
-    """Runs jobs for one piece of work (a run, a labelling or a generation). `stop_when` is called after each batch of
-    outcomes; a text that it returns drains the executor for that reason.
+    """Runs jobs for one piece of work. stop_when: called after each batch of outcomes; a text that it returns drains
+    the executor for that reason.
 
-    unrecorded: so many answers may wait for their commit while as many requests are in flight as may be. Without it a
-    slow commit leaves the server idle; with it a killed process may have to ask for so many answers again.
+    unrecorded: so many answers may wait for their commit beside the requests in flight. Without it a slow commit leaves
+    the server idle; with it a killed process may have to ask for so many answers again.
     """
 
     def __init__(
@@ -328,8 +321,8 @@ class Executor(Execution):
         self._deferred: deque[Deferred] = deque()  # not begun yet
         self._making: set[threading.Thread] = set()
         self._made: deque[Job] = deque()  # by these threads
-        self._outcomes: deque[_Task] = deque()
-        self._openings: Openings[_Task] = Openings(concurrency)
+        self._outcomes: deque[Task] = deque()
+        self._openings: Openings[Task] = Openings(concurrency)
         # Equal calls are asked once: a model at temperature 0 writes the same message five times, each to be judged.
         self._in_flight: dict[str, list[Job]] = {}  # by key of a call, the jobs that wait for its answer
         self._waiting = 0  # of these
@@ -345,8 +338,8 @@ class Executor(Execution):
         self._served: set[tuple[str, str]] = set()  # these have answered
 
     async def run(self, jobs: Iterable[Job | Deferred]) -> None:
-        """Run all jobs and those that follow from them. Raises Stopped where it was told to stop or the server is gone,
-        and whatever the record raises (a full disk, say) once the calls in flight have been dropped."""
+        """Run all jobs and those that follow from them. Raises Stopped on request or if the server is gone, and what
+        the record raises (a full disk, say) once the calls in flight have been dropped."""
         source = iter(jobs)
         writer = asyncio.create_task(self._write_commits())
         try:
@@ -423,7 +416,7 @@ class Executor(Execution):
             thread.start()
 
     def _make(self, deferred: Deferred, loop: asyncio.AbstractEventLoop) -> None:
-        """Runs in a thread; ends after the next job once the execution is over."""
+        """Make deferred jobs in a thread, which ends after the next job once the execution is over."""
 
         def tell(what: Callable[..., None], *about: object) -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -449,9 +442,9 @@ class Executor(Execution):
         for thread in tuple(self._making):
             thread.join(max(until - time.monotonic(), 0))
 
-    def _look_up(self, jobs: Sequence[Job], source: Iterator[Job | Deferred], more: int) -> list[_Task]:
-        """These jobs and at most `more` of the source, each with what the record has of it; deferred ones of the source
-        are put off. Runs in a thread."""
+    def _look_up(self, jobs: Sequence[Job], source: Iterator[Job | Deferred], more: int) -> list[Task]:
+        """Return these jobs and at most `more` of the source, each with what the record has of it; put deferred ones of
+        the source off. Runs in a thread."""
         jobs = list(jobs)
         # The source may be a generator, which two threads must not advance: `_fill` waits for this one.
         while more and not self._exhausted and len(self._deferred) < MAKING_AT_ONCE:
@@ -467,12 +460,12 @@ class Executor(Execution):
             Wanted(calls.canonical_body(job.request), job.draws, job.client.origin(job.request.model)) for job in jobs
         ]
         return [
-            _Task(job, there.answers, there.owed, tuple(there.owed.values()), item.body, item.origin)
+            Task(job, there.answers, there.owed, tuple(there.owed.values()), item.body, item.origin)
             for job, item, there in zip(jobs, wanted, self._recorded(wanted), strict=True)
         ]
 
     def _recorded(self, wanted: Sequence[Wanted]) -> list[Recorded]:
-        """What the record has of these requests. Runs in a thread."""
+        """Return what the record has of these requests. Runs in a thread."""
 
         def read() -> list[Recorded]:
             with self.store.read(at_once=True) as connection:
@@ -480,7 +473,7 @@ class Executor(Execution):
 
         return self.store.retry(read) if wanted else []
 
-    def _begin(self, item: _Task) -> None:
+    def _begin(self, item: Task) -> None:
         # Everything is in the record. It still goes through a commit: what follows from it may not have been written.
         if not item.remaining:
             self._under_way += 1
@@ -498,14 +491,14 @@ class Executor(Execution):
         if not self._openings.must_wait(_opening(item.job), item):
             self._start(item)
 
-    def _start(self, item: _Task) -> None:
+    def _start(self, item: Task) -> None:
         self._under_way += 1
         self._traffic[item.job.client.endpoint.base_url] = item.job.client.traffic
         task = asyncio.create_task(self._send(item))
         self._tasks.add(task)
         task.add_done_callback(self._sent)
 
-    async def _send(self, item: _Task) -> None:
+    async def _send(self, item: Task) -> None:
         job = item.job
         try:
             origin = await job.client.confirmed(job.request.model)
@@ -522,8 +515,8 @@ class Executor(Execution):
         self._openings.has_read(_opening(job))
         self._arrive(replace(item, fresh=fresh))
 
-    def _looked_up_again(self, origin: Origin, item: _Task) -> _Task:
-        """The same where another server answers than was planned: that one's own answers serve, under its own keys."""
+    def _looked_up_again(self, origin: Origin, item: Task) -> Task:
+        """Return a task if another server answers than was planned, with that one's own answers and keys."""
         (there,) = self._recorded([Wanted(item.body, tuple(item.remaining), origin)])
         recorded = {**item.recorded, **there.answers}
         return replace(item, recorded=recorded, remaining=there.owed, origin=origin)
@@ -534,7 +527,7 @@ class Executor(Execution):
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
 
-    def _arrive(self, outcome: _Task) -> None:
+    def _arrive(self, outcome: Task) -> None:
         self.progress.count(outcome.job.kind, outcome.recorded, outcome.fresh)
         self._outcomes.append(outcome)
         self._arrived.set()
@@ -613,45 +606,42 @@ class Executor(Execution):
                 self.drain(reason)
             self._moved.set()
 
-    def _commit(self, outcomes: Sequence[_Task]) -> list[Job | Deferred]:
-        """Write outcomes and what follows from them in one transaction; returns the jobs that come after. Doing it
-        twice changes nothing: a commit that was cut off is tried again as a whole."""
-        following: list[Job | Deferred] = []
-        fresh = [outcome for outcome in outcomes if outcome.fresh]
-        exchanges = [
-            Exchange(
-                o.job.request,
-                o.fresh,
-                o.job.kind,
-                o.job.client.endpoint.base_url,
-                o.job.client.simulated,
-                o.body,
-                o.origin.server,
-                o.origin.fresh,
-            )
-            for o in fresh
-        ]
+    def _commit(self, outcomes: Sequence[Task]) -> list[Job | Deferred]:
+        """Write outcomes in one transaction; doing it twice changes nothing, so one that was cut off is tried again."""
         # Relaxed: what a power cut loses are calls that are sent again.
         with self.store.write(relaxed=True, at_once=True) as connection:
-            # By identity: an outcome holds dicts and cannot be hashed. The record's answers, not ours: where another
-            # process has asked the same, all go on with the text that came first.
-            settled = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
-            if work.kind_of(self.work_id) is WorkKind.RUN:  # labellings and generations keep theirs themselves
-                used = (
-                    (self.work_id, answer.key, asked)
-                    for outcome in outcomes
-                    for asked, answers in ((True, outcome.fresh), (False, outcome.recorded.values()))
-                    for answer in answers
-                )
-                calls.link(connection, used)
-            together: defaultdict[Callable[..., Any], list[tuple[Settle, Mapping[int, Answer]]]] = defaultdict(list)
-            for outcome in outcomes:
-                answers, settle = {**outcome.recorded, **settled.get(id(outcome), {})}, outcome.job.settle
-                if settle_all := getattr(settle, "settle_all", None):
-                    together[settle_all].append((settle, answers))
-                else:
-                    following.extend(settle(connection, answers))
-            for settle_all, of_kind in together.items():
-                following.extend(chain.from_iterable(settle_all(connection, of_kind)))
-            work.bump(connection, self.work_id)
-        return following
+            return settled(connection, self.work_id, outcomes)
+
+
+def settled(connection: sa.Connection, work_id: str, outcomes: Sequence[Task]) -> list[Job | Deferred]:
+    """Write outcomes and what follows from them; return the jobs that come after."""
+    following: list[Job | Deferred] = []
+    fresh = [outcome for outcome in outcomes if outcome.fresh]
+    exchanges = []
+    for item in fresh:
+        job, client = item.job, item.job.client
+        sent = item.fresh, job.kind, client.endpoint.base_url, client.simulated, item.body
+        exchanges.append(Exchange(job.request, *sent, item.origin.server, item.origin.fresh))
+    # By identity: an outcome holds dicts and cannot be hashed. The record's answers, not ours: where another process
+    # has asked the same, all go on with the text that came first.
+    recorded = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
+    if work.kind_of(work_id) is WorkKind.RUN:  # labellings and generations keep theirs themselves
+        # `asked` tells what this run paid for from what was there: a cap counts only the former.
+        used = (
+            (work_id, answer.key, asked)
+            for outcome in outcomes
+            for asked, answers in ((True, outcome.fresh), (False, outcome.recorded.values()))
+            for answer in answers
+        )
+        calls.link(connection, used)
+    together: defaultdict[Callable[..., Any], list[tuple[Settle, Mapping[int, Answer]]]] = defaultdict(list)
+    for outcome in outcomes:
+        answers, settle = {**outcome.recorded, **recorded.get(id(outcome), {})}, outcome.job.settle
+        if settle_all := getattr(settle, "settle_all", None):
+            together[settle_all].append((settle, answers))
+        else:
+            following.extend(settle(connection, answers))
+    for settle_all, of_kind in together.items():
+        following.extend(chain.from_iterable(settle_all(connection, of_kind)))
+    work.bump(connection, work_id)
+    return following

@@ -37,8 +37,8 @@ _PLACEMENT = frozenset(
 
 
 def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
-    """Return the identity of the server at an address, which reported `info` of itself. Where the record is a database
-    that several machines share, an address of this machine has the machine's name too."""
+    """Return the identity of the server at an address, which reported `info`. In a database that several machines
+    share, an address of this machine has the machine's name too."""
     if info.simulated:
         return ServerId(calls.SIMULATED.address, info.root, info.revision)
     if is_local(base_url):
@@ -73,8 +73,7 @@ def managed_id(model: str, command: Sequence[str]) -> ServerId:
 
 
 def origin_of(store: Store, simulated: bool, server: str | None, fresh: str | None = None) -> Origin:
-    """Whose recorded answers may serve calls to a server: its own, and those of servers that people marked as the
-    same."""
+    """Return whose recorded answers may serve calls to a server: its own, and those of servers marked as the same."""
     if server is None:
         return Origin(simulated)
     with store.read() as connection:
@@ -83,9 +82,8 @@ def origin_of(store: Store, simulated: bool, server: str | None, fresh: str | No
 
 
 async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origin) -> Origin:
-    """Whose answers will be recorded, looked up right before the first call: a server may have been moved or replaced
-    since the work was planned. Raises EndpointError where a simulator answers for a real model, or the other way
-    round."""
+    """Return whose answers will be recorded, looked up before the first call: a server may have been moved or replaced
+    since the plan. Raises EndpointError if a simulator answers for a real model, or the other way round."""
     from cimemories.llm.http.transport import look_up
 
     assert planned.server is not None

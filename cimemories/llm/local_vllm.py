@@ -32,14 +32,13 @@ _NAMED |= {"--max-model-len": "max_model_len"}
 
 
 def is_local(address: str) -> bool:
-    """Whether an address asks for a server of one's own."""
+    """Return whether an address asks for a vLLM of the work's own."""
     return address.startswith(PREFIX)
 
 
 def local_address(words: str) -> str:
-    """Return the address for a model, by its name or folder, and vLLM's flags as typed. Raises EndpointError for what a
-    managed server must not be given: flags that load code or name files among them, since a record may come from
-    others."""
+    """Return the address for a model, a name or folder, and vLLM's flags as typed. Raises EndpointError for what a
+    managed server must not be given, since a record may come from others."""
     _checked(words)
     return PREFIX + shlex.join(split_extra([words]))
 
@@ -54,8 +53,8 @@ def _checked(address: str) -> ServerSpec:
 
 
 class Servers:
-    """What `--serve` says: each a model with vLLM's flags, for the word `local-vllm` where an address is expected.
-    Raises EndpointError for what cannot be served, and for two of one name."""
+    """The models of `--serve` with vLLM's flags, for the word `local-vllm` in place of an address. Raises EndpointError
+    for what cannot be served, and for two of one name."""
 
     def __init__(self, words: Iterable[str] = ()) -> None:
         addresses = [local_address(text) for text in words]
@@ -65,14 +64,14 @@ class Servers:
         self._asked: set[str] = set()
 
     def at(self, base_url: str, model: str) -> str:
-        """The address for a model: of the word that of its own server, with its flags where some are given."""
+        """Return the address for a model: for the word that of its own server, with its flags."""
         if base_url != WORD:
             return base_url
         self._asked.add(model)
         return self._given.get(model) or local_address(shlex.quote(model))
 
     def checked(self) -> None:
-        """Raises EndpointError where a model is served that nobody asks by this name, once all addresses are known."""
+        """Raises EndpointError if a model is served that is not asked by this name, once all addresses are known."""
         for name in self._given.keys() - self._asked:
             if not self._asked:
                 raise EndpointError(f"--serve goes with the base URL {WORD}: a server that runs needs no other.")
@@ -81,7 +80,7 @@ class Servers:
 
 
 def own_address(base_url: str, model: str, serve: Iterable[str]) -> str:
-    """The address of a model that nobody else is asked beside. Raises as Servers does."""
+    """Return the address of a model that is asked alone. Raises as Servers does."""
     servers = Servers(serve)
     address = servers.at(base_url, model)
     servers.checked()
@@ -89,7 +88,7 @@ def own_address(base_url: str, model: str, serve: Iterable[str]) -> str:
 
 
 def spec_of(address: str) -> ServerSpec:
-    """What is to be served. Raises VllmError for an address that names no model or cannot be read."""
+    """Return what is to be served. Raises VllmError for an address that names no model or cannot be read."""
     model, *flags = split_extra([address.removeprefix(PREFIX)]) or ("",)
     numbers: dict[str, int] = {}
     rest: list[str] = []
@@ -104,14 +103,14 @@ def spec_of(address: str) -> ServerSpec:
 
 
 def gpus_of(address: str) -> int:
-    """How many GPUs its server takes."""
+    """Return how many GPUs its server takes."""
     spec = spec_of(address)
     return (spec.tensor_parallel or 1) * (spec.data_parallel or 1)
 
 
 def planned_server(address: str, model: str, *, seed_wanted: bool) -> Server:
-    """What work is planned on: nobody can be asked yet, and vLLM takes n, JSON schemas and seeds. Raises EndpointError
-    where requests would call the model by another name than its server does."""
+    """Return the server that work is planned on before it runs: vLLM takes n, JSON schemas and seeds. Raises
+    EndpointError if requests would call the model by another name than its server does."""
     spec = _checked(address)
     if model != spec.name:
         raise EndpointError(f"{address} serves '{spec.name}', not '{model}'. Ask for it by that name.")
@@ -128,9 +127,8 @@ def planned_server(address: str, model: str, *, seed_wanted: bool) -> Server:
 async def serving(
     addresses: Collection[str], workspace: Path, stopping: Callable[[], bool]
 ) -> AsyncIterator[dict[str, str]]:
-    """Start the servers, one after the other, and wait until they are ready, which takes minutes for a large model, or
-    until `stopping`; gives where each is found, and stops them at the end. Within `kept_between` one that runs already
-    is taken, and the end leaves them running. Raises VllmError where one cannot be started, or fails."""
+    """Start the servers one after the other, wait until they are ready or `stopping`, yield where each is, and stop
+    them at the end. Within `kept_between` one that runs is taken, and left running. Raises VllmError if one fails."""
     kept = _kept.get()
     started: dict[str, str] = {} if kept is None else kept
     urls: dict[str, str] = {}
@@ -150,8 +148,8 @@ _kept: ContextVar[dict[str, str] | None] = ContextVar("kept", default=None)  # i
 
 @contextmanager
 def kept_between(workspace: Path) -> Iterator[None]:
-    """Servers that are started in this block outlast the work that they were started for, until work comes that asks
-    others, or to its end: the runs of a sweep share theirs."""
+    """Leave servers that are started in this block running until work asks others, or to its end: the runs of a sweep
+    share theirs."""
     servers: dict[str, str] = {}
     token = _kept.set(servers)
     try:

@@ -168,8 +168,8 @@ class AnswerError(ValueError):
 
 
 def read_object(text: str | None, *, repeats: bool = False) -> dict[str, Any]:
-    """Return the JSON object in an answer, with or without a code fence around it. Raises AnswerError for anything
-    else, a truncated object included, and for one that has a key twice (unless `repeats`: the last one counts)."""
+    """Return the JSON object in an answer, with or without a code fence. Raises AnswerError for anything else, also one
+    that is cut or has a key twice (with `repeats` the last one counts)."""
     body = (text or "").strip()
     # Models put JSON into a code fence even where they are told not to.
     fenced = re.match(r"```(?:json)?\s*(.*?)\s*```\s*$", body, re.DOTALL)
@@ -196,7 +196,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_list(value: dict[str, Any], field: str) -> list[Any]:
-    """The list in that field. Raises AnswerError where it is missing or no list."""
+    """Return the list in that field. Raises AnswerError if it is missing or no list."""
     items = value.get(field)
     if not isinstance(items, list):
         raise AnswerError(f"the field '{field}' is {'missing' if field not in value else 'not a list'}")
@@ -204,7 +204,7 @@ def read_list(value: dict[str, Any], field: str) -> list[Any]:
 
 
 def read_number(value: object) -> int | None:
-    """A whole number, also when it was written as text or as 3.0; None for anything else."""
+    """Return a whole number, also one written as text or as 3.0, or None."""
     if isinstance(value, bool):  # a bool is an int in Python: `true` would be number 1
         return None
     if isinstance(value, int):
@@ -218,14 +218,14 @@ def read_number(value: object) -> int | None:
 
 
 def object_schema(properties: Mapping[str, object]) -> dict[str, object]:
-    """The JSON schema of an object with these fields. All are required and no others allowed, as OpenAI's strict mode
-    wants it."""
+    """Return the JSON schema of an object with these fields, all required and no others allowed, as OpenAI's strict
+    mode wants it."""
     fields = dict(properties)
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
 def answer_form(name: str, properties: Mapping[str, object]) -> dict[str, object]:
-    """The response_format that holds an answer to an object with these fields."""
+    """Return the response_format that holds an answer to an object with these fields."""
     schema = {"name": name, "strict": True, "schema": object_schema(properties)}
     return {"type": "json_schema", "json_schema": schema}
 
@@ -254,12 +254,12 @@ def _without_bounds(value: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space as one space, so that it cannot fake a line of a prompt."""
+    """Return the text with every run of white space as one space, so that it cannot fake a line of a prompt."""
     return " ".join(text.split())
 
 
 def numbered(statements: Sequence[str]) -> str:
-    """Statements as numbered lines from 1, each on one line whatever it holds."""
+    """Return statements as numbered lines from 1, each on one line."""
     return "\n".join(f"{number}. {one_line(text)}" for number, text in enumerate(statements, 1))
 
 
@@ -295,8 +295,8 @@ _MOST_READ = 400  # characters of an error's words: servers that echo the prompt
 
 
 def cause_of(status: int, body: object) -> str:
-    """Return the cause of a failed call by its HTTP status and its body, decoded or not: REFUSED, NO_CREDIT, or the
-    status in a word ('rate limited', 'server error', ...; 'rejected' for what is wrong with this request)."""
+    """Return the cause of a failed call by its HTTP status and its body: REFUSED, NO_CREDIT, or the status in a word
+    ('rate limited', 'server error', ...; 'rejected' for what is wrong with this request)."""
     words = _words(body)
     if status in (400, 402, 403, 429) and _UNPAID.search(words):
         return NO_CREDIT
@@ -322,8 +322,8 @@ def _words(body: Any) -> str:
 
 
 def error_inside(content: bytes) -> tuple[int, bytes] | None:
-    """Return (status, body of an error) of a 200 that holds an error instead of an answer; None where it has none.
-    Gateways have sent their 200 by the time that the model's server fails."""
+    """Return (status, body of an error) of a 200 that holds an error instead of an answer, or None. Gateways have sent
+    their 200 by the time that the model's server fails."""
     # Cheap first: in a JSON text of a message the quotation marks would be escaped.
     if b'"error"' not in content:
         return None

@@ -39,8 +39,7 @@ class Ask:
     """A question to a model.
 
     placeholders: answers for a plan, from the one that leads to the longest prompts to the one that leads to the
-    shortest; empty if nothing follows from any answer. draw: the one draw that all samples share; None: each has its
-    own. opening: as of Job.
+    shortest; empty if nothing follows from any answer. draw: the one draw that all samples share. opening: as of Job.
     """
 
     kind: str
@@ -76,7 +75,7 @@ Script: TypeAlias = Asking[Any]
 
 
 class Missing(Exception):
-    """Raised in a script that cannot go on without an answer. stage: the step that it was for, '' for the message."""
+    """A script cannot go on without an answer. stage: the step that it was for, '' for the message."""
 
     def __init__(self, stage: str, answer: Answer, status: ResponseStatus, cause: str | None) -> None:
         super().__init__(f"{stage}: {cause}" if stage else cause)
@@ -98,11 +97,8 @@ def required(answer: Answer, stage: str) -> str:
 
 @dataclass(eq=False)
 class Branch:
-    """A script under way.
-
-    make: starts the script. draw: the number of its sample. slow: it may take long between two asks, so that it goes on
-    in a thread and not in the transaction that records the answer. answers: those that it has had.
-    """
+    """A script under way. make: starts the script. draw: the number of its sample. slow: it goes on in a thread, not in
+    the transaction that records the answer. answers: those that it has had."""
 
     make: Callable[[], Script]
     draw: int = 0
@@ -129,10 +125,8 @@ class Branch:
             return None
 
     def after(self, answer: Answer) -> tuple[Branch, Item | None]:
-        """Return the branch with one more answer, and what its script yields then.
-
-        The script goes on where it is. Called a second time, as for a commit that is tried again, it is started again.
-        """
+        """Return the branch with one more answer, and what its script yields then. Called a second time, as for a
+        commit that is tried again, the script is started again."""
         script, self._script = self._script, None
         branch = Branch(self.make, self.draw, self.slow, (*self.answers, answer), script)
         return branch, branch.begin() if script is None else branch.tell(answer)

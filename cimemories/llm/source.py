@@ -36,16 +36,15 @@ MakeClient = Callable[[Endpoint, bool], Client]
 
 @dataclass(frozen=True)
 class Unit:
-    """A profile, or one of `parts` parts of it: its contexts number part, part + parts, part + 2 parts ... A profile's
-    prompts begin alike, so units keep it together as far as there are workers enough. profile: its id; of a generation
-    its number."""
+    """A profile, or one of `parts` parts of it: its contexts number part, part + parts, ... A profile's prompts begin
+    alike, so it is split only if there are workers enough. profile: its id; of a generation its number."""
 
     profile: int
     part: int = 0
     parts: int = 1
 
     def holds(self, position: int) -> bool:
-        """Whether the context at this position of the profile is of this part."""
+        """Return whether the context at this position of the profile is of this part."""
         return position % self.parts == self.part
 
 
@@ -54,31 +53,31 @@ class Source(ABC):
 
     @abstractmethod
     def servers(self, store: Store) -> Collection[str]:
-        """The addresses that will be asked, or the word `simulator`."""
+        """Return the addresses that will be asked, or the word `simulator`."""
 
     @abstractmethod
     def key_variables(self, store: Store) -> Iterable[str]:
-        """The environment variables with the keys of these servers."""
+        """Return the environment variables with the keys of these servers."""
 
     @abstractmethod
     def profiles(self, store: Store) -> Sequence[int]:
-        """Whose units there are, in their order; some of them may owe nothing."""
+        """Return the profiles in their order; some may owe nothing."""
 
     @abstractmethod
     def most_parts(self, store: Store) -> int:
-        """Into how many parts a profile can be split."""
+        """Return into how many parts a profile can be split."""
 
     @abstractmethod
     def opened(
         self, store: Store, client: MakeClient, urls: Mapping[str, str]
     ) -> Callable[[Unit], Iterable[Job | Deferred]]:
-        """What makes the jobs of a unit in this process. store: through which alone they write. urls: where a server is
-        found, by the address that `servers` gave."""
+        """Return what makes the jobs of a unit in this process. store: through which alone they write. urls: where a
+        server is, by the address that `servers` gave."""
 
 
 @contextmanager
 def reachable(base_url: str) -> Iterator[str]:
-    """The server's address: the word `simulator` starts one for as long as the block lasts."""
+    """Yield the server's address; the word `simulator` starts one for the block."""
     if base_url != SIMULATOR:
         yield base_url
         return
@@ -87,8 +86,8 @@ def reachable(base_url: str) -> Iterator[str]:
 
 
 def listed(base_url: str, key_env: str, model: str) -> ServerInfo:
-    """What a server says that it serves, before work is planned on it; of one that the work starts itself, what it will
-    be. Raises EndpointError where it cannot be used, or does not serve the model."""
+    """Return what a server says that it serves; of one that the work starts itself, what it will be. Raises
+    EndpointError if it cannot be used, or does not serve the model."""
     if is_local(base_url):
         return planned_server(base_url, model, seed_wanted=False)
     from cimemories.llm.http.transport import probe
@@ -98,8 +97,8 @@ def listed(base_url: str, key_env: str, model: str) -> ServerInfo:
 
 
 class Clients:
-    """Makes the clients of one process, one an endpoint: they share its connections, its bound on requests and its
-    look-up of the server; those of one server share its traffic. at_most: requests in flight at once."""
+    """Makes the clients of one process, one an endpoint; those of one server share its traffic. at_most: requests in
+    flight."""
 
     def __init__(self, store: Store, at_most: int) -> None:
         self._store, self._at_most = store, at_most
@@ -127,9 +126,8 @@ class Clients:
 async def reached(
     addresses: Collection[str], store: Store, at_most: int, stopping: Callable[[], bool]
 ) -> AsyncIterator[tuple[Clients, dict[str, str]]]:
-    """The clients of a process, and where each server is found, by its address as planned. What is to be started is,
-    once an address, so that a model and its judges at the word `simulator` share one; until `stopping`. Raises
-    VllmError."""
+    """Yield the clients of a process, and where each server is, by its address as planned. A model and its judges at
+    one address share a server that is started. Raises VllmError."""
     async with AsyncExitStack() as stack:
         local = {address for address in addresses if is_local(address)}
         urls = {address: stack.enter_context(reachable(address)) for address in set(addresses) - local}

@@ -92,8 +92,8 @@ _SHORTEST_SECRET = 6  # characters; shorter values stand in ordinary words, whic
 
 
 class VllmError(Exception):
-    """A server could not be started, or failed. `cause` names the kind where vLLM itself failed or is not ready,
-    `lines` are the last ones that vLLM wrote. The message says what happened and what to do next, without the lines."""
+    """A server could not be started, or failed. The message says what happened and what to do next. cause: the kind, if
+    vLLM itself failed or is not ready; lines: the last ones that vLLM wrote."""
 
     def __init__(self, message: str, cause: str = "", lines: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -105,10 +105,10 @@ class VllmError(Exception):
 class ServerSpec:
     """A server to be started. What is None or empty is left to vLLM.
 
-    model: a name on the Hugging Face hub, or a folder. served_name: what requests call it; left out it is the model's
-    name, of a folder its last part. port: left out, the first free one from 8000. gpu_memory: share of each GPU's
-    memory, 0 to 1. keep: leave it running when what started it ends. trusted: it was given at the command line, so that
-    flags which load code or name files are taken too.
+    model: a name on the Hugging Face hub, or a folder. served_name: what requests call it; by default the model's name.
+    port: by default the first free one from 8000. gpu_memory: share of each GPU's memory, 0 to 1. keep: leave it
+    running when what started it ends. trusted: given at the command line, so that flags which load code or name files
+    are taken.
     """
 
     model: str
@@ -125,7 +125,8 @@ class ServerSpec:
     trusted: bool = False
 
     def filled(self, preset: Preset) -> ServerSpec:
-        """This spec with what it leaves out taken from a preset. Raises VllmError for a model that its maker serves."""
+        """Return the spec with what it leaves out taken from a preset. Raises VllmError for a model that its maker
+        serves."""
         if preset.serve is None:
             raise VllmError(
                 f"{preset.title} is served by its maker at {preset.base_url}, not by vLLM. Use that base URL with the "
@@ -145,18 +146,18 @@ class ServerSpec:
 
     @property
     def name(self) -> str:
-        """What requests call the model."""
+        """Return what requests call the model."""
         return self.served_name or (Path(self.model).name if is_path(self.model) else self.model)
 
 
 def is_path(model: str) -> bool:
-    """Whether a model's name can only be a path, or is that of a folder that exists."""
+    """Return whether a model's name can only be a path, or is that of a folder that exists."""
     return model.startswith(("/", "./", "../", "~")) or Path(model).is_dir()
 
 
 def find_program(environ: Mapping[str, str] | None = None) -> Path:
-    """The user's `vllm`: what CIMEMORIES_VLLM names (the program or its environment), else on PATH, else in ~/vllm.
-    Raises VllmError where the setting names nothing that can be run, or where there is none at all."""
+    """Return the user's `vllm`: what CIMEMORIES_VLLM names, else on PATH, else in ~/vllm. Raises VllmError if there is
+    none that can be run."""
     environ = os.environ if environ is None else environ
     setting = environ.get(VLLM, "").strip()
     if setting:
@@ -179,8 +180,8 @@ def find_program(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
-    """The command line. Raises VllmError for a setting that is not valid or that a managed server must not be given.
-    What decides where it listens stands last, because of a flag given twice vLLM takes the last."""
+    """Return the command line; of a flag given twice vLLM takes the last, so what decides where it listens stands last.
+    Raises VllmError for a setting that is not valid or that a managed server must not be given."""
     if not spec.model.strip() or spec.model.startswith("-"):
         raise VllmError(f"'{spec.model}' is not a model. Give a name on the Hugging Face hub or a folder.")
     texts = {
@@ -262,7 +263,7 @@ def _flags(arguments: Sequence[str], *, trusted: bool) -> list[str]:
 
 
 def split_extra(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Extra arguments as typed, taken apart as a shell would. Raises VllmError for a quote that is left open."""
+    """Return extra arguments as typed, taken apart as a shell would. Raises VllmError for a quote that is left open."""
     try:
         return tuple(part for argument in arguments for part in shlex.split(argument))
     except ValueError as error:
@@ -270,14 +271,13 @@ def split_extra(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a variable of the environment looks like a key: by a word of its name, or by the shape of its value."""
+    """Return whether a variable looks like a key: by a word of its name, or by the shape of its value."""
     return bool(_SECRET_WORDS & set(name.upper().split("_")) or _SECRET_VALUE.match(value))
 
 
 def server_environment(program: Path, environ: Mapping[str, str], ours: Path) -> dict[str, str]:
-    """What vLLM gets of an environment: no keys but those that fetch weights, nothing of ours, its own programs first.
-    `ours`: the folder of our package, which has no business in another Python's path. VLLM_API_KEY goes too: with it
-    the server would refuse every request that carries no key."""
+    """Return the environment of vLLM: no keys but those that fetch weights (VLLM_API_KEY would make the server refuse
+    requests), nothing of ours, its own programs first. ours: the folder of our package."""
     kept = {
         name: value
         for name, value in environ.items()
@@ -293,7 +293,7 @@ def server_environment(program: Path, environ: Mapping[str, str], ours: Path) ->
 
 
 def secrets(environ: Mapping[str, str]) -> tuple[bytes, ...]:
-    """The values that must not reach a log, the longest first."""
+    """Return the values that must not reach a log, the longest first."""
     values = {value for name, value in environ.items() if is_secret(name, value) and len(value) >= _SHORTEST_SECRET}
     # The longest first: where one secret is a part of another, replaced first, it would leave the rest standing.
     # surrogateescape: bytes that are no UTF-8 come back as they stand in the environment.
@@ -301,7 +301,7 @@ def secrets(environ: Mapping[str, str]) -> tuple[bytes, ...]:
 
 
 def without_secrets(text: bytes, values: Sequence[bytes]) -> bytes:
-    """The text with each of those values replaced by [key]."""
+    """Return the text with each of those values replaced by [key]."""
     for value in values:
         text = text.replace(value, b"[key]")
     return text

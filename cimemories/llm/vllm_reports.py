@@ -46,10 +46,9 @@ _METRICS = {
 
 @dataclass(frozen=True)
 class ServerFigures:
-    """One reading. `at`: seconds of the monotonic clock; requests as they are now; tokens since the server started.
-    kv_use: share of the KV cache in use, 0 to 1, mean over the engines; None where the server does not report it.
-    cache_queries, cache_hits: prompt tokens looked up in the prefix cache, and those found there. tokens_per_second,
-    recent_hit_rate: since an earlier reading (`since`); None without one, or if nothing was looked up."""
+    """One reading. at: seconds of the monotonic clock; tokens: since the server started. kv_use: share of the KV cache
+    in use, mean over the engines. cache_queries, cache_hits: prompt tokens looked up in the prefix cache, and those in
+    it. tokens_per_second, recent_hit_rate: since an earlier reading (`since`), or None."""
 
     at: float
     running: int
@@ -64,13 +63,13 @@ class ServerFigures:
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of looked-up prompt tokens found in the prefix cache since the server started; None before any."""
+        """Return the share of looked-up prompt tokens that were in the prefix cache since the start, or None."""
         return self.cache_hits / self.cache_queries if self.cache_queries else None
 
     @property
     def text(self) -> str:
-        """Return the figures in words, those that are known. Of the prefix cache since the server started, if nothing
-        was looked up since the earlier reading."""
+        """Return the figures in words. Of the prefix cache since the start, if nothing was looked up since the earlier
+        reading."""
         hits = self.hit_rate if self.recent_hit_rate is None else self.recent_hit_rate
         parts = [
             f"{count(self.running, 'request')} running, {self.waiting:,} waiting",
@@ -98,7 +97,7 @@ class ServerFigures:
 
 
 def metrics_url(base_url: str) -> str | None:
-    """Where a server of this base URL has its metrics: beside /v1, not under it. None where it is no web address."""
+    """Return where a server of this base URL has its metrics, beside /v1, or None for no web address."""
     try:
         parts = urlsplit(base_url.strip())
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -109,8 +108,7 @@ def metrics_url(base_url: str) -> str | None:
 
 
 def read_metrics(base_url: str) -> ServerFigures | None:
-    """A reading taken now; None for a server that is not there, is not vLLM, or does not answer within two seconds. No
-    key is sent: vLLM needs none at /metrics, and another server is to learn none."""
+    """Take a reading; None for a server that is not vLLM, or does not answer within two seconds. No key is sent."""
     url = metrics_url(base_url)
     if url is None:
         return None
@@ -131,7 +129,7 @@ def read_metrics(base_url: str) -> ServerFigures | None:
 
 
 def parsed(text: str, at: float) -> ServerFigures | None:
-    """The figures in Prometheus text; None where it has none of vLLM's."""
+    """Return the figures in Prometheus text, or None if it has none of vLLM's."""
     samples: dict[str, list[float]] = {}
     for name, number in _SAMPLE.findall(text):
         try:
@@ -285,8 +283,8 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
 
 
 def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> VllmError:
-    """Return why vLLM ended, with the last lines of its log. exit_code: as of subprocess, so below zero it is the
-    number of the signal that killed it."""
+    """Return why vLLM ended, with the last lines of its log. exit_code: as of subprocess; below zero it is a signal's
+    number."""
     # One line, so that a message that was wrapped is found.
     text = " ".join(" ".join(_plain(line) for line in log.splitlines()).split())
     lines = _last_lines(log)
@@ -312,8 +310,8 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Vllm
 
 
 def _last_lines(log: str) -> tuple[str, ...]:
-    """Return the last meaningful lines: without stack frames, and with the root cause of an error where what follows
-    only points back at it."""
+    """Return the last lines without stack frames, and with the root cause of an error if what follows only points back
+    at it."""
     kept = [line for line in map(_plain, log.splitlines()) if line.strip() and not _TRACE.match(line)]
     kept = [line for before, line in zip(["", *kept], kept, strict=False) if line != before]
     tail, root = kept[-LAST_LINES:], _root(log)
@@ -323,7 +321,7 @@ def _last_lines(log: str) -> tuple[str, ...]:
 
 
 def start_step(log: str) -> str:
-    """What vLLM does while it starts, by the last of its lines that tells; '' before there is one."""
+    """Return what vLLM does while it starts, by the last of its lines that tells, or ''."""
     # The last line that tells, not the furthest step: with several processes, steps come back.
     position, step = max((log.rfind(pattern), step) for pattern, step in _STEPS)
     if position < 0:
@@ -350,13 +348,13 @@ _STEPS: Sequence[tuple[str, str]] = (
 
 
 def _plain(line: str) -> str:
-    """A line without the process and time at its start; of a progress bar its last state."""
+    """Return a line without the process and time at its start; of a progress bar its last state."""
     line = line.rsplit("\r", 1)[-1] if "\r" in line.rstrip("\r") else line.rstrip("\r")
     return _STAMP.sub("", _PREFIX.sub("", line)).rstrip()
 
 
 def _root(log: str) -> str:
-    """The last error of the log that is more than an echo of another; '' where there is none."""
+    """Return the last error of the log that is more than an echo of another, or ''."""
     for line in reversed(log.splitlines()):
         plain = _plain(line)
         if _ERROR.search(plain) and not _ECHO.search(plain) and not _TRACE.match(plain):

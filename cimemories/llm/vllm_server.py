@@ -90,7 +90,7 @@ class Process(BaseModel):
 
     @property
     def alive(self) -> bool:
-        """Whether this very process runs; a zombie does not."""
+        """Return whether this very process runs; a zombie does not."""
         try:
             process = psutil.Process(self.pid)
             # The kernel counts start times from the boot, whose own time moves when the clock is set. A zombie has
@@ -102,8 +102,8 @@ class Process(BaseModel):
             return True  # it is there, and cannot be looked at
 
     def holds(self, lock: Path) -> bool:
-        """Whether it is alive and has this file open, which proves a process to be ours, whoever wrote its number down.
-        False where that may not be looked up: it is another user's then."""
+        """Return whether it is alive and has this file open, which proves a process to be ours, whoever recorded its
+        number. False if it is another user's."""
         try:
             opened = psutil.Process(self.pid).open_files()
         except psutil.Error:
@@ -117,9 +117,8 @@ def process_of(pid: int) -> Process:
 
 
 class ServerState(BaseModel):
-    """One managed server. Times are seconds since the epoch. owner: the process that it stops with; None where it is
-    left running. step: what it does while it starts. cause, error and lines: why it failed, and the last lines that
-    vLLM wrote."""
+    """One managed server. Times are seconds since the epoch. owner: the process that it stops with; None if it is left
+    running. step: what it does while it starts. cause, error, lines: why it failed, and vLLM's last lines."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -155,7 +154,7 @@ class ServerState(BaseModel):
 
     @property
     def here(self) -> bool:
-        """Whether it runs on this machine: a workspace may be shared by several."""
+        """Return whether it runs on this machine: a workspace may be shared by several."""
         return self.host == socket.gethostname()
 
 
@@ -165,13 +164,13 @@ def state_path(workspace: Path, server_id: str) -> Path:
 
 
 def log_of(path: Path) -> Path:
-    """The log of the server whose state is in this file."""
+    """Return the log of the server whose state is in this file."""
     return path.parent.parent / "logs" / f"{path.stem}.log"
 
 
 def lock_of(path: Path) -> Path:
-    """The file that the processes of a server hold open. Only the folder is resolved: a link in the place of the file
-    could name one that another process has open."""
+    """Return the file that the processes of a server hold open. Only the folder is resolved: a link in place of the
+    file could name one that another process has open."""
     return path.parent.resolve() / f"{path.stem}.lock"
 
 
@@ -191,7 +190,7 @@ def save_state(path: Path, state: ServerState) -> None:
 
 
 def load_state(path: Path) -> ServerState | None:
-    """The state in a file; None where it is gone, cannot be read, or is of another server."""
+    """Return the state in a file, or None if it is gone, cannot be read, or is of another server."""
     if not _ID.fullmatch(path.stem):
         return None
     try:
@@ -203,8 +202,7 @@ def load_state(path: Path) -> ServerState | None:
 
 
 def _observed(path: Path, state: ServerState) -> ServerState:
-    """Return the state in a file as it is to be shown: a server whose processes are gone is not ready, whatever its
-    file says."""
+    """Return the state in a file as it is to be shown: a server whose processes are gone has failed."""
     if not state.live or not state.here:
         return state
     if state.supervisor is None:
@@ -225,7 +223,7 @@ def servers(workspace: Path) -> list[ServerState]:
 
 
 def state_named(workspace: Path, name: str) -> ServerState:
-    """A server by its id, by the port of a running one, or by the newest that had that port. Raises VllmError."""
+    """Return a server by its id, by the port of a running one, or the newest that had that port. Raises VllmError."""
     states = servers(workspace)
     for state in states:
         if name in (state.id, str(state.port)):
@@ -236,7 +234,7 @@ def state_named(workspace: Path, name: str) -> ServerState:
 
 @contextmanager
 def reserving(workspace: Path) -> Iterator[None]:
-    """A lock: one process at a time chooses a port and records that it is taken."""
+    """Let one process at a time choose a port and record that it is taken."""
     path = workspace / "servers" / ".lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -334,7 +332,7 @@ class Supervisor:
 
 
 def healthy(port: int) -> bool:
-    """Whether the server on this port reports that it can answer."""
+    """Return whether the server on this port reports that it can answer."""
     # http.client follows no proxy of the environment, and 127.0.0.1 is never behind one.
     with contextlib.closing(http.client.HTTPConnection(HOST, port, timeout=2)) as connection:
         try:
@@ -345,8 +343,8 @@ def healthy(port: int) -> bool:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether this process, or one that it has started, listens on the port: while ours still loads, what answers there
-    may be somebody else's. True where that may not be looked up."""
+    """Return whether this process, or one that it has started, listens on the port, where another program may answer
+    while ours loads. True if that may not be looked up."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         for one in (process, *process.children(recursive=True)):
@@ -407,7 +405,7 @@ def _pump(source: IO[bytes], log: Path, hidden: tuple[bytes, ...]) -> None:
 
 
 def _die_with_parent() -> None:
-    """Runs in vLLM's process before vLLM does: have the kernel end it when the supervisor dies, even of SIGKILL."""
+    """Have the kernel end vLLM when the supervisor dies, even of SIGKILL. Runs in vLLM's process before vLLM does."""
     if sys.platform == "linux":
         # Sent when the thread that started vLLM ends, which is the supervisor's main one.
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
@@ -422,9 +420,8 @@ LOOK_SECONDS = 0.2
 def start(
     workspace: Path, spec: ServerSpec, *, started_by: str, environ: Mapping[str, str] | None = None
 ) -> ServerState:
-    """Start a server and return at once; it is `starting` then. `started_by`: what started it, for people. Raises
-    VllmError where there is no vLLM, a setting is not valid, the model is a folder that does not exist, the port is
-    taken, or the app is read-only."""
+    """Start a server and return at once. started_by: for people. Raises VllmError if there is no vLLM, a setting is not
+    valid, the model is a folder that does not exist, the port is taken, or the app is read-only."""
     _refuse_read_only()
     environ = os.environ if environ is None else environ
     program = find_program(environ)
@@ -475,8 +472,8 @@ def _refuse_read_only() -> None:
 
 
 def free_port(workspace: Path, requested: int | None = None) -> int:
-    """Return the port that a server would be given now: the requested one, else the first free one. Raises VllmError
-    where there is none."""
+    """Return the port that a server would be given now: the requested one, else the first free one. Raises
+    VllmError."""
     taken = {state.port: state for state in servers(workspace) if state.live and state.here}
     if requested is None:
         named = _named_ports()
@@ -498,8 +495,8 @@ def free_port(workspace: Path, requested: int | None = None) -> int:
 
 
 def _named_ports() -> set[int]:
-    """Ports on the command lines of this machine. Servers of other workspaces and users load for minutes before they
-    open theirs, and two vLLMs of one user can even share a port: each request then goes to either."""
+    """Return the ports on the command lines of this machine: servers of other workspaces load for minutes before they
+    open theirs, and two vLLMs of one user can even share a port."""
     commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     values = [value for line in commands for flag, value in pairwise(line) if flag == "--port"]
     return {int(value) for value in values if value.isascii() and value.isdigit()}
@@ -530,9 +527,8 @@ def wait(
     on_change: Callable[[ServerState], None] | None = None,
     timeout: float | None = None,
 ) -> ServerState:
-    """Wait until a server is ready; `on_change` is called for each new step. Loading a large model takes minutes.
-    Raises VllmError where it failed (with the cause and the last lines that vLLM wrote), was stopped, or is not ready
-    after `timeout` seconds (it then goes on starting)."""
+    """Wait until a server is ready; `on_change` is called for each new step. Raises VllmError if it failed (with the
+    cause and vLLM's last lines), was stopped, or is not ready after `timeout` seconds."""
     end = None if timeout is None else time.monotonic() + timeout
     before = None
     while True:
@@ -552,9 +548,8 @@ def wait(
 
 
 def stop(workspace: Path, name: str) -> ServerState:
-    """Stop a server, by id or port, and return when it has ended; a vLLM that does not terminate is killed. One that
-    has ended already is left as it is. Raises VllmError for an unknown one, for one on another machine, and in a
-    read-only app."""
+    """Stop a server, by id or port, and return when it has ended; a vLLM that does not terminate is killed. Raises
+    VllmError for an unknown one, for one on another machine, and in a read-only app."""
     _refuse_read_only()
     workspace = workspace.absolute()
     state = state_named(workspace, name)
@@ -589,8 +584,7 @@ def stop(workspace: Path, name: str) -> ServerState:
 
 
 def forget(workspace: Path, server_id: str) -> None:
-    """Remove the state and the logs of a server that has ended. Raises VllmError for a running or an unknown one,
-    and in a read-only app."""
+    """Remove the state and the logs of a server that has ended. Raises VllmError for a running or an unknown one."""
     _refuse_read_only()
     state = state_named(workspace, server_id)
     if state.live:
@@ -602,12 +596,12 @@ def forget(workspace: Path, server_id: str) -> None:
 
 
 def running(workspace: Path) -> list[ServerState]:
-    """The servers of this machine that are ready."""
+    """Return the servers of this machine that are ready."""
     return [state for state in servers(workspace) if state.phase == Phase.READY and state.here]
 
 
 def server_log_tail(state: ServerState, lines: int = 12) -> str:
-    """The last lines of a server's log as vLLM wrote them, keys taken out; '' where there are none."""
+    """Return the last lines of a server's log as vLLM wrote them, keys taken out, or ''."""
     return visible("\n".join(tail(Path(state.log), 32_768).splitlines()[-lines:]))
 
 

@@ -41,8 +41,8 @@ class WorkError(Exception):
 
 
 def begin(store: Store, work_id: str, *, queued: bool = False) -> tuple[Store, Claim]:
-    """Claim the work; returns the store as its worker must use it, fenced by the claim and patient, and the claim.
-    `queued`: only if it still waits for its worker. Raises StoreError where another process works on it."""
+    """Claim the work; return the store for its worker, fenced by the claim and patient, and the claim. queued: only if
+    it still waits for its worker. Raises StoreError if another process works on it."""
     patient = store.patient()
 
     def claimed() -> Claim:
@@ -64,16 +64,14 @@ def perform(
     stop_when: Callable[[Progress], str | None] | None = None,
     cluster: Cluster | None = None,
 ) -> Progress:
-    """Claim the work, run its jobs to the end, and set its status. Returns what was done.
+    """Claim the work, run its jobs to the end, set its status, and return what was done.
 
-    `queued`: claim it only if it still waits for its worker. The source makes its jobs wherever it is opened.
-    `stop_when` is called after each batch of outcomes: a text that it returns (a cap on cost is reached, say) ends the
-    work for that reason, once the calls in flight are recorded. Work that is paused on request returns what was done
-    until then, and its status is `paused`. cluster: the Ray cluster that does it; `concurrency` is then that of each
-    worker.
+    queued: as of `begin`. stop_when: called after each batch of outcomes; a text that it returns ends the work for that
+    reason, once the calls in flight are recorded. cluster: the Ray cluster that does it, whose workers have
+    `concurrency` each. Work that is paused returns what was done until then.
 
-    Raises StoreError where another process works on it, and WorkError where the work ended early: it is then
-    `cancelled`, `interrupted` (can be resumed) or `failed`, or another process has taken it over.
+    Raises StoreError if another process works on it, and WorkError if the work ended early: it is then `cancelled`,
+    `interrupted` (can be resumed) or `failed`, or another process has taken it over.
     """
     if cluster is not None:
         try:
@@ -175,29 +173,29 @@ def _attend(
 
 
 def stopped_message(work_id: str, reason: str) -> str:
-    """Why work stopped, and how to continue where the reason does not say that itself."""
+    """Return why work stopped, and how to continue if the reason does not say that itself."""
     if f"resume {work_id}" in reason or "Plan it again" in reason:
         return f"{work_id}: {reason}."
     return f"{work_id}: {reason}. Continue with `cimemories resume {work_id}`."
 
 
 def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> NoReturn:
-    """Leave work interrupted for that reason without having begun it. Raises WorkError, and what `perform` raises where
-    another process works on it."""
+    """Leave work interrupted for that reason without having begun it. Raises WorkError, and StoreError if another
+    process works on it."""
     own, _ = begin(store, work_id, queued=queued)
     finish(own, work_id, WorkStatus.INTERRUPTED, reason)
     raise WorkError(f"{work_id}: {reason}.")
 
 
 def why_not_written(error: sa.exc.DBAPIError | DatabaseLost) -> str:
-    """Why the record could not be written, as one line for people."""
+    """Return why the record could not be written, as one line for people."""
     lost = error.__cause__ if isinstance(error, DatabaseLost) else None
     return f"the record could not be written: {cause(lost or error)}"
 
 
 def finish(store: Store, work_id: str, status: WorkStatus | None, error: str | None) -> None:
-    """Set the status at the end of the work; None: it came to its end, and what is missing decides. Raises WorkError
-    where another process has taken it over."""
+    """Set the status at the end of the work; None: it came to its end, and what is missing decides. Raises WorkError if
+    another process has taken it over."""
 
     def finished() -> None:
         with store.write() as connection:

@@ -12,8 +12,8 @@ class MemorySystemError(ValueError):
 
 @dataclass(frozen=True)
 class Line:
-    """A line for the prompt. attributes: positions in the profile of those that it carries; None: not known, so that
-    they are looked for in the text. score: how well it fits the task, in the system's own unit."""
+    """A line for the prompt. attributes: positions in the profile of those that it carries; None: look for them in the
+    text. score: how well it fits the task, in the system's own unit."""
 
     text: str
     attributes: Sequence[int] | None = None
@@ -31,9 +31,9 @@ class Recalled:
 
 @dataclass(frozen=True)
 class Question:
-    """A call that a system wants to be made and recorded. text: the prompt; schema: response_format of the answer, by
-    servers that take one. made_up: answers that stand in when a plan is priced, from the one that leads to the longest
-    prompts to the one that leads to the shortest. grounds: it is asked of the run's first judge that is a model."""
+    """A call that a system wants to be made and recorded. schema: response_format of the answer. made_up: placeholders
+    for pricing a plan, from the one that leads to the longest prompts to the one that leads to the shortest. grounds:
+    ask the run's first judge that is a model."""
 
     text: str
     made_up: Sequence[str]
@@ -48,8 +48,8 @@ GROUNDS = RULES, BY_MODEL = "rules", "model"
 
 @dataclass(frozen=True)
 class Needs:
-    """What must be installed for a system to run, by a system's attribute `needs`. modules: of the top level; they are
-    looked for, not imported. install: how to get them, with the command in backticks."""
+    """What must be installed for a system to run. modules: looked for, not imported. install: how to get them, with the
+    command in backticks."""
 
     package: str
     modules: tuple[str, ...]
@@ -70,7 +70,7 @@ class Option:
     help: str = ""
 
     def read(self, text: str) -> object:
-        """The value in a text. Raises MemorySystemError where it is of another type."""
+        """Return the value in a text. Raises MemorySystemError if it is of another type."""
         if isinstance(self.default, bool):
             if text.lower() in ("true", "false"):
                 return text.lower() == "true"

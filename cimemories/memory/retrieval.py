@@ -43,7 +43,7 @@ class Ranked:
         self.statements: tuple[str, ...] = ()
 
     def best(self, scores: Sequence[float]) -> Recalled:
-        """The lines of the k highest of these scores, one a statement in the profile's order."""
+        """Return the lines of the k highest of these scores, one a statement in the profile's order."""
         # Stable: statements with equal scores stay in the profile's order.
         ranked = sorted(range(len(scores)), key=lambda position: -scores[position])[: self.k]
         chosen = ranked if self.order == "score" else sorted(ranked)
@@ -51,7 +51,7 @@ class Ranked:
 
 
 def query_of(context: Context) -> str:
-    """What is looked for: the task and who the message is for."""
+    """Return the query: the task and its recipient."""
     return f"{context.task} {context.recipient}"
 
 
@@ -89,9 +89,8 @@ class Bm25(Ranked):
 
 class Embedding(Ranked):
     """The statements whose vectors are nearest to the task's, by cosine. Without a model the vectors are TF-IDF of
-    words and pairs of words, made here from the profile's own statements, and no server is asked. With one they are
-    those of an embedding model behind the OpenAI embeddings endpoint: statements and tasks go in calls of AT_ONCE
-    texts, once for a profile."""
+    words and pairs of words of the profile's own statements; with one they come from an OpenAI embeddings endpoint,
+    once for a profile and AT_ONCE texts a call."""
 
     name, about = "embedding", "embedding: the k statements nearest to the task"
     embeds = True
@@ -102,7 +101,7 @@ class Embedding(Ranked):
         self.version = "1" if model else f"1, scikit-learn {version('scikit-learn')}"
 
     def vectors(self, profile: Profile) -> Generator[Question, str, tuple[list[str], Vectors]]:
-        """Takes in the statements; gives all texts, statements and then what is looked for, and a row for each."""
+        """Take in the statements; return all texts, statements and then queries, and a row for each."""
         self.statements = tuple(attribute.statement for attribute in profile.attributes)
         # A task that stands in a profile twice is one text.
         queries = list(dict.fromkeys(map(query_of, profile.contexts)))
@@ -137,7 +136,7 @@ class Embedding(Ranked):
 
 
 def _tfidf(statements: Sequence[str], texts: Sequence[str]) -> Vectors:
-    """Vectors of these texts, by how rare a word is among the statements."""
+    """Return vectors of these texts, by how rare a word is among the statements."""
     import numpy as np
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -151,7 +150,7 @@ def _tfidf(statements: Sequence[str], texts: Sequence[str]) -> Vectors:
 
 
 def read_vectors(text: str, count: int) -> Vectors:
-    """The vectors of a recorded answer: a JSON list, each the base64 of little-endian 32-bit floats. Shape: (count,
+    """Return the vectors of a recorded answer, a JSON list of base64 of little-endian 32-bit floats. Shape: (count,
     dimensions). Raises ValueError for anything else."""
     import numpy as np
 

@@ -33,9 +33,8 @@ class _Written:
 
 
 class Partition(_Written):
-    """Statements are kept by information domain; a router is told the task and what the stores are called, and only the
-    domains that it opens are recalled, whole. Its answer must name domains of the profile; any other name is passed
-    over, and no domain at all is an answer too."""
+    """Statements are stored by information domain; a router is told the task and the domains, and those that it opens
+    are recalled, whole. Names that are no domain of the profile are passed over."""
 
     name, kind, about = "partition", "route", "partition: the domains that a router opens"
 
@@ -60,9 +59,8 @@ class Partition(_Written):
 
 
 class Summary(_Written):
-    """A model writes one summary of all statements by domain, once for a profile; every task gets all of its lines.
-    Headings are left out, and which attributes a line carries is looked for in its text: by rules, and with
-    ground=model the run's judge is asked about lines in which these find none."""
+    """A model writes one summary of all statements by domain, once for a profile; every task gets all of its lines but
+    headings. Attributes of a line are looked for in its text: by rules, and with ground=model by the run's judge."""
 
     name, kind, about = "summary", "summary", "summary: what a model wrote down of all of it"
     choices: ClassVar = {"ground": GROUNDS}

@@ -39,7 +39,7 @@ SETS_TIMEOUT = "the request timeout sets it (on the command line: --timeout)"
 
 
 def retry_after(headers: httpx2.Headers) -> float | None:
-    """Seconds that a server asks to wait, given as seconds, milliseconds or a date; None where it asks for none."""
+    """Return the seconds that a server asks to wait, given as seconds, milliseconds or a date, or None."""
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         try:
             seconds = float(headers[name]) / unit
@@ -54,16 +54,15 @@ def retry_after(headers: httpx2.Headers) -> float | None:
 
 
 def limits_requests(response: httpx2.Response) -> bool:
-    """Return whether the server refuses this request for the number of requests alone: it is worth sending it again
-    later, as a 429 for want of credit is not."""
+    """Return whether the server refuses this request for the number of requests alone, so that it is worth sending it
+    again; a 429 for want of credit is not."""
     return response.status_code == 429 and cause_of(429, response.content) == "rate limited"
 
 
 @dataclass(frozen=True)
 class Trouble:
     """What slows down the requests to a server. limited: it refuses some for their number; per_minute: how many get
-    through, None before that is measured. timed_out: tries that were not answered in time; seconds: how long the most
-    impatient of them waited."""
+    through. timed_out: tries that were not answered in time; seconds: how long the most impatient of them waited."""
 
     limited: bool = False
     per_minute: float | None = None
@@ -120,9 +119,8 @@ class Traffic:
         self._timed_out, self._seconds = 0, math.inf
 
     async def send(self, request: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
-        """Return the response to a request, sent again while the server refuses it for the number of requests. That
-        refusal itself is returned where waiting is no use: the server asks for more than LONGEST_RETRY_AFTER, or
-        nothing got through for STALLED_SECONDS."""
+        """Return the response to a request, sent again while the server refuses it for the number of requests, or that
+        refusal if the server asks for more than LONGEST_RETRY_AFTER, or nothing got through for STALLED_SECONDS."""
         while True:
             await self._turn()
             round_sent = self._round

@@ -59,19 +59,17 @@ class AnswerRefused(openai.OpenAIError):
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """The certificate authorities that this machine trusts, read once for all clients of the process: each would read
-    them for itself, also one that talks plain http, which takes 30 ms. A new authority counts after a restart."""
+    """Return the certificate authorities that this machine trusts, read once for all clients: each would take 30 ms. A
+    new authority counts after a restart."""
     return httpx2.create_ssl_context()
 
 
 class BoundedClient(DefaultAioHttpClient):
-    """Sends one request at a time for the SDK, and reads its answer within bounds.
+    """Sends one request at a time for the SDK, and reads its answer within bounds; waits longer at each retry.
 
-    Waits longer at each retry: a server that lost a request gets it again soon, one that is slow gets its time. Raises
-    AnswerRefused for an answer that is too large, compressed (a bound on bytes sent bounds nothing then) or not whole
-    in time, and for a redirect to another origin: the request holds prompts and a key.
-
-    traffic: of which its requests are a part; without one the SDK alone deals with a server that limits them.
+    Raises AnswerRefused for an answer that is too large, compressed (a bound on bytes sent bounds nothing then) or not
+    whole in time, and for a redirect to another origin: the request holds prompts and a key. traffic: of which its
+    requests are a part; without one the SDK alone deals with a server that limits them.
     """
 
     def __init__(self, timeout: float, traffic: Traffic | None = None) -> None:
@@ -147,7 +145,7 @@ def _patience(request: httpx2.Request) -> float:
 
 
 async def _read(response: httpx2.Response) -> httpx2.Response:
-    """The response with its body read."""
+    """Return the response with its body read."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise AnswerRefused("malformed", f"the answer is compressed ({encoding[:40]}) although that was not requested")
@@ -188,9 +186,8 @@ CONNECT_SECONDS = 10.0
 
 
 def sdk(endpoint: Endpoint, traffic: Traffic | None = None) -> AsyncOpenAI:
-    """The openai SDK for an endpoint, over aiohttp: 0.6 ms of processor time a call with 32 in flight, 1.0 ms by its
-    default client. traffic: as of BoundedClient. Raises EndpointError for an address or a key that cannot be sent, and
-    in a read-only app."""
+    """Return the openai SDK for an endpoint, over aiohttp: 0.6 ms of processor time a call with 32 in flight, 1.0 ms by
+    its default client. Raises EndpointError for an address or a key that cannot be sent, and in a read-only app."""
     if readonly.chosen():
         raise EndpointError(f"{readonly.REASON}, so it sends nothing to servers of models.")
     if reason := roles.refused(Role.OPERATOR):
@@ -225,9 +222,8 @@ SIMULATOR_OWNER = "cimemories-simulator"
 
 
 def probe(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
-    """Look up what a server serves, before any work is planned on it; model: '' for none in particular. Raises
-    EndpointError where it does not answer, refuses the key, or lists models without this one. A server that has no list
-    of models (404, 405) is taken at its word."""
+    """Look up what a server serves. model: '' for none in particular. Raises EndpointError if it does not answer,
+    refuses the key, or lists models without this one; a server without a list (404, 405) is taken at its word."""
     return event_loop.run(look_up(endpoint, model, retries))
 
 
@@ -243,7 +239,7 @@ def right_address(address: str) -> str:
 
 async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
     """Do what `probe` does, in an event loop. An address that ends in a route of the API, or lacks its /v1, is
-    corrected where the right one lists its models; `base_url` of the result says so."""
+    corrected if the right one lists its models; `base_url` of the result says so."""
     bare = without_route(endpoint.base_url)
     moved = None if bare == endpoint.base_url else bare
     try:
@@ -308,9 +304,8 @@ def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> Server
 
 
 def _context_length(card: Mapping[str, Any]) -> tuple[int | None, bool]:
-    """Return the most tokens of a prompt and its answer that a server takes, as it lists the model (None if it does not
-    say), and whether it is llama.cpp that says so. Its `n_ctx_train` is what the model was trained for, not what is
-    served."""
+    """Return the most tokens of a prompt and its answer that a server lists for the model, or None, and whether it is
+    llama.cpp. Its `n_ctx_train` is what the model was trained for, not what is served."""
     meta = card.get("meta")
     # Of vLLM and SGLang, OpenRouter, Groq, Mistral.
     lengths = [card.get(n) for n in ("max_model_len", "context_length", "context_window", "max_context_length")]
@@ -320,7 +315,7 @@ def _context_length(card: Mapping[str, Any]) -> tuple[int | None, bool]:
 
 
 def _reported(endpoint: Endpoint, value: object) -> str | None:
-    """A name that a server gives, as one line that can be shown and kept."""
+    """Return a name that a server gives as one line that can be shown and recorded."""
     if not isinstance(value, str):
         return None
     shown = "".join(character if character.isprintable() else " " for character in value)
