@@ -236,11 +236,13 @@ class Traversal:
         return self._jobs([branch.after(answer) for branch in (branches if ask.draw is not None else branches[:1])])
 
     def _jobs(self, moves: Moves) -> list[Job]:
-        def on_keep(item: Keep) -> None:
-            if item.write is keep_lost:
+        asked = []
+        for item in asked_next(moves):
+            if not isinstance(item, Keep):
+                asked.append(item)
+            elif item.write is keep_lost:
                 self.lost[item.row().cause.removeprefix("memory: ")] = None
-
-        return jobs_of(asked_next(moves, on_keep))
+        return jobs_of(asked)
 
 
 def _waiting(job: Job) -> Waiting:

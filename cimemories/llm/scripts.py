@@ -238,16 +238,11 @@ def _continued(answered: Sequence[tuple[Branch, Answer]]) -> Iterator[Job | Call
 
 def _moved(moves: Moves) -> Iterator[Job | Callable[[sa.Connection], None]]:
     asked = []
-    for branch, item in moves:
-        while item is not None and not isinstance(item, Ask):
-            if isinstance(item, Keep):
-                yield partial(_write_one, item)
-                item = branch.tell(True)
-            else:
-                yield from begun(item.branches)
-                item = branch.tell(None)
-        if item is not None:
-            asked.append((item, branch))
+    for item in asked_next(moves):
+        if isinstance(item, Keep):
+            yield partial(_write_one, item)
+        else:
+            asked.append(item)
     yield from jobs_of(asked)
 
 
@@ -255,14 +250,15 @@ def _write_one(item: Keep, connection: sa.Connection) -> None:
     _write(connection, [item])
 
 
-def asked_next(moves: Moves, on_keep: Callable[[Keep], None]) -> Iterator[tuple[Ask, Branch]]:
-    """Yield what branches ask next in a plan, where nothing is written. on_keep: is told what a run would keep."""
+def asked_next(moves: Moves) -> Iterator[tuple[Ask, Branch] | Keep]:
+    """Yield what branches, and those that they start, ask next, and on the way the rows that they record, which count
+    as written."""
     for branch, item in moves:
         while item is not None and not isinstance(item, Ask):
             if isinstance(item, Keep):
-                on_keep(item)
+                yield item
             else:
-                yield from asked_next(((started, started.begin()) for started in item.branches), on_keep)
+                yield from asked_next((started, started.begin()) for started in item.branches)
             item = branch.tell(True)
         if item is not None:
             yield item, branch
