@@ -19,7 +19,7 @@ from cimemories.curation import authoring, execution, labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import costs, estimates, planning, runs
 from cimemories.evaluation.prices import Prices
-from cimemories.evaluation.spec import JudgeSpec
+from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import WorkError
 from cimemories.simulator.server import running_simulator
@@ -93,7 +93,7 @@ def test_a_judge_that_is_added_asks_as_its_server_takes_it(sqlite_store: Store) 
     row = row_of(sqlite_store, run_id)
     assert (progress.done, progress.failed) == (2 * row.expected, {}), "by the judge and its task check"
     judge = row.manifest.judges[-1]
-    assert judge.parameters["max_completion_tokens"] == planning.JUDGE_TOKENS
+    assert judge.parameters["max_completion_tokens"] == JUDGE_TOKENS
     assert judge.server is not None and judge.server.recorded["schema"] == "json_object"
 
 
