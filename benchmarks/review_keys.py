@@ -59,7 +59,7 @@ def main() -> None:
             spent = [
                 (end - start) / PRESSES for start, end in zip(before, serving.used(server.pid, session), strict=True)
             ]
-            there = page.evaluate("performance.getEntriesByName('workbench key').map(entry => entry.duration)")
+            there = page.evaluate("performance.getEntriesByName('desk key').map(entry => entry.duration)")
             painted = page.evaluate("paints")
         with store.read() as connection:
             kept = len(decisions.history(connection, 1))

@@ -27,6 +27,8 @@ _SECRET_FIELD = re.compile(
 )
 HIDDEN = "[hidden]"
 UNDEFINED = "–"
+CELL_LIMIT = 2_000  # characters of a cell of a table, a fact on a card, a hint
+LABEL_LIMIT = 90  # characters of an option
 Parts = Collection[str] | bool  # which parts of a result are simulated, or just whether it is
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&#|~!$])")
 
@@ -123,6 +125,29 @@ def visible(text: str) -> str:
     """The text with each control character as a visible one, one for one, so that positions in it stay: ␛ for an
     escape, ␦ for an override of the writing direction. Line ends and tabs stay."""
     return _CONTROL.sub(_picture, text)
+
+
+def clip(text: object, limit: int = CELL_LIMIT) -> str:
+    """Return a text with its control characters visible, cut after `limit` characters with a note on how many more
+    there are. An override of the writing direction would show a text as another."""
+    shown = visible(str(text))
+    return shown if len(shown) <= limit else f"{shown[:limit]}… ({len(shown) - limit:,} more characters)"
+
+
+def display_name(name: str) -> str:
+    """Return a name for people, such as 'mental health' for 'mental_health'."""
+    return shortened(name.replace("_", " "), LABEL_LIMIT)
+
+
+def spoken(value: object) -> str:
+    """Return an attribute's value for people: yes and no, lists with semicolons, a dash for null."""
+    if isinstance(value, list):
+        return "; ".join(spoken(item) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {spoken(part)}" for name, part in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return UNDEFINED if value is None else str(value)
 
 
 def visible_in(value: Any) -> Any:

@@ -10,23 +10,42 @@ import pytest
 import streamlit as st
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from cimemories.ui import ASSETS, matrix, workbench
+from cimemories.desk.protocol import Card, Message, Reply
+from cimemories.ui import ASSETS, desk, matrix, url
+from cimemories.ui.desk import Key
 
 # Plain http and not localhost: a browser takes it for no secure context, as it does an address of a local network.
 ADDRESS = "http://desk.example/review"
-QUEUE, GRID = ("leaving", "uid", "unsaved", "keys"), ("leaving", "uid", "unsaved", "keys", "deciding")
+QUEUE, GRID = ("leaving", "uid", "outbox", "keys"), ("leaving", "uid", "outbox", "keys", "deciding")
 KEYS = [
-    workbench.Key("n", "necessary", "N", "green"),
-    workbench.Key("i", "inappropriate", "X", "red"),
-    workbench.Key("u", "ambiguous", "?", "yellow"),
+    Key("n", "necessary", "N", "green", "The task needs it."),
+    Key("i", "inappropriate", "X", "red"),
+    Key("u", "ambiguous", "?", "yellow"),
 ]
 GLYPHS = {key.says: key.glyph for key in KEYS}
+# The component, as Streamlit puts it in, and in the place of the server a list of what is posted, answered by tests.
 MOUNT = """async ([name, html, script]) => {
     const module = await import(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
+    if (!window.posts) {
+        window.posts = [];
+        window.fetch = (url, { body }) => new Promise((resolve, reject) => {
+            posts.push({ ...JSON.parse(body), url, resolve, reject, waits: true });
+        });
+        window.rest = async () => { for (let n = 0; n < 40; n += 1) await null; };
+        window.waiting = () => posts.find(({ waits }) => waits);
+        window.answer = async (reply, post = waiting()) => {
+            if (!post) return false;
+            post.waits = false;
+            if (reply) post.resolve({ json: async () => structuredClone(reply) });
+            else post.reject(new TypeError("away"));
+            await rest();
+            return true;
+        };
+    }
     const parts = (window.components ??= {});
     parts[name] = () => {
         const place = document.body.appendChild(document.createElement("main"));
-        const parentElement = place.attachShadow({ mode: "open" }); // as Streamlit puts it in
+        const parentElement = place.attachShadow({ mode: "open" });
         parentElement.appendChild(document.createElement("div")).innerHTML = html;
         const sent = [];
         const setValue = (_, value) => sent.push(JSON.parse(JSON.stringify(value)));
@@ -42,6 +61,7 @@ MOUNT = """async ([name, html, script]) => {
         };
     };
 }"""
+EVENTS = "posts.map(({ events, at, place, url, blind, looks }) => ({ events, at, place, url, blind, looks }))"
 
 
 @pytest.fixture
@@ -70,30 +90,28 @@ def drawing(monkeypatch: pytest.MonkeyPatch, module: Any, name: str = "_componen
     data: dict[str, Any] = {}
     with monkeypatch.context() as patch:
         patch.setattr(st, "session_state", {})
+        for drawn in (desk, matrix):
+            patch.setattr(drawn, "address_of", lambda *_: "desk/one")
+        patch.setattr(url, "leave_to_component", lambda *_: None)
         patch.setattr(module, name, lambda **given: data.update(given["data"]))
         yield data
 
 
-def queue_data(
-    monkeypatch: pytest.MonkeyPatch, cards: Sequence[str | workbench.Card], **settings: Any
-) -> dict[str, Any]:
-    """What the server sends a queue of these cards, as `workbench.draw` writes it."""
-    items = [
-        workbench.Card(id=card, title=f"Statement {card}", facts=[]) if isinstance(card, str) else card
-        for card in cards
-    ]
-    given: dict[str, Any] = {
-        "key": "review",
-        "session": "one",
-        "owner": "ada",
-        "keys": KEYS,
-        "blind": True,
-        "done": 0,
-        "total": len(cards),
-    }
-    with drawing(monkeypatch, workbench) as data:
-        workbench.draw(items, **{**given, **settings})
-    return data
+class FakeDesk:
+    """A desk that is drawn and never asked."""
+
+    owner = "ada"
+
+    def answer(self, message: Message) -> Reply:
+        raise NotImplementedError
+
+
+def queue_data(monkeypatch: pytest.MonkeyPatch, cards: Sequence[str | Card], **settings: Any) -> dict[str, Any]:
+    """What a page sends a queue, as `desk.draw` writes it, and beside it the cards that its desk has."""
+    items = [Card(id=card, title=f"Statement {card}", facts=[]) if isinstance(card, str) else card for card in cards]
+    with drawing(monkeypatch, desk) as data:
+        desk.draw(FakeDesk(), "one", **{"key": "review", "keys": KEYS, **settings})
+    return {**data, "cards": [item.as_json() for item in items]}
 
 
 def matrix_data(
@@ -117,7 +135,7 @@ def matrix_data(
         matched=settings.pop("matched", "1" * size),
         above=100,
     )
-    given = {"key": "matrix", "cursor": (100, 1), "keys": KEYS, "owner": "ada", **settings}
+    given = {"key": "matrix", "cursor": (100, 1), "deciding": matrix.Deciding(KEYS, FakeDesk()), **settings}
     with drawing(monkeypatch, matrix) as data:
         matrix.matrix(drawn, **given)
     return data
@@ -126,14 +144,15 @@ def matrix_data(
 def list_data(monkeypatch: pytest.MonkeyPatch, rows: Sequence[matrix.Listed], **settings: Any) -> dict[str, Any]:
     """What the server sends a list of these pairs of context 1: a row has the name and the domain of its attribute."""
     columns = [("Attribute", "name"), ("Label", "plain"), ("Domain", "plain")]
-    given = {"label": 1, "key": "list", "context": 1, "cursor": rows[0].id, "keys": KEYS, "owner": "ada", **settings}
+    deciding = matrix.Deciding(KEYS, FakeDesk())
+    given = {"label": 1, "key": "list", "context": 1, "cursor": rows[0].id, "deciding": deciding, **settings}
     with drawing(monkeypatch, matrix, "_list_component") as data:
         matrix.pair_list("Pairs", columns, rows, **given)
     return data
 
 
 class Desk:
-    """A component alone in a page, and the server behind it, which hears and speaks when a test says so.
+    """A component alone in a page, and the server behind it, which answers when a test says so.
 
     recorded: the events that the server has recorded, by uid, in their order; two tabs may share it.
     """
@@ -151,12 +170,15 @@ class Desk:
         """The page is there, and has the script."""
         mount(self.page, self.name, *self.scripts)
 
+    def draw(self, **changes: Any) -> None:
+        """The page draws the component."""
+        script = "([name, data]) => { window.desk ??= components[name](); desk.receive(data); return rest(); }"
+        self.page.evaluate(script, [self.name, {**self.data, **changes}])
+
     def open(self, **changes: Any) -> None:
-        """The component is drawn."""
-        data = self.message([], changes)
-        self.page.evaluate(
-            "([name, data]) => { window.desk = components[name](); desk.receive(data); }", [self.name, data]
-        )
+        """The component is drawn for the first time, and the server answers."""
+        self.page.evaluate("() => { window.desk = undefined; }")
+        self.draw()
 
     def close(self) -> None:
         """The person has gone to another page of the app."""
@@ -169,27 +191,37 @@ class Desk:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages with events that the server was sent, each with all that was not confirmed then."""
-        return list(self.page.evaluate("desk.sent.filter(({ events }) => events)"))
+        """What was posted to the server, in its order."""
+        return list(self.page.evaluate(EVENTS))
 
     @property
     def sent(self) -> list[dict[str, Any]]:
         """The events of the last message."""
         return list(self.messages[-1]["events"]) if self.messages else []
 
-    def answer(self, **changes: Any) -> None:
-        """The server records what it was sent last, confirms it, and says what there is now."""
-        events = self.sent
+    @property
+    def asked(self) -> list[str]:
+        """What the page was asked for, in its order."""
+        said = self.page.evaluate("desk.sent.filter((value) => typeof value === 'string')")
+        return [value.rpartition(" ")[0] for value in said]
+
+    def answer(self, **changes: Any) -> bool:
+        """The server records what it was posted and says what there is now; False if it was posted nothing."""
+        events = self.page.evaluate("waiting()?.events ?? []")
         for event in events:
             self.recorded.setdefault(event["uid"], event)
-        self.page.evaluate("(data) => desk.receive(data)", self.message([event["uid"] for event in events], changes))
+        reply = self.reply([event["uid"] for event in events], changes)
+        return bool(self.page.evaluate("(reply) => answer(reply)", reply))
+
+    def fail(self) -> None:
+        """The server is away."""
+        self.page.evaluate("answer(null)")
 
     def save(self) -> None:
         """The server answers until nothing is left to be saved."""
         for _ in range(9):
-            self.answer()
-            if self.saved.inner_text() == "all saved":
-                return
+            if not self.answer():
+                break
         expect(self.saved).to_have_text("all saved")
 
     @property
@@ -201,9 +233,9 @@ class Desk:
             event["card"]: event["says"] or event["kind"] for event in kept if event["kind"] in ("say", "skip", "flag")
         }
 
-    def message(self, confirmed: list[str], changes: dict[str, Any]) -> dict[str, Any]:
-        """What the server sends."""
-        raise NotImplementedError
+    def reply(self, recorded: list[str], changes: dict[str, Any]) -> dict[str, Any]:
+        """What the server answers."""
+        return {**Reply(recorded).as_json(), **changes}
 
     @property
     def saved(self) -> Locator:
@@ -219,20 +251,23 @@ class Queue(Desk):
     def __init__(
         self, page: Page, data: dict[str, Any], *, recorded: dict[str, dict[str, Any]] | None = None, ahead: int = 10
     ) -> None:
-        super().__init__(page, "workbench", data, recorded)
+        self.cards = data.pop("cards")
         self.ahead = ahead
+        super().__init__(page, "desk", data, recorded)
 
     def open(self, **changes: Any) -> None:
-        super().open(**changes)
-        self.page.wait_for_function("desk.sent.some(({ place }) => place)", polling=10)
+        super().open()
+        self.page.wait_for_function("waiting()", polling=10)
+        self.answer(**changes)
 
-    def message(self, confirmed: list[str], changes: dict[str, Any]) -> dict[str, Any]:
+    def reply(self, recorded: list[str], changes: dict[str, Any]) -> dict[str, Any]:
         standing = self.standing
         answered = {card for card, word in standing.items() if word not in ("skip", "flag")}
-        cards = [card for card in self.data["cards"] if card["id"] not in answered]
+        cards = [card for card in self.cards if card["id"] not in answered]
         cards.sort(key=lambda card: card["id"] in standing)  # what was skipped comes last
-        now = {"cards": cards[: self.ahead], "done": len(answered), "left": len(cards), "confirmed": confirmed}
-        return {**self.data, **now, **changes}
+        done = len({card["id"] for card in self.cards} & answered)
+        now = {"cards": cards[: self.ahead], "done": done, "total": len(self.cards)}
+        return super().reply(recorded, {**now, **changes})
 
     @property
     def card(self) -> str:
@@ -261,18 +296,22 @@ class Grid(Desk):
         mount(self.page, self.name, *GRID, *(["matrix_drawing"] if self.name == "matrix" else []))
 
     def open(self, **changes: Any) -> None:
-        super().open(**changes)
+        super().open()
         self.page.get_by_role("grid").focus()
 
-    def message(self, confirmed: list[str], changes: dict[str, Any]) -> dict[str, Any]:
-        data = {**self.data, "handled": confirmed, "moves": 0}
-        if self.places:  # the server names the cursor that it was told, as the page does
+    def draw(self, **changes: Any) -> None:
+        """The page draws what the record has, and names the cursor that it was told."""
+        data: dict[str, Any] = {**self.data, "moves": 0, "version": len(self.recorded)}
+        if self.places:
             place = self.places[-1]
             cursor = [place["attribute"], place["context"]] if self.name == "matrix" else place["attribute"]
             data |= {"moves": place["moves"], "cursor": cursor}
         if self.name == "pair_list":
             data["rows"] = [{**row, **self._decision(row["id"])} for row in data["rows"]]
-        return {**data, **changes}
+        super().draw(**{**data, **changes})
+
+    def reply(self, recorded: list[str], changes: dict[str, Any]) -> dict[str, Any]:
+        return super().reply(recorded, {"version": len(self.recorded), **changes})
 
     def _decision(self, attribute: int) -> dict[str, str]:
         """What the row of a list says of a decision in the record; {} where there is none."""
@@ -282,7 +321,7 @@ class Grid(Desk):
     @property
     def places(self) -> list[dict[str, Any]]:
         """The pairs of which the server was told, in their order."""
-        return list(self.page.evaluate("window.desk?.sent.filter(({ moves }) => moves) ?? []"))
+        return list(self.page.evaluate("window.desk?.sent.filter((value) => value.moves) ?? []"))
 
     @property
     def spoken(self) -> str:

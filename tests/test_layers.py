@@ -51,6 +51,7 @@ RANKS = {
     "compare": 11,
     "charts": 12,
     "answers": 13,
+    "desk": 14,
     "report": 14,
     **dict.fromkeys(
         (
@@ -159,7 +160,7 @@ def allowed(here: str, there: str) -> bool:
     if there == "ui":
         return here in ("pages", "app")
     if here == "ui":
-        return there in ("model", "charts", "access", "answer", "text", "installation")
+        return there in ("model", "charts", "access", "answer", "text", "installation", "desk")
     if there in ("pages", "app"):
         return here == "app"
     if there == "extra":  # which of them, test_an_extra_is_imported_by_itself_alone says

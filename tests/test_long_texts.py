@@ -9,10 +9,10 @@ from paging import nodes, opened
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, records
 
+from cimemories.desk.protocol import Card
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.store.engine import Store
 from cimemories.store.tables import attribute, response
-from cimemories.ui import workbench
 from cimemories.ui.safe import CELL_LIMIT, LONGEST
 from cimemories.ui.tables import _clipped
 
@@ -52,9 +52,7 @@ def test_an_endless_statement_is_folded_wherever_it_is_shown(app_store: Store, n
 
 def test_cards_of_review_and_audit_and_cells_of_tables_are_cut() -> None:
     endless = "x" * LENGTH
-    card = workbench._sent(
-        workbench.Card("1", endless, [("Task", endless, True)], [(endless, "")], [("who", "", endless)], endless)
-    )
+    card = Card("1", endless, [("Task", endless, True)], [(endless, "")], [("who", "", endless)], endless).as_json()
     assert len(str(card)) < LONGEST + 5 * CELL_LIMIT
     assert card["facts"][0][2] is True  # type: ignore[index]
     short = pd.Series(["a", None, 3], dtype=object)

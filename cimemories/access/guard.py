@@ -40,6 +40,7 @@ OPEN_CORE = (STREAM, UPLOAD, HEALTH, "/_stcore/host-config", "/_stcore/bidi-comp
 # Streamlit's own frontend, the same in every installation, and "ok".
 PUBLIC = ("/static/", HEALTH)
 FILES = ("/_stcore/", "/static/", "/media/", "/component/", "/app/static/")
+DESK = "/desk/"  # where decisions are posted (cimemories/desk)
 LOGOUT = "/auth/logout"
 # Headers of a proxy: the connection is then the proxy's, and does not tell who sent the request.
 FORWARDED = ("forwarded", "x-real-ip", "via", "x-client-ip", "true-client-ip", "cf-connecting-ip")
@@ -138,7 +139,7 @@ NO_TOKEN = Refusal(
     form=True,
 )
 NO_UPLOADS = Refusal(HTTPStatus.FORBIDDEN, "This app is read-only", "It takes no files.")
-NO_LOGIN = Refusal(HTTPStatus.UNAUTHORIZED, "Log in first", "Only people who are logged in can upload files.")
+NO_LOGIN = Refusal(HTTPStatus.UNAUTHORIZED, "Log in first", "This needs a login.")
 
 
 class Guard:
@@ -176,7 +177,7 @@ class Guard:
         if path.startswith(PUBLIC):
             return None
         if self.site.login_configured():
-            needs_login = path.startswith(UPLOAD) and scope.get("method") != "OPTIONS"
+            needs_login = path.startswith((UPLOAD, DESK)) and scope.get("method") != "OPTIONS"
             return _page(NO_LOGIN, headers) if needs_login and not self.site.logged_in(headers) else None
         return self._identify(scope, headers, path)
 

@@ -328,7 +328,7 @@ def set_overlap(store: Store, dataset_id: int, plan: Plan, annotator: str, reaso
 
 @dataclass(frozen=True)
 class Item:
-    """One pair as it is shown. attribute, context: ids.
+    """One pair as it is shown. attribute, profile, context: ids.
 
     votes: of each persona its key, its prior by the rule that holds, and a letter a draw, in their order: N, X, ? for
     an abstention, - where the vote is missing; of a labelling that was imported as shares, and without one, there are
@@ -337,6 +337,7 @@ class Item:
     """
 
     attribute: int
+    profile: int
     context: int
     statement: str
     key: str
@@ -396,6 +397,7 @@ def items(store: Store, index: PairIndex, positions: npt.NDArray[np.generic] | S
         result.append(
             Item(
                 attribute=a,
+                profile=int(shape.profile_ids[owners[n]]),
                 context=c,
                 statement=fact.statement,
                 key=fact.key,

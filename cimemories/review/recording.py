@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import sqlalchemy as sa
 
@@ -25,31 +24,24 @@ LABEL_TEXTS = frozenset(map(str, Label))
 CAUSES = frozenset(map(str, Cause))
 
 
-class Event(Protocol):
-    """One press of a key, or one comment, as `ui.workbench.Event` has it: kind is say, undo, comment or a MarkKind.
+@dataclass(frozen=True)
+class Event:
+    """One answer or action of a person at the desk.
 
-    says: the label or verdict of a `say`. cause: of an adjudication, with its reason as text. of: the uid of the
-    event that an undo takes back, None for the last one of before the page was opened.
+    kind is say, skip, flag, comment or undo. card: the id of the item. says: the label or verdict of a `say`. text: of
+    a comment or a flag, and the reason of an adjudication, whose `cause` is why people differed. of: the uid of the
+    event that an undo takes back, None for the last one from before the page was opened.
     """
 
-    @property
-    def uid(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def card(self) -> str: ...
-    @property
-    def says(self) -> str | None: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def blind(self) -> bool: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def cause(self) -> str: ...
-    @property
-    def of(self) -> str | None: ...
+    uid: str
+    kind: str
+    card: str
+    says: str | None
+    seconds: float = 0.0
+    blind: bool = False
+    text: str = ""
+    of: str | None = None
+    cause: str = ""
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ class AuditItem:
 
     response: int
     attribute: int
+    profile: int
     context: int
     statement: str
     key: str
@@ -99,6 +100,7 @@ def audit_items(store: Store, judge_id: int, flows: Sequence[Flow]) -> list[Audi
                 response.c.id,
                 response.c.sample,
                 response.c.text,
+                response.c.profile,
                 response.c.context,
                 profile.c.name,
                 context.c.recipient,
@@ -122,6 +124,7 @@ def audit_items(store: Store, judge_id: int, flows: Sequence[Flow]) -> list[Audi
             AuditItem(
                 response=response_id,
                 attribute=attribute_id,
+                profile=message.profile,
                 context=message.context,
                 statement=fact["statement"],
                 key=fact["key"],

@@ -646,6 +646,11 @@ def newest(connection: sa.Connection, annotator: str | None = None) -> Newest | 
     return Newest(int(row["dataset"]), _decision(row), row["statement"], row["recipient"]) if row else None
 
 
+def last_id(connection: sa.Connection, dataset_id: int) -> int:
+    """Return the id of the dataset's newest decision, 0 if there is none: it grows with each one."""
+    return connection.scalar(sa.select(sa.func.max(decision.c.id)).where(decision.c.dataset == dataset_id)) or 0
+
+
 def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:
     """Whether the dataset has a decision of this uid."""
     return bool(_known(connection, dataset_id, [uid]))

@@ -42,7 +42,7 @@ from cimemories.installation import chosen_workspace as chosen_workspace
 from cimemories.store.migrations import SchemaError, require_current_schema, upgrade_schema
 from cimemories.store.tables import person
 from cimemories.store.upkeep import problems
-from cimemories.text import has_control, visible, without_credentials
+from cimemories.text import has_control, sentence, visible, without_credentials
 
 # ---- ids
 
@@ -119,6 +119,13 @@ def word_of(kind: type[Word], word: str, what: str) -> Word:
     if word not in set(kind):
         raise StoreError(f"there is no {what} '{word}'. Use {', '.join(kind)}.")
     return kind(word)
+
+
+def for_people(error: BaseException) -> str | None:
+    """Return what failed and what to do next if the disk, the database or the record is the reason, else None."""
+    if problems.problem(error) is not None:
+        return sentence(problems.explained(error))
+    return sentence(error) if isinstance(error, StoreError) else None
 
 
 class NotAllowed(StoreError):

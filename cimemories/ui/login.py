@@ -4,6 +4,7 @@ their role lets them do, and that a login ends on the page on which it began. Ro
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,6 +61,15 @@ def logged_in(headers: Headers) -> bool:
         return False
     # A cookie that was issued for another origin does not count, as in Streamlit.
     return bool(account.get("is_logged_in")) and account.get("origin") == headers.get("origin")
+
+
+def browser(cookie: str) -> str:
+    """Return what tells one login of a browser from another, of its Cookie header; '' where no login is set up."""
+    if not configured():
+        return ""
+    # Streamlit splits a cookie that is larger than a browser keeps into several.
+    parts = sorted(item for item in cookie_parser(cookie).items() if item[0].startswith(AUTH_COOKIE_NAME))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def ask() -> None:

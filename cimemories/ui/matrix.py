@@ -2,8 +2,8 @@
 pairs of one context as a list.
 
 Matrix and list are components of the page. They get plain data; the browser's side (assets/matrix_drawing.js,
-matrix.js, pair_list.js) holds the place that the person is at, reports where it came to rest, and takes the keys that
-decide (deciding.js): `take` records what they decided. No text of the data is ever read as markup there.
+matrix.js, pair_list.js) holds the place that the person is at, reports where it came to rest, and posts what keys
+decide to a desk (cimemories/desk/labels.py). No text of the data is ever read as markup there.
 
 A strip has one cell a context. It is one element with its letters: a profile has 147 x 49 cells, and a browser should
 neither hold as many elements nor search each of them for what must not be shown. Its colours come from
@@ -12,16 +12,21 @@ assets/strips.js.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from cimemories.text import visible_in
-from cimemories.ui import component, workbench
+from cimemories.ui import component, url
+from cimemories.ui.desk import Key, address_of
 from cimemories.ui.presses import KEYS
 from cimemories.ui.safe import Html, clip, tag
+
+if TYPE_CHECKING:
+    from cimemories.desk.protocol import Desk
 
 # ---- strips
 
@@ -131,11 +136,10 @@ def timeline(moments: Sequence[tuple[str, str]]) -> Html:
 
 
 Counts = tuple[int, int, int]  # necessary, inappropriate, ambiguous
-_PARTS = ("leaving", "uid", "unsaved", "keys", "deciding")
+_PARTS = ("leaving", "uid", "outbox", "keys", "deciding")
 _component = component("matrix", *_PARTS, "matrix_drawing")
 _list_component = component("pair_list", *_PARTS)
 _ELSEWHERE = "labels.elsewhere"  # the last decision of this session that no key has made
-LOG = "labels"  # of both: what the matrix has left unsaved is sent by the list, too
 
 
 @dataclass(frozen=True)
@@ -204,21 +208,32 @@ def _plain(drawing: Drawing) -> dict[str, object]:
     return {name: [vars(item) for item in value] if name in lists else value for name, value in vars(drawing).items()}
 
 
+@dataclass(frozen=True)
+class Deciding:
+    """The keys that decide the pair that the person is at.
+
+    desk: what records them; None while the person has not given a name, which the browser then asks for. version: that
+    of the record (desk.labels.version) when the pairs were read. back: called with the card id of a decision of an
+    earlier visit that was taken back.
+    """
+
+    keys: Sequence[Key] = ()
+    desk: Desk | None = None
+    version: int = 0
+    back: Callable[[str], None] = lambda _: None
+
+
 def matrix(
-    drawing: Drawing, *, key: str, cursor: tuple[int, int] | None, keys: Sequence[workbench.Key] = (), owner: str = ""
+    drawing: Drawing, *, key: str, cursor: tuple[int, int] | None, deciding: Deciding = Deciding()
 ) -> Chosen | None:
     """Draw it with the cursor on that (attribute, context). Returns where the cursor has come to rest since the last
-    run, None where it has not moved: the answer holds for one run, so keep it (in the URL).
-
-    keys: those that decide the pair under the cursor, for `owner` (as `workbench.draw` has it; empty: nobody is named
-    yet, and the browser says so). What they decide is recorded by `workbench.take`.
-    """
+    run, None where it has not moved: the answer holds for one run, so keep it (in the URL)."""
     chosen = _chosen(key, cursor, {row.id for row in drawing.rows}, {column.id for column in drawing.columns})
     if chosen:
         cursor = chosen.attribute, chosen.context
-    data = {**visible_in(_plain(drawing)), "cursor": cursor, **_deciding(key, keys, owner)}
+    data = {**visible_in(_plain(drawing)), "cursor": cursor, **_deciding(key, deciding)}
     # Streamlit drops what the browser sets under a name without a callback.
-    _component(key=key, data=data, on_chosen_change=lambda: None, on_log_change=lambda: None)
+    _component(key=key, data=data, on_chosen_change=lambda: None, on_asked_change=url.durable(_hears(key, deciding)))
     return chosen
 
 
@@ -257,17 +272,30 @@ def leave_place(key: str) -> None:
     st.session_state[f"{key}.place"] = None
 
 
-def _deciding(key: str, keys: Sequence[workbench.Key], owner: str) -> dict[str, object]:
-    """What the browser needs for the keys, and to know which of its decisions are in the record."""
+def _hears(key: str, deciding: Deciding) -> Callable[[], None]:
+    """Return the callback for what the browser asks of the page, which runs again for anything that was decided."""
+
+    def heard() -> None:
+        what, _, rest = str((st.session_state.get(key) or {}).get("asked") or "").partition(" ")
+        if what == "back":
+            leave_place(key)
+            deciding.back(rest.partition(" ")[0])
+
+    return heard
+
+
+def _deciding(key: str, deciding: Deciding) -> dict[str, object]:
+    """Return what the browser needs for the keys, and to know which of its decisions the page shows."""
+    keys, desk = deciding.keys, deciding.desk
     shown = [item.key for item in keys] + ["z"] * bool(keys) + ["j", "k", "?"]
     return {
-        "log": LOG,
+        "key": "labels",  # of matrix and list: what one of them has left unsaved is sent by the other
         "moves": st.session_state.get(f"{key}.moves", 0),
         "keys": [{**vars(item), "label": KEYS[item.key][0]} for item in keys],
         "help": [(name, *KEYS[name]) for name in shown],
-        "owner": owner,
-        "handled": list(workbench.settled(key)),
-        "stranded": workbench.stranded(key),
+        "owner": desk.owner if desk else "",
+        "url": address_of(desk, "labels") if desk else "",
+        "version": deciding.version,
         "elsewhere": st.session_state.get(_ELSEWHERE, ""),
     }
 
@@ -302,12 +330,11 @@ def pair_list(
     key: str,
     context: int,
     cursor: int | None,
-    keys: Sequence[workbench.Key] = (),
-    owner: str = "",
+    deciding: Deciding = Deciding(),
 ) -> int | None:
     """Draw pairs of a context (its id), the person at the attribute `cursor`. columns: (name, kind), of kind name,
-    plain, wide or marks, with "more" behind it where a phone leaves it out; label: which of them has the label. keys,
-    owner: as `matrix` has them. Returns the attribute that the person has moved to, None where the page says best."""
+    plain, wide or marks, with "more" behind it where a phone leaves it out; label: which of them has the label.
+    Returns the attribute that the person has moved to, None where the page says best."""
     chosen = _chosen(key, None if cursor is None else (cursor, context), {row.id for row in rows}, {context})
     if chosen:
         cursor = chosen.attribute
@@ -319,7 +346,12 @@ def pair_list(
         "label": label,
         "context": context,
         "cursor": cursor,
-        **_deciding(key, keys, owner),
+        **_deciding(key, deciding),
     }
-    _list_component(key=key, data=visible_in(data), on_chosen_change=lambda: None, on_log_change=lambda: None)
+    _list_component(
+        key=key,
+        data=visible_in(data),
+        on_chosen_change=lambda: None,
+        on_asked_change=url.durable(_hears(key, deciding)),
+    )
     return chosen.attribute if chosen else None

@@ -25,7 +25,9 @@ from cimemories.charts.theme import MODEL as MODEL
 from cimemories.charts.theme import NECESSARY as NECESSARY
 from cimemories.charts.theme import SIMULATED as SIMULATED
 from cimemories.model import Label
-from cimemories.text import shortened, visible
+from cimemories.text import CELL_LIMIT as CELL_LIMIT
+from cimemories.text import LABEL_LIMIT, shortened
+from cimemories.text import clip as clip
 
 # ---- style
 
@@ -212,10 +214,8 @@ TAGS = frozenset(
         *("table", "tbody", "td", "th", "thead", "tr", "ul"),
     }
 )
-LABEL_LIMIT = 90
 Item = TypeVar("Item", bound=Hashable)
 FOLD = 600  # characters of a text that are shown at once; the rest opens with a click
-CELL_LIMIT = 2_000  # of a cell of a table, a card of the workbench, a hint
 # Of any text at all: a browser lays out a hundred thousand characters in one word in 15 ms, and hangs over millions.
 LONGEST = 100_000
 _CLASS = re.compile(r"ci-[a-z-]+( ci-[a-z-]+)*")
@@ -255,13 +255,6 @@ def escape(text: object) -> str:
     # change the lines of a message.
     clean = clip(text, LONGEST).encode("utf-8", "replace").decode("utf-8")
     return html.escape(clean, quote=True).replace("\r", "&#13;").replace("\n", "&#10;").replace("\t", "&#9;")
-
-
-def clip(text: object, limit: int = CELL_LIMIT) -> str:
-    """The text, cut after `limit` characters with a note on how many more there are, and with its control characters
-    visible: an override of the writing direction would show a text as another."""
-    whole = visible(str(text))
-    return whole if len(whole) <= limit else f"{whole[:limit]}… ({len(whole) - limit:,} more characters)"
 
 
 def folded(text: object, limit: int = FOLD) -> Html:

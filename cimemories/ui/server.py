@@ -22,6 +22,7 @@ from threading import Event, Thread
 from typing import Any
 
 import streamlit as st
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from streamlit import file_util
 from streamlit.web import cli
@@ -31,6 +32,7 @@ from cimemories.access import readonly, roles
 from cimemories.access.guard import Gate, Guard, Mode, Site
 from cimemories.access.peers import hold_ipv6
 from cimemories.access.roles import Role
+from cimemories.desk.routes import desk_route
 from cimemories.installation import app_root
 from cimemories.ui import annotator, login, streamlit_patches, url
 
@@ -179,7 +181,7 @@ HEAVY = (
 
 
 def protected(workspace: Path) -> dict[str, Any]:
-    """Arguments for st.App that make `streamlit run app.py` as closed as `cimemories app`: middleware and lifespan."""
+    """Arguments for st.App that make `streamlit run app.py` as closed as `cimemories app`, and serve the desk."""
     streamlit_patches.apply(annotator.keep_sent)
     gate = Gate(workspace, Mode.chosen())
     if readonly.chosen() or login.configured():
@@ -200,7 +202,11 @@ def protected(workspace: Path) -> dict[str, Any]:
             yield
 
     passed = [Middleware(Guard, gate=gate, site=site), Middleware(login.Returning, base=below)]
-    return {"middleware": passed, "lifespan": lifespan}
+    return {"middleware": passed, "lifespan": lifespan, "routes": [desk_route(below, _login_of)]}
+
+
+def _login_of(headers: Headers) -> str:
+    return login.browser("; ".join(headers.getlist("cookie")))
 
 
 def _parts(pages: Path) -> list[Path]:

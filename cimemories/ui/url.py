@@ -12,7 +12,7 @@ other callback that touches these, goes through `durable`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -58,6 +58,7 @@ _BROWSER = "url.browser"  # of which page the browser is to replace which query,
 _SENDS = "url.sends"  # of which page the browser sends which query
 _STEPS = "url.steps"  # how many the session has made, from page to page too
 _VISITS = "url.visits"  # how often the session has come to a page from another one
+_COMPONENT = "url.component"  # on which page a component writes which parameters itself
 _RESENT = "url.resent"  # on which page the browser sends which query, and what `replace` has made of it
 
 
@@ -108,12 +109,11 @@ def replace(**values: Value) -> None:
     st.session_state[_BROWSER] = context.page_script_hash, before_all, context.query_string
 
 
-def written(**values: Value) -> None:
-    """The same of what a component has written into the browser's address itself."""
-    before, after = _change(values)
+def leave_to_component(*names: str) -> None:
+    """Let a component of this page write these parameters into the address itself: that they differ is no link."""
     context = get_script_run_ctx()
-    if after != before and context is not None:
-        _take_over(context, after)
+    if context is not None:
+        st.session_state[_COMPONENT] = context.page_script_hash, tuple(map(_known, names))
 
 
 def _follow(context: ScriptRunContext) -> None:
@@ -128,7 +128,9 @@ def _follow(context: ScriptRunContext) -> None:
         st.session_state[_STEPS] = st.session_state.get(_STEPS, 0) + 1
         return
     replaced = (st.session_state.get(_BROWSER) or ("", "", ""))[2]
-    if not any(_same(context.query_string, query) for query in (sends, replaced)):
+    of_page, names = st.session_state.get(_COMPONENT) or (None, ())
+    without = names if of_page == context.page_script_hash else ()
+    if not any(_same(context.query_string, query, without) for query in (sends, replaced)):
         _push({name: value for name, value in st.query_params.to_dict().items() if value})
 
 
@@ -137,8 +139,11 @@ def visit() -> int:
     return int(st.session_state.get(_VISITS, 0))
 
 
-def _same(one: str, other: str) -> bool:
-    first, second = (sorted(parse_qsl(query, keep_blank_values=True)) for query in (one, other))
+def _same(one: str, other: str, without: Collection[str] = ()) -> bool:
+    first, second = (
+        sorted(item for item in parse_qsl(query, keep_blank_values=True) if item[0] not in without)
+        for query in (one, other)
+    )
     return first == second
 
 

@@ -28,11 +28,10 @@ from cimemories.store import labellings, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import count, exact_percent, sentence
+from cimemories.text import count, display_name, exact_percent, sentence
 from cimemories.ui import matrix, once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
-from cimemories.ui.workbench import Key
-from pages.curate.profile_view import display_name
+from cimemories.ui.matrix import Deciding
 from pages.evaluate.run_detail import raise_and_resume
 from pages.evaluate.run_engine import draw_engine, draw_served
 from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
@@ -473,7 +472,7 @@ COUNTS: dict[str, tables.Column] = {"necessary": "count", "inappropriate": "coun
 
 
 def draw(
-    labels: Matrix, seen: MatrixView, filters: Filters, keys: Sequence[Key], owner: str, *, voting: bool
+    labels: Matrix, seen: MatrixView, filters: Filters, deciding: Deciding, *, voting: bool
 ) -> tuple[int, int] | None:
     """The matrix; returns the (attribute, context) that its cursor is on, None where no cell is left. keys, owner: as
     `matrix.matrix` has them. voting: votes still arrive, so no context is discarded yet."""
@@ -489,7 +488,7 @@ def draw(
         page.notice(f"Attribute {attribute} of the link is not one of this profile's. Choose a cell.")
         url.replace(attribute=None)
     cursor = (attribute if attribute in attributes else attributes[0], context if context in contexts else contexts[0])
-    moved = matrix.matrix(shown, key=MATRIX, cursor=cursor, keys=keys, owner=owner)
+    moved = matrix.matrix(shown, key=MATRIX, cursor=cursor, deciding=deciding)
     # The browser may still name a pair that the filters have hidden since.
     if moved and moved.attribute in attributes and moved.context in contexts:
         url.replace(attribute=moved.attribute, context=moved.context)

@@ -7,27 +7,27 @@ chosen pair is beside it with its votes and decisions. All of the view is in the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
 
 from cimemories.access.roles import Role
+from cimemories.desk.labels import LabelsDesk, version
 from cimemories.flows import catalogue
 from cimemories.labels.matrix import Flags, Matrix, differing, matrix, view
 from cimemories.labels.votes import PairView, pairs
-from cimemories.review.recording import Pair, record
+from cimemories.review.recording import pair_of
 from cimemories.store.datasets import DatasetRow, ProfileRecord
-from cimemories.store.engine import Store, StoreError, content_hash, shared_store
+from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import count
-from cimemories.ui import annotator, login, page, safe, tables, url, workbench
+from cimemories.text import display_name
+from cimemories.ui import annotator, login, page, safe, tables, url
 from cimemories.ui import matrix as matrix_ui
-from cimemories.ui.workbench import Event, Key
+from cimemories.ui.matrix import Deciding
 from pages.curate import label_matrix, pair_panel
 from pages.curate.label_matrix import Filters, word
-from pages.curate.profile_view import display_name
 
 MATRIX, CONTEXT, COUNTS = "matrix", "context", "counts"
 LIST = "labels.list"
@@ -56,7 +56,7 @@ def _filtered(
     ]
 
 
-def _pair_list(views: Sequence[PairView], chosen: int | None, keys: Sequence[Key], owner: str) -> int | None:
+def _pair_list(views: Sequence[PairView], chosen: int | None, deciding: Deciding) -> int | None:
     """The pairs with votes, consensus and label; returns the attribute of the one that the person moved to."""
     personas = [v.persona.key for v in views[0].votes]
     columns = [
@@ -93,8 +93,7 @@ def _pair_list(views: Sequence[PairView], chosen: int | None, keys: Sequence[Key
         key=LIST,
         context=views[0].context_id,
         cursor=chosen if chosen in ids else ids[0],
-        keys=keys,
-        owner=owner,
+        deciding=deciding,
     )
     return moved if moved in ids else None
 
@@ -102,15 +101,14 @@ def _pair_list(views: Sequence[PairView], chosen: int | None, keys: Sequence[Key
 @dataclass(frozen=True)
 class Shown:
     """What the matrix and the list of one context show: a profile's labels, filtered. differs: the pairs that the
-    filter on disagreement asks for, None: all. keys, owner: as `matrix_ui.matrix` has them."""
+    filter on disagreement asks for, None: all."""
 
     store: Store
     labels: Matrix
     labelling: LabellingRow | None
     filters: Filters
     differs: Flags | None
-    keys: Sequence[Key]
-    owner: str
+    deciding: Deciding
 
 
 def _one_context(shown: Shown, views: list[PairView]) -> PairView | None:
@@ -125,7 +123,7 @@ def _one_context(shown: Shown, views: list[PairView]) -> PairView | None:
     if not listed:
         page.notice("No pair of this context matches the filters.")
         return own.get(attribute) if attribute is not None else None
-    moved = _pair_list(listed, attribute, shown.keys, shown.owner)
+    moved = _pair_list(listed, attribute, shown.deciding)
     if views[0].votes and not (shown.labelling and shown.labelling.imported):
         safe.inline("Votes, one character per vote: N necessary, X inappropriate, ? abstain, - missing.", muted=True)
     tables.csv_button(_frame(shown, listed), f"pairs-{listed[0].context_id}.csv", key="labels.csv.context")
@@ -169,44 +167,23 @@ def _takeaway(views: Sequence[PairView]) -> str:
     )
 
 
-def _owner(store: Store, dataset: DatasetRow) -> str:
-    """Under what the browser keeps what is decided, until the record has it; empty while nobody is named."""
-    me = annotator.name()
-    if not me:
-        return ""
-    # A record of another workspace, or of the next dataset with this id, is not to get it.
-    where = [str(store.engine.url), str(store.workspace.absolute())]
-    owner = content_hash([*where, dataset.id, dataset.created, me])
-    for key in (label_matrix.MATRIX, LIST):
-        workbench.set_owner(key, owner, (dataset.id, me))
-    return owner
+def _deciding(store: Store, dataset: DatasetRow) -> Deciding:
+    """What keys decide, and by whom."""
+    # Without the role no key decides: it would be kept in the browser, and refused at each try to record it.
+    if store.read_only or login.refusal(Role.ANNOTATOR):
+        return Deciding()
 
-
-def _record(store: Store, shown: DatasetRow) -> None:
-    """Record what the keys decided since the last run, and go to the pair of an earlier decision that was taken back.
-    Where recording fails, the browser sends it again."""
-    back: list[tuple[int, Pair | None]] = []
-
-    def decided(owner: tuple[int, str], events: list[Event]) -> Collection[str]:
-        done = record(store, *owner, events, source="single")
-        last = events[-1]  # after it the person has decided nothing else
-        if last.kind == "undo" and last.of is None:
-            back.append((owner[0], done.back))
-        return done.gone
-
-    with page.Reporting("Your decisions are not saved yet; this page keeps trying.", StoreError):
+    def back(card: str) -> None:
+        pair = pair_of(card)
+        if pair is None:
+            return
         for key in (label_matrix.MATRIX, LIST):
-            if gone := workbench.take(key, decided):
-                page.notice(f"{count(len(gone), 'decision')} not saved: an edit has removed the pair.")
-        for dataset, pair in back:
-            if pair is None:
-                page.notice("You have no decision left to take back here.")
-            elif dataset == shown.id:
-                for key in (label_matrix.MATRIX, LIST):
-                    matrix_ui.leave_place(key)
-                profile = catalogue.profile_with(store, dataset, pair[0])
-                url.put(profile=profile, attribute=pair[0], context=pair[1])
-                st.rerun()
+            matrix_ui.leave_place(key)
+        url.put(profile=catalogue.profile_with(store, dataset.id, pair[0]), attribute=pair[0], context=pair[1])
+
+    me = annotator.name()
+    desk = LabelsDesk(store, dataset, me) if me else None
+    return Deciding(pair_panel.DECIDING, desk, version(store, dataset.id), back)
 
 
 def _matrix(shown: Shown) -> PairView | None:
@@ -227,7 +204,7 @@ def _matrix(shown: Shown) -> PairView | None:
         button.button(
             "Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=url.durable(label_matrix.clear)
         )
-    cursor = label_matrix.draw(labels, seen, filters, shown.keys, shown.owner, voting=label_matrix.is_voting(labelling))
+    cursor = label_matrix.draw(labels, seen, filters, shown.deciding, voting=label_matrix.is_voting(labelling))
     if cursor is None:
         return None
     attribute, context = cursor
@@ -235,7 +212,12 @@ def _matrix(shown: Shown) -> PairView | None:
 
 
 def _profile(
-    store: Store, labelling: LabellingRow | None, labels: Matrix, view_name: str, owner: str, set_takeaway: SetTakeaway
+    store: Store,
+    labelling: LabellingRow | None,
+    labels: Matrix,
+    view_name: str,
+    deciding: Deciding,
+    set_takeaway: SetTakeaway,
 ) -> None:
     """One profile in the chosen view with the pair beside it; the takeaway is shown as soon as it is known."""
     voting = label_matrix.is_voting(labelling)
@@ -255,9 +237,7 @@ def _profile(
         filters = label_matrix.draw_filters(labels.record.profile, counts, spheres=context is None)
     # Only where it is filtered by: dissent takes the votes of every pair of the profile.
     flags = differing(store, labels, labelling.id if labelling else None, filters.differs) if filters.differs else None
-    # Without the role no key decides either: it would be kept in the browser, and refused at each try to record it.
-    keys = () if store.read_only or login.refusal(Role.ANNOTATOR) else pair_panel.DECIDING
-    shown = Shown(store, labels, labelling, filters, flags, keys, owner)
+    shown = Shown(store, labels, labelling, filters, flags, deciding)
     with left:
         chosen = _matrix(shown) if views is None else _one_context(shown, views)
     with right:
@@ -303,8 +283,7 @@ def main() -> None:
         shown = page.choice("View", VIEWS, "labels.show", "show", default=MATRIX)
     _default(store, dataset, labelling)
     label_matrix.watch(store, labelling, profile)
-    owner = _owner(store, dataset)  # first: in a new session the browser may already send what it had kept
-    _record(store, dataset)
+    deciding = _deciding(store, dataset)
     if labelling is None:
         label_matrix.start(store, dataset, labelling)
     simulated = ("labels",) if labelling is not None and labelling.simulated else ()
@@ -316,7 +295,7 @@ def main() -> None:
             page.head("Labels", takeaway, simulated=simulated)
 
     try:
-        _shown(store, labelling, profile, shown, owner, set_takeaway)
+        _shown(store, labelling, profile, shown, deciding, set_takeaway)
     except StoreError as problem:
         page.error("These pairs could not be read.", str(problem))
         if not takeaways:
@@ -330,7 +309,7 @@ def _shown(
     labelling: LabellingRow | None,
     profile: int | None,
     shown: str,
-    owner: str,
+    deciding: Deciding,
     set_takeaway: SetTakeaway,
 ) -> None:
     if profile is None:
@@ -346,7 +325,7 @@ def _shown(
         page.empty("No attributes", "This profile has no memory statements, so it has no pairs.")
     else:
         _profile(
-            store, labelling, matrix(store, labelling.id if labelling else None, record), shown, owner, set_takeaway
+            store, labelling, matrix(store, labelling.id if labelling else None, record), shown, deciding, set_takeaway
         )
 
 

@@ -18,17 +18,34 @@ from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import count, percent
+from cimemories.text import count, display_name, percent, spoken
 from cimemories.ui import annotator, matrix, once, page, safe, tables, url
+from cimemories.ui.desk import Key
 from cimemories.ui.safe import Html, join, tag
-from cimemories.ui.workbench import Key
-from pages.curate.profile_view import display_name, spoken
 
-# What decides a pair wherever one is shown.
+# What decides a pair wherever one is shown, in the words of seeds/guideline.md.
 DECIDING = (
-    Key("n", str(Label.NECESSARY), "N", safe.NECESSARY),
-    Key("i", str(Label.INAPPROPRIATE), "X", safe.INAPPROPRIATE),
-    Key("u", str(Label.AMBIGUOUS), "?", safe.AMBIGUOUS),
+    Key(
+        "n",
+        str(Label.NECESSARY),
+        "N",
+        safe.NECESSARY,
+        "Without it the task fails, or the recipient has to come back and ask for it.",
+    ),
+    Key(
+        "i",
+        str(Label.INAPPROPRIATE),
+        "X",
+        safe.INAPPROPRIATE,
+        "The person would not want this recipient to learn it in this way.",
+    ),
+    Key(
+        "u",
+        str(Label.AMBIGUOUS),
+        "?",
+        safe.AMBIGUOUS,
+        "Sensible people differ, and would still differ after talking about it.",
+    ),
 )
 MOST_RUNS = 3  # shown at once: the browser takes its time for each
 MOST_ROWS = 500  # of a table of pairs; its download has all

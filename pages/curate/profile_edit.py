@@ -16,9 +16,9 @@ from cimemories.model import GENERAL, Attribute, Context
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.versions import Edit, EditRow, Side
+from cimemories.text import display_name
 from cimemories.ui import annotator, once, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
-from pages.curate.profile_view import display_name
 
 _PENDING = "profiles.pending"
 _SAVED = "profiles.saved"

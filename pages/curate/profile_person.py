@@ -11,11 +11,10 @@ from cimemories.labels.matrix import ProfileLabels
 from cimemories.model import GENERAL, Attribute, Profile
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store
-from cimemories.text import count
+from cimemories.text import count, display_name, spoken
 from cimemories.ui import matrix, page, safe, url
 from cimemories.ui.safe import Html, tag
 from pages.curate import profile_edit
-from pages.curate.profile_view import display_name, spoken
 
 ATTRIBUTES, BIOGRAPHY = "attributes", "biography"  # views in which an attribute, or the biography, is being edited
 Rows = list[tuple[int, Attribute]]

@@ -8,28 +8,10 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.flows import catalogue
-from cimemories.model import Scalar, Value
 from cimemories.store.datasets import Hit, Summary
 from cimemories.store.engine import Store
-from cimemories.text import count
+from cimemories.text import count, display_name
 from cimemories.ui import page, safe, tables, url
-
-
-def display_name(name: str) -> str:
-    """A name for people: 'mental_health' as 'mental health'."""
-    return safe.option(name.replace("_", " "))
-
-
-def spoken(value: Value | dict[str, Scalar]) -> str:
-    """A value for people: yes and no, lists with semicolons, a dash for null."""
-    if isinstance(value, list):
-        return "; ".join(spoken(item) for item in value)
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {spoken(part)}" for name, part in value.items())
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "–" if value is None else str(value)
-
 
 # ---- the list with its search and filters, all of them in the URL
 

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from cimemories.access.roles import Role
+from cimemories.desk.queue import QueueDesk
 from cimemories.flows.catalogue import all_datasets
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Order, select
@@ -62,12 +63,12 @@ def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ta
     me = annotator.name()
     with filters_box:
         filters, ordering = review_queue.draw_filters(store, dataset, index, me)
-    work = review_queue.Work(store, dataset, labelling, filters, ordering, me)
+    desk = QueueDesk(store, dataset, labelling, filters, ordering, me)
     if tab == BULK:
         positions = select(store, index, filters, ordering.order, ordering.seed)
         context = review_queue.context_line(store, dataset, filters)
-        return review_bulk.draw(store, dataset, labelling, index, positions, context, work.name)
-    review_queue.draw(work)
+        return review_bulk.draw(store, dataset, labelling, index, positions, context, desk.name)
+    review_queue.draw(desk)
     # How many are decided is on the bar alone: it moves with every key, and this heading with the page.
     matching = len(select(store, index, replace(filters, undecided_by=None), Order.ATTRIBUTE))
     if filters.slice:

@@ -50,9 +50,8 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import LONGEST_REASON, Plan, PlanChange
-from cimemories.text import count, percent, sentence
+from cimemories.text import count, display_name, percent, sentence
 from cimemories.ui import annotator, once, page, safe, tables, url
-from pages.curate.profile_view import display_name
 
 PREVIEWED = 20
 _BULK_NOTICE = "bulk.notice"

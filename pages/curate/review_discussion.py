@@ -4,8 +4,7 @@ guideline with its versions."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,10 +12,8 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from cimemories.review.adjudication import Cause, Disputed, Disputes, disputes, pseudonyms
-from cimemories.review.index import pair_index
-from cimemories.review.queue import Item, items
-from cimemories.review.recording import card_id, dispute_id, pair_of, record
+from cimemories.desk.disputes import DisputesDesk, how, when
+from cimemories.review.adjudication import Cause, Disputed, Disputes, disputes
 from cimemories.review.status import (
     PairComment,
     guidelines,
@@ -27,19 +24,17 @@ from cimemories.review.status import (
 )
 from cimemories.store import reviews
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import ADJUDICATED, Decision
-from cimemories.store.engine import Store, StoreError, content_hash
+from cimemories.store.decisions import Decision
+from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import LONGEST_REASON, Guideline
-from cimemories.text import count
-from cimemories.ui import annotator, once, page, safe, tables, url, workbench
+from cimemories.text import count, display_name
+from cimemories.ui import annotator, once, page, safe, tables, url
+from cimemories.ui import desk as desk_ui
 from cimemories.ui.safe import Html, tag
-from cimemories.ui.workbench import Card, Event
 from pages.curate import review_queue
 from pages.curate.pair_panel import DECIDING
-from pages.curate.profile_view import display_name
 from pages.curate.review_bulk import EVERYBODY
-from pages.start import failure
 
 # ---- disputes
 
@@ -47,9 +42,6 @@ from pages.start import failure
 HIDDEN = "review.adjudication.hidden"
 KEY = "adjudication"
 CAUSES = tuple((str(number), str(cause)) for number, cause in enumerate(Cause, start=1))
-AHEAD = 60  # disputes that the browser gets at once
-OWN = "You gave one of these answers yourself. If you can, leave this pair to somebody else: s skips it."
-_SKIPPED, _START, _HISTORY = "review.adjudication.skipped", "review.adjudication.start", "review.box.history"
 Names = Mapping[str, str]
 
 
@@ -72,127 +64,41 @@ def draw_disputes(store: Store, dataset: DatasetRow, labelling: LabellingRow | N
             key=HIDDEN,
             help="Each person is a letter, the same on all pairs of the dataset. Their names are then not on the page.",
         )
-        _adjudicate(store, dataset, labelling, annotator.name(), hidden)
+        _adjudicate(store, dataset, labelling, disputed, hidden)
     # How many are settled is on the bar alone: it moves with every key, and this heading with the page.
     return f"People differ on {count(disputed.differing)} of {count(disputed.shared)} pairs that two or more decided."
 
 
-@st.fragment
-def _adjudicate(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, me: str, hidden: bool) -> None:
-    """The disputes one after the other, on the card of the queue. A fragment, as the queue is."""
-    above = st.container()
-    letters = pseudonyms(store, dataset.id)
-    names = letters if hidden else {name: name for name in letters}
-    disputed: Disputes | None = None
+def _adjudicate(
+    store: Store, dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disputes, hidden: bool
+) -> None:
+    """Draw the disputes one after the other, on the card of the queue, and those that are settled."""
+    desk = DisputesDesk(store, dataset, labelling, annotator.name(), hidden)
     if store.read_only:
         page.notice("This workspace is read-only, so nothing can be settled here. Copy it to a writable folder.")
-        disputed = disputes(store, dataset.id)
     else:
-        with failure.collecting(KEY, above):
-            owner = content_hash([str(store.engine.url), str(store.workspace.absolute()), dataset.created, me])
-            workbench.set_owner(KEY, owner, (dataset.id, me))
-            with above:
-                _record(store)
-            # Only now: it has what has just been recorded.
-            disputed = disputes(store, dataset.id)
-            _bench(store, dataset, labelling, disputed, me, owner, names)
-    if disputed is not None and disputed.settled:
-        page.fold(
-            f"Adjudicated ({len(disputed.settled)})",
-            ":material/gavel:",
-            "review.box.adjudicated",
-            partial(_settled, dataset, labelling, disputed, names),
-        )
-
-
-def _record(store: Store) -> None:
-    skipped: dict[str, str] = st.session_state.setdefault(_SKIPPED, {})
-    workbench.keep_skipped(skipped, workbench.pending(KEY))
-
-    def settled(owner: tuple[int, str], events: list[Event]) -> Collection[str]:
-        # Skipped here, a pair is not skipped in the queue.
-        done = record(store, *owner, [event for event in events if event.kind != "skip"], source=ADJUDICATED)
-        if done.back is not None:
-            st.session_state[_START] = card_id(done.back)
-        return done.gone
-
-    if gone := workbench.take(KEY, settled):
-        page.notice(
-            f"{count(len(gone), 'pair')} not settled: somebody else has just decided there, or an edit has removed the "
-            "pair. What is still in dispute comes again."
-        )
-
-
-def _bench(
-    store: Store,
-    dataset: DatasetRow,
-    labelling: LabellingRow | None,
-    disputed: Disputes,
-    me: str,
-    owner: str,
-    names: Names,
-) -> None:
-    later = set(st.session_state.get(_SKIPPED, {}).values())
-    # Who has not answered themselves is the better judge: one's own disputes come last, but for what was skipped.
-    ordered = sorted(disputed.open, key=lambda item: (dispute_id(item, me) in later, item.is_own(me)))
-    start = next((item for item in ordered if card_id(item.pair) == st.session_state.get(_START)), None)
-    shown = {item.pair: item for item in [*([start] if start else []), *ordered[:AHEAD]]}
-    index = pair_index(store, dataset.id, labelling.id if labelling else None)
-    at = index.shape.locate([a for a, _ in shown], [c for _, c in shown])
-    pairs = {(item.attribute, item.context): item for item in items(store, index, at)}
-    desk, rail = workbench.desk()
-    with desk:
-        workbench.draw(
-            [_card(pairs[pair], item, me, names) for pair, item in shown.items() if pair in pairs],
+        desk_ui.draw(
+            desk,
+            desk.name,
             key=KEY,
-            # With names or with letters: the cards are others.
-            session=f"{dataset.id}.{me}.{st.session_state[HIDDEN]}",
-            owner=owner,
             keys=DECIDING,
             causes=CAUSES,
-            whole=True,
-            blind=workbench.blind(KEY) is not False,
-            done=len(disputed.settled),
-            total=len(disputed.settled) + len(disputed.open),
-            start=dispute_id(start, me) if start else None,
             actions="rszkjcb?",
-            watch=bool(st.session_state.get(_HISTORY)),
+            complete=True,
             context=f"{dataset.name}{' (simulated)' if dataset.simulated else ''}, in dispute: choose a label, and why "
             "people differed",
+            link="" if hidden else "Open the pair",
             empty="No pair is in dispute: people agree wherever two or more have decided, or it has been settled.",
             hiding="Votes, consensus and past leaks show after your answer.",
         )
-    with rail:
-        review_queue.draw_definitions(store)
-        page.fold(
-            "All decisions on this pair",
-            ":material/history:",
-            _HISTORY,
-            lambda: _pair_history(dataset, labelling, disputed, names),
-        )
         safe.inline("This adds a decision, which sets the label. Everybody's own decision stays.", muted=True)
-
-
-def _card(pair: Item, item: Disputed, me: str, names: Names) -> Card:
-    return replace(
-        review_queue.card(pair),
-        id=dispute_id(item, me),
-        given=[
-            # Never the name itself in place of a missing letter: names may be hidden.
-            (names.get(d.annotator, "?"), str(d.label), ", ".join(filter(None, (_when(d), _how(d)))), d.reason)
-            for d in item.decisions
-        ],
-        warning=OWN if item.is_own(me) else "",
-        note="This pair was settled before, and somebody has decided it again since." if item.adjudication else "",
+        review_queue.draw_guideline(store)
+    page.fold(
+        "Adjudicated pairs",
+        ":material/gavel:",
+        "review.box.adjudicated",
+        partial(_settled, dataset, labelling, disputed, desk.names),
     )
-
-
-def _pair_history(dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disputes, names: Names) -> None:
-    pair = pair_of(workbench.at(KEY) or "")
-    item = next((item for item in (*disputed.open, *disputed.settled) if item.pair == pair), None)
-    if item is not None:
-        _history(item.history, names)
-        _labels_link(dataset, labelling, item)
 
 
 def _rows(items: Sequence[Disputed]) -> pd.DataFrame:
@@ -232,22 +138,14 @@ def _labels_link(dataset: DatasetRow, labelling: LabellingRow | None, item: Disp
     )
 
 
-def _when(item: Decision) -> str:
-    return item.created[:16].replace("T", " ")
-
-
-def _how(item: Decision) -> str:
-    return ", ".join(filter(None, (item.source, "blind" if item.blind else "", item.cause)))
-
-
 def _history(made: Sequence[Decision], names: Names) -> None:
     rows = [
         (
             # Never the name itself in place of a missing letter: names may be hidden.
             tag("b", names.get(d.annotator, "?")),
             safe.label_chip(d.label) if d.label else "taken back",
-            _when(d),
-            _how(d),
+            when(d),
+            how(d),
             d.reason,
         )
         for d in made
@@ -257,6 +155,9 @@ def _history(made: Sequence[Decision], names: Names) -> None:
 
 
 def _settled(dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disputes, names: Names) -> None:
+    if not disputed.settled:
+        safe.inline("No pair has been adjudicated yet.", muted=True)
+        return
     causes = ", ".join(f"{cause} {count}" for cause, count in disputed.causes.items())
     if causes:
         safe.inline(f"Why people differed: {causes}.")

@@ -8,6 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.agreement import judge_audit
 from cimemories.answers.judges import judge_text
+from cimemories.desk.audit import AuditDesk
 from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
@@ -114,11 +115,11 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tu
     by_attribute = chosen.kind == ATTRIBUTES
     audit = None if by_attribute else judge_audit.judge_audit(flows, scope, chosen.id)
     audited = violation_audit(flows, scope, chosen).messages if audit is None else audit.audited
-    work = judge_audit_queue.Work(store, scope, chosen, me, batch, assignment_of(store, chosen.id))
+    desk = AuditDesk(store, scope, chosen, me, assignment_of(store, chosen.id))
     # Answers are blind only where the person does not know how right the judge has been so far.
-    left = judge_audit_queue.progress(work) if named else None
+    left = judge_audit_queue.progress(desk) if named else None
     if named:
-        judge_audit_queue.draw(work, audited, hidden=left is not None)
+        judge_audit_queue.draw(desk, batch, audited, hidden=left is not None)
     page.fold(
         "Sample another slice",
         ":material/casino:",

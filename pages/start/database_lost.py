@@ -1,6 +1,6 @@
 """The page shown while the database does not answer; it goes away by itself once the database answers again.
 
-The queues of Review and Judge audit show this themselves and go on collecting answers (ui.workbench.redraw).
+The queues of Review and Judge audit show this themselves and go on collecting answers (assets/outbox.js).
 """
 
 from __future__ import annotations

@@ -8,25 +8,23 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from paging import button, opened, page_html
 from streamlit.testing.v1 import AppTest
+from talking import drawn_desks, event
 from worlds import add_dataset, add_labels, records
 
 from cimemories.flows.labels import AMBIGUOUS
 from cimemories.model import Label
 from cimemories.review.adjudication import Cause, Disputed, disputes, letters, pseudonyms
-from cimemories.review.recording import Recorded, card_id, dispute_id, record
+from cimemories.review.recording import Event, Recorded, card_id, dispute_id, record
 from cimemories.review.status import status
 from cimemories.store import datasets, decisions, reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import ADJUDICATED, NewDecision
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Connection, Store
 from cimemories.store.upkeep import deleting
-from cimemories.ui import workbench
-from cimemories.ui.workbench import Event
 
 N, X, A = Label.NECESSARY, Label.INAPPROPRIATE, Label.AMBIGUOUS
 HOSTILE = "![x](http://evil/y.png) <img src=x onerror=alert(1)>"
@@ -214,7 +212,7 @@ def test_an_undo_opens_the_dispute_and_leaves_own_decisions_alone(store: Store) 
 
     # From before the page was opened: the last adjudication, not the decision of the queue that came later.
     def undone(uid: str, source: str = ADJUDICATED) -> tuple[int, int] | None:
-        return record(store, row.id, "Ada", [Event(uid, "undo", "", None, 0.0, True, "", None)], source=source).back
+        return record(store, row.id, "Ada", [Event(uid, "undo", "", None)], source=source).back
 
     assert undone("u1") == pairs[0]
     (ended,) = disputes(store, row.id).settled
@@ -280,61 +278,33 @@ def begun(*boxes: str, name: str = "Dot", **query: object) -> AppTest:
     return button(app, "Begin").click().run()
 
 
-def test_what_the_browser_settles_is_recorded_and_what_came_between_is_told(
+def test_the_page_opens_the_desk_of_the_person(
     review: tuple[Store, DatasetRow, Pairs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, row, _ = review
-    rendered: list[dict[str, Any]] = []
-    draw = workbench._component
-    monkeypatch.setattr(
-        workbench, "_component", lambda *, data, **rest: (rendered.append(data), draw(data=data, **rest))[1]
-    )
+    drawn = drawn_desks(monkeypatch)
     app = begun(dataset=row.id)
     assert "People differ on 2 of 3 pairs that two or more decided." in page_html(app)
-    (first, second) = rendered[-1]["cards"]
-    assert [(who, label) for who, label, *_ in first["given"]] == [("A", str(N)), ("B", str(X))]
-    assert first["given"][0][3] == HOSTILE and not first["warning"] and rendered[-1]["whole"]
-    items = {dispute_id(item, "Dot"): item for item in disputes(store, row.id).open}
-    say(store, row, "Bob Secretname", items[second["id"]].pair, A)
-    owner = list(app.session_state["adjudication.owners"])[-1]
-    events = [settled_by(items[card["id"]], "Dot", X, Cause.NORM) for card in (first, second)]
-    sent = [{**vars(event), "owner": owner} for event in events]
-    app.session_state["adjudication"] = {"log": {"place": "here", "events": sent, "at": first["id"]}}
-    app.run()
-    assert not app.exception and "1 pair not settled" in page_html(app)
+    first, second = drawn.post(fresh=True)["cards"]
+    assert first["given"][0][3] == HOSTILE and not first["warning"] and drawn[-1]["complete"]
+    drawn.post(event(1, first["id"], cause="norm unclear"))
     (ended,) = disputes(store, row.id).settled
-    assert (ended.history[-1].annotator, ended.history[-1].label, ended.history[-1].cause) == ("Dot", X, "norm unclear")
-    assert [card["id"].rpartition(".")[0] for card in rendered[-1]["cards"]] == [second["id"].rpartition(".")[0]]
-    assert (rendered[-1]["done"], rendered[-1]["total"]) == (1, 2)
+    assert (ended.history[-1].annotator, ended.history[-1].cause) == ("Dot", "norm unclear")
+    assert second["id"] == dispute_id(disputes(store, row.id).open[0], "Dot")
 
 
-def test_one_is_warned_of_a_dispute_that_one_is_a_part_of(
+def test_hidden_names_are_nowhere_on_the_page(
     review: tuple[Store, DatasetRow, Pairs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, row, pairs = review
-    say(store, row, "Eve", pairs[3], N)
-    say(store, row, "Bob Secretname", pairs[3], X)
-    rendered: list[dict[str, Any]] = []
-    draw = workbench._component
-    monkeypatch.setattr(
-        workbench, "_component", lambda *, data, **rest: (rendered.append(data), draw(data=data, **rest))[1]
-    )
-    begun(dataset=row.id, name="Eve")
-    warned = {card["id"].rpartition(".")[0]: bool(card["warning"]) for card in rendered[-1]["cards"]}
-    assert warned == {card_id(pairs[0]): False, card_id(pairs[1]): False, card_id(pairs[3]): True}
-    assert list(warned)[-1] == card_id(pairs[3]), "one's own come last"
-
-
-def test_hidden_names_are_nowhere_on_the_page(review: tuple[Store, DatasetRow, Pairs]) -> None:
     store, row, _ = review
     assert settle(store, row, disputes(store, row.id).open[1], "Dot Secretname", N, Cause.SLIP)
-    app = begun("review.box.adjudicated", "review.box.history", dataset=row.id)
+    drawn = drawn_desks(monkeypatch)
+    app = begun("review.box.adjudicated", dataset=row.id)
     card = dispute_id(disputes(store, row.id).open[0], "Dot")
-    app.session_state["adjudication"] = {"log": {"place": "here", "events": [], "at": card}}
-    app.run()
-    assert "Secretname" not in everything(app)
+    said = drawn.post(at=card, looks=["history"])
+    assert said["history"] and "Secretname" not in everything(app) + str(said)
     app.toggle(key="review.adjudication.hidden").set_value(False).run()
-    assert "Ada Secretname" in page_html(app)
+    assert "Ada Secretname" in str(drawn.post(at=card, looks=["history"]))
     assert "Dot Secretname" in everything(app)
 
 

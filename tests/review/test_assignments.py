@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis.strategies import integers, lists, sampled_from, tuples
 from paging import FOLDS, HOME, button, opened, page_html
+from talking import cards, drawn_desks
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run
 
@@ -36,7 +37,6 @@ from cimemories.store.tables import claim
 from cimemories.store.team import assignments as store_assignments
 from cimemories.store.team import log
 from cimemories.store.team.assignments import Answer, Assignment
-from cimemories.ui import workbench
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
@@ -345,10 +345,7 @@ def test_items_are_dealt_evenly_and_what_is_answered_stays(
 def test_an_audit_is_assigned_on_the_page_and_its_people_land_on_their_next_one(
     app_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, drawn = app_store, dict[str, Any]()
-    monkeypatch.setattr(
-        workbench, "draw", lambda cards, **given: drawn.update(given, cards=[card.id for card in cards])
-    )
+    store, drawn = app_store, drawn_desks(monkeypatch)
     dataset, run_id, slice_id = audited_world(store, JUDGEMENTS)
     app = opened(TEAM, *FOLDS, f"team.box.assign.{slice_id}", dataset=dataset)
     assert "12 judgements, assigned to nobody" in page_html(app)
@@ -372,14 +369,15 @@ def test_an_audit_is_assigned_on_the_page_and_its_people_land_on_their_next_one(
 
     audit = opened(AUDIT, **query)
     audit.text_input(key="annotator.field").set_value("Ada").run()
-    assert not audit.exception and (drawn["done"], drawn["total"], len(drawn["cards"])) == (0, 6, 6)
-    own = set(drawn["cards"])
+    reply = drawn.post(fresh=True)
+    assert not audit.exception and (reply["done"], reply["total"], len(reply["cards"])) == (0, 6, 6)
+    own = set(cards(reply))
     assert read_one(store, dataset, run_id, slice_id, "Ada", AuditVerdict.NONE)
-    audit.run()
-    assert (drawn["done"], drawn["total"], len(drawn["cards"])) == (1, 6, 5)
+    reply = drawn.post()
+    assert (reply["done"], reply["total"], len(reply["cards"])) == (1, 6, 5)
     other = opened(AUDIT, **query)
     other.text_input(key="annotator.field").set_value("Bob").run()
-    assert not own & set(drawn["cards"]) and len(drawn["cards"]) == 6
+    assert not own & set(cards(drawn.post())) and len(drawn.post()["cards"]) == 6
     drawn.clear()
     stranger = opened(AUDIT, **query)
     stranger.text_input(key="annotator.field").set_value("Dora").run()
@@ -389,8 +387,7 @@ def test_an_audit_is_assigned_on_the_page_and_its_people_land_on_their_next_one(
 def test_the_bar_of_a_slice_with_overlap_counts_what_this_person_is_to_answer(
     app_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, drawn = app_store, dict[str, Any]()
-    monkeypatch.setattr(workbench, "draw", lambda cards, **given: drawn.update(given))
+    store, drawn = app_store, drawn_desks(monkeypatch)
     dataset, labelling, slice_id = sliced(store)
     assignments.assign(store, slice_id, ["Ada", "Bob"], overlap=1, due=None, annotator="Ada")
 
@@ -398,7 +395,8 @@ def test_the_bar_of_a_slice_with_overlap_counts_what_this_person_is_to_answer(
         page = opened("pages/curate/review.py", dataset=dataset, labelling=labelling, slice=slice_id)
         page.text_input(key="annotator.field").set_value("Ada").run()
         assert not page.exception
-        return drawn["done"], drawn["total"]
+        reply = drawn.post()
+        return reply["done"], reply["total"]
 
     assert bar() == (0, 3)
     assert turn(store, dataset, labelling, slice_id, "Ada", take=1) == 1

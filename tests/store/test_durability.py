@@ -15,13 +15,12 @@ from worlds import add_dataset, records
 
 from cimemories.evaluation import planning, runs
 from cimemories.model import Label
-from cimemories.review.recording import card_id, record
+from cimemories.review.recording import Event, card_id, record
 from cimemories.store import decisions, reviews
 from cimemories.store.engine import Store, open_store
 from cimemories.store.reviews import Mark, MarkKind
 from cimemories.store.rows import insert_new
 from cimemories.store.tables import edit, passage
-from cimemories.ui.workbench import Event
 
 MODEL_ANSWERS = {"call", "request", "passage", "run_call", "ballot", "vote", "response", "judgement", "reveal"}
 HEARTBEATS = {"run", "labelling", "generation", "sweep", "claim"}

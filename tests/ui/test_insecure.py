@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from desks import mount, page, queue_data
+from desks import Queue, page, queue_data
 from playwright.sync_api import Page
 
 from cimemories.ui import ASSETS
@@ -15,12 +15,10 @@ SECURE_ONLY = ("crypto.randomUUID", "crypto.subtle", "caches.", "navigator.servi
 
 def test_the_queue_takes_answers(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     assert page.evaluate("isSecureContext") is False
-    mount(page, "workbench", "leaving", "uid", "unsaved", "keys")
-    data = queue_data(monkeypatch, ["1.1", "2.1", "3.1"])
-    page.evaluate("(data) => { window.desk = components.workbench(); desk.receive(data); }", data)
-    page.keyboard.press("n")
-    page.wait_for_function("desk.sent.some(({ events }) => events.length)")
-    (event,) = page.evaluate("desk.sent.at(-1).events")
+    queue = Queue(page, queue_data(monkeypatch, ["1.1", "2.1", "3.1"]))
+    queue.open()
+    queue.press("n")
+    (event,) = queue.sent
     assert (event["card"], event["says"], len(event["uid"])) == ("1.1", "necessary", 32)
 
 

@@ -75,7 +75,7 @@ def test_keys_decide_and_move_only_where_nobody_types(page: Page, monkeypatch: p
     grid.open()
     grid.press("n")
     expect(grid.saved).to_have_text("Enter your name beside the pairs, then decide.")
-    grid.answer(owner="ada")
+    grid.draw(owner="ada")
     page.locator("#field").focus()
     grid.press(["n", "j", "ArrowDown", "ArrowLeft", "z", "?"])
     page.locator("#field").blur()
@@ -107,20 +107,25 @@ def test_keys_decide_in_the_matrix_and_z_takes_back(page: Page, monkeypatch: pyt
     grid.save()
     pairs = [f"{120 + number}.3" for number in range(9)]
     assert grid.standing == dict(zip(pairs[:8], LABELS * 3, strict=False))
-    # The drawing of the message that confirms them has them, too; here it has not.
+    # The page does not show yet what the record has; the browser does.
     grid.press(["ArrowUp", "i"])
     assert grid.spoken.startswith("X inappropriate, decided by a person (consensus: necessary): fact_28 to Recipient 2")
     grid.save()
     grid.press("z")
     assert grid.sent[-1]["of"] == [event["uid"] for event in grid.recorded.values() if event["kind"] == "say"][-1]
     grid.save()
-    # What a button of the page has decided is newer than all keys, and the server alone knows it.
-    grid.answer(elsewhere="of a button")
+    # What a button of the page has decided is newer than all keys, and the record alone knows it.
+    grid.draw(elsewhere="of a button")
     for _ in range(2):
         grid.press("z")
         assert [(event["kind"], event["card"], event["of"]) for event in grid.sent] == [("undo", "", None)]
-        grid.answer(elsewhere="of a button", cursor=[110, 5], moves=99)
+        grid.answer(back="110.5")
+        assert grid.asked[-1] == "back 110.5"
+        grid.draw(elsewhere="of a button", cursor=[110, 5], moves=99)
         assert "fact_10 to Recipient 4." in grid.spoken
+    grid.press("z")
+    grid.answer(back="")
+    expect(grid.saved).to_have_text("You have no decision left to take back here.")
 
 
 def test_what_the_matrix_has_left_unsaved_is_sent_after_a_reload_and_by_the_list(
@@ -160,6 +165,8 @@ def test_keys_decide_in_the_list_and_its_row_stays_in_sight(page: Page, monkeypa
         grid.press("njijuj")  # no wait between: each is for the row that the person was on
     grid.press("z")
     grid.save()
+    assert grid.asked[-1] == "decided", "the page shows what counts now"
+    grid.draw()
     assert grid.standing == dict(zip([f"{100 + n}.1" for n in range(23)], LABELS * 8, strict=False))
     expect(grid.row).to_contain_text("Statement 24.")
     assert lies_within(page, "tr[aria-selected=true]", ".pair-list .scroller")
@@ -208,7 +215,7 @@ def test_a_move_that_no_run_has_read_is_told_again(page: Page, monkeypatch: pyte
     page.evaluate("document.body.dataset.testScriptState = 'notRunning'")
     page.clock.run_for(2_000)
     assert grid.places == [told, told]
-    grid.answer(cursor=[101, 1] if matrix else 101)
+    grid.draw(cursor=[101, 1] if matrix else 101)
     page.clock.run_for(9_000)
     assert grid.places == [told, told]
 
@@ -256,5 +263,6 @@ def test_an_undo_of_an_earlier_visit_leads_the_list_to_its_pair_unless_another_k
     grid = Grid(page, "pair_list", list_data(monkeypatch, LISTED[:3]))
     grid.open()
     grid.press("z" + key)
-    grid.answer(cursor=102, moves=0)
+    grid.answer(back="102.1")
+    grid.draw(cursor=102, moves=0)
     expect(grid.row).to_have_attribute("id", f"pair-{row}")

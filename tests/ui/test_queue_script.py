@@ -6,7 +6,7 @@ import pytest
 from desks import ADDRESS, QUEUE, Queue, mount, page, queue_data
 from playwright.sync_api import Page, expect
 
-from cimemories.ui import workbench
+from cimemories.desk.protocol import Card
 
 __all__ = ["page"]
 pytestmark = pytest.mark.browser
@@ -14,47 +14,52 @@ CARDS = [f"{number}.1" for number in range(1, 10)]
 PRESSED = "nskjz"
 # A server that knows what was sent to it and, at a message, names what is open: for a queue some cards more and some
 # that it reserved before, for an audit all of it and nothing else.
-RUN = """async ([data, scripts, whole]) => {
+RUN = """async ([data, cards, scripts, complete]) => {
     let runs = 0;
     const press = (key) => window.dispatchEvent(new KeyboardEvent("keydown", { key }));
-    const played = (keys, moments) => {
+    const played = async (keys, moments) => {
         localStorage.clear();
         sessionStorage.clear();
-        const bench = components.workbench();
-        const shared = { ...data, key: `run ${runs += 1}`, whole }; // no log of the run before
-        const message = (more) => {
-            const events = bench.sent.at(-1)?.events ?? [];
+        const bench = components.desk();
+        const from = posts.length;
+        const reply = async (more) => {
+            if (!waiting()) return;
+            waiting().heard = true;
             const last = new Map();
-            for (const { kind, card, uid, of } of bench.sent.flatMap((one) => one.events)) {
+            const events = posts.slice(from).filter(({ heard }) => heard).flatMap((post) => post.events);
+            for (const { kind, card, uid, of } of events) {
                 if (kind === "undo") { for (const [id, one] of last) if (one.uid === of) last.delete(id); }
                 else last.set(card, { kind, uid });
             }
-            const open = data.cards.filter(({ id }) => last.get(id)?.kind !== "say");
+            const open = cards.filter(({ id }) => last.get(id)?.kind !== "say");
             const sorted = open.toSorted((a, b) => last.has(a.id) - last.has(b.id));
-            bench.receive({
-                ...shared, cards: whole ? sorted : sorted.slice(0, 4 + more),
-                done: data.total - open.length, confirmed: events.map(({ uid }) => uid),
+            await answer({
+                cards: complete ? sorted : sorted.slice(0, 4 + more),
+                done: cards.length - open.length, total: cards.length,
+                recorded: waiting().events.map(({ uid }) => uid), refused: [], summary: [], aside: [], start: null,
             });
         };
-        bench.receive({ ...shared, cards: data.cards.slice(0, whole ? 9 : 6) });
+        bench.receive({ ...data, key: `run ${runs += 1}`, complete }); // no outbox of the run before
+        await rest();
+        await reply(2);
         const seen = [];
-        [...keys].forEach((key, n) => {
+        for (const [n, key] of [...keys].entries()) {
             press(key);
             if (key === "n" && data.causes.length) press("1");
             const before = bench.root.querySelector(".card").dataset.card;
-            // The events are sent at the first message at the latest.
-            for (let k = 0; moments & (1 << n) && k < 2; k += 1) message(k);
+            for (let k = 0; moments & (1 << n) && k < 2; k += 1) await reply(k);
             seen.push([before, bench.root.querySelector(".card").dataset.card]);
-        });
+        }
         bench.remove();
+        while (waiting()) await answer({ recorded: waiting().events.map(({ uid }) => uid), refused: [] });
         return JSON.stringify(seen);
     };
     const wrong = [];
     for (const script of scripts) {
-        const alone = played(script, 0);
+        const alone = await played(script, 0);
         // After one of the keys, and after each of them.
         for (const moments of [1, 2, 4, 8, 16, 31]) {
-            const seen = played(script, moments);
+            const seen = await played(script, moments);
             if (seen !== alone) wrong.push([script, moments, alone, seen]);
         }
     }
@@ -64,43 +69,29 @@ RUN = """async ([data, scripts, whole]) => {
 
 CAUSES = [("1", "norm unclear")]
 every_bench = pytest.mark.parametrize(
-    ("whole", "causes"), [(False, []), (True, []), (True, CAUSES)], ids=["queue", "audit", "disputes"]
+    ("complete", "causes"), [(False, []), (True, []), (True, CAUSES)], ids=["queue", "audit", "disputes"]
 )
 
 
 @every_bench
 def test_what_is_in_sight_follows_from_the_keys_alone_whenever_the_server_speaks(
-    page: Page, monkeypatch: pytest.MonkeyPatch, whole: bool, causes: list[tuple[str, str]]
+    page: Page, monkeypatch: pytest.MonkeyPatch, complete: bool, causes: list[tuple[str, str]]
 ) -> None:
-    mount(page, "workbench", *QUEUE)
+    mount(page, "desk", *QUEUE)
     data = queue_data(monkeypatch, CARDS, causes=causes)
     scripts = [f"nn{a}{b}n" for a in PRESSED for b in PRESSED]
-    assert page.evaluate(RUN, [data, scripts, whole]) == []
+    assert page.evaluate(RUN, [data, data.pop("cards"), scripts, complete]) == []
 
 
 @pytest.mark.long
 @every_bench
 def test_so_it_does_for_any_three_keys(
-    page: Page, monkeypatch: pytest.MonkeyPatch, whole: bool, causes: list[tuple[str, str]]
+    page: Page, monkeypatch: pytest.MonkeyPatch, complete: bool, causes: list[tuple[str, str]]
 ) -> None:
-    mount(page, "workbench", *QUEUE)
+    mount(page, "desk", *QUEUE)
     data = queue_data(monkeypatch, CARDS, causes=causes)
     scripts = [f"nn{a}{b}{c}" for a in PRESSED for b in PRESSED for c in PRESSED if (a + b + c) != "zzz"]
-    assert page.evaluate(RUN, [data, scripts, whole]) == []
-
-
-UNDO = """async ([data, key]) => {
-    const bench = components.workbench();
-    const shown = () => bench.root.querySelector(".card").dataset.card;
-    const press = (key) => window.dispatchEvent(new KeyboardEvent("keydown", { key }));
-    bench.receive({ ...data, cards: data.cards.slice(1) });
-    while (!bench.sent.length) await new Promise((resolve) => setTimeout(resolve, 10));
-    press("z");
-    if (key) press(key);
-    const before = shown();
-    bench.receive({ ...data, start: data.cards[0].id });
-    return [before, shown()];
-}"""
+    assert page.evaluate(RUN, [data, data.pop("cards"), scripts, complete]) == []
 
 
 @pytest.mark.parametrize(("key", "leads"), [("", True), ("n", False), ("j", False), ("k", False), ("c", False)])
@@ -108,9 +99,12 @@ def test_an_undo_of_an_earlier_visit_leads_to_its_pair_unless_another_key_was_pr
     page: Page, monkeypatch: pytest.MonkeyPatch, key: str, leads: bool
 ) -> None:
     """The server alone knows which pair that is, and its answer takes a while."""
-    mount(page, "workbench", *QUEUE)
-    before, after = page.evaluate(UNDO, [queue_data(monkeypatch, CARDS), key])
-    assert after == (CARDS[0] if leads else before)
+    queue = Queue(page, queue_data(monkeypatch, CARDS))
+    queue.open(cards=queue.cards[1:])
+    queue.press("z" + key)
+    before = queue.card
+    queue.answer(start=CARDS[0], cards=queue.cards)
+    assert queue.card == (CARDS[0] if leads else before)
 
 
 def test_each_press_at_speed_shows_the_next_card_and_is_recorded_once(
@@ -130,7 +124,7 @@ def test_each_press_at_speed_shows_the_next_card_and_is_recorded_once(
     events = list(queue.recorded.values())
     assert [event["card"] for event in events] == cards[:40]
     assert all(event["blind"] and event["owner"] == "ada" and event["seconds"] >= 0 for event in events)
-    assert page.evaluate("performance.getEntriesByName('workbench key').length") == 40
+    assert page.evaluate("performance.getEntriesByName('desk key').length") == 40
     for number in range(39, 9, -1):  # back as far as there is something, one by one
         queue.press("z")
         assert queue.card == cards[number]
@@ -165,18 +159,50 @@ def test_what_the_server_does_not_confirm_is_counted_and_sent_again(
     page.clock.install()
     queue = Queue(page, queue_data(monkeypatch, CARDS))
     queue.open()
-    queue.answer()
     queue.press("ni")
     expect(queue.saved).to_have_text("2 not saved yet")
     messages = len(queue.messages)
     (first,) = queue.sent
+    queue.fail()
+    expect(page.locator(".problem")).to_contain_text("The server does not answer. You can continue")
     page.clock.run_for(3_000)
-    assert len(queue.messages) == messages, "the server may still be at it"
+    assert len(queue.messages) == messages, "the server gets some time"
     page.clock.run_for(2_000)
     assert len(queue.messages) == messages + 1
     assert [event["card"] for event in queue.sent] == CARDS[:2] and queue.sent[0] == first
+    page.evaluate("answer({ problem: 'The disk is full.' })")
+    expect(page.locator(".problem")).to_contain_text("The disk is full. You can continue")
+    page.clock.run_for(5_000)
     queue.answer()
     expect(queue.saved).to_have_text("all saved")
+    expect(page.locator(".problem")).to_be_hidden()
+
+
+def test_a_desk_that_the_server_does_not_know_is_opened_again_by_the_page(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was started again."""
+    page.clock.install()
+    queue = Queue(page, queue_data(monkeypatch, CARDS))
+    queue.open()
+    queue.press("n")
+    page.evaluate("answer({ unknown: true })")
+    assert queue.asked == ["reopen"]
+    queue.draw(url="desk/two")
+    page.clock.run_for(5_000)
+    queue.save()
+    assert queue.messages[-1]["url"].endswith("/desk/two")
+    assert queue.standing == {CARDS[0]: "necessary"}
+
+
+def test_what_was_decided_is_saved_from_another_page_too(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(page, queue_data(monkeypatch, CARDS))
+    queue.open()
+    queue.press("niu")
+    queue.close()
+    while queue.answer():
+        pass
+    assert queue.standing == dict(zip(CARDS, ["necessary", "inappropriate", "ambiguous"], strict=False))
 
 
 FOLLOW = """(path) => {
@@ -187,32 +213,17 @@ FOLLOW = """(path) => {
 }"""
 
 
-def test_nothing_is_sent_between_a_link_and_the_page_that_it_leads_to(
+def test_the_page_is_asked_for_nothing_between_a_link_and_where_it_leads(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Streamlit would take it for a wish to stay, and show an empty page. A busy server may need many seconds."""
-    page.clock.install()
-    queue = Queue(page, queue_data(monkeypatch, CARDS))
+    """Streamlit would take it for a wish to stay, and show an empty page."""
+    queue = Queue(page, queue_data(monkeypatch, CARDS[:2], actions="eb?"))
     queue.open()
-    queue.press("n")
-    queue.save()
-    messages = len(queue.messages)
     page.evaluate(FOLLOW, "/home")
-    queue.press("iu")
-    page.clock.run_for(9_000)
-    assert len(queue.messages) == messages
-    expect(queue.saved).to_have_text("2 not saved yet")
-    queue.close()
-    page.evaluate("history.pushState(null, '', '/home')")
-    page.evaluate(FOLLOW, "/review")
-    page.evaluate("history.pushState(null, '', '/review')")
-    queue.open()
+    queue.press("nieb")
     queue.save()
-    assert list(queue.standing.values()) == ["necessary", "inappropriate", "ambiguous"]
-    page.evaluate(FOLLOW, "/home")
-    queue.press("n")
-    page.clock.run_for(31_000)
-    assert len(queue.sent) == 1, "the link has led nowhere"
+    assert queue.asked == []
+    assert list(queue.standing.values()) == ["necessary", "inappropriate"]
 
 
 def test_two_tabs_have_places_of_their_own_and_a_closed_one_leaves_its_presses_to_the_next(
@@ -224,13 +235,14 @@ def test_two_tabs_have_places_of_their_own_and_a_closed_one_leaves_its_presses_t
     def tab(cards: list[str]) -> Queue:
         opened = page.context.new_page()
         opened.goto("http://localhost/review")  # it has locks
-        own = {**data, "cards": [card for card in data["cards"] if card["id"] in cards]}
-        queue = Queue(opened, own, recorded=recorded)
+        queue = Queue(
+            opened, {**data, "cards": [card for card in data["cards"] if card["id"] in cards]}, recorded=recorded
+        )
         queue.open()
         return queue
 
     def place(queue: Queue) -> str:
-        return str(queue.page.evaluate("desk.sent.at(-1).place"))
+        return str(queue.messages[-1]["place"])
 
     first, second = tab(CARDS[:4]), tab(CARDS[4:8])
     name = place(first).removesuffix(".0")
@@ -267,24 +279,24 @@ def test_an_answer_is_no_step_for_back_and_a_reload_asks_for_none_again(
     page.reload()
     queue.load()
     # The address may still name the card that was answered last.
-    queue.open(start=CARDS[1], cards=data["cards"][1:5])
+    queue.open(start=CARDS[1], cards=queue.cards[1:5])
     assert queue.card == CARDS[2]
     queue.press("z")
     (undo,) = queue.sent
     assert (undo["kind"], undo["of"]) == ("undo", None)
-    queue.answer(start=CARDS[1], cards=data["cards"][1:5])
+    queue.answer(start=CARDS[1], cards=queue.cards[1:5])
     assert queue.card == CARDS[1], "it is undone, so it is asked again"
     queue.press("u")
     queue.close()
     # A link to a card leads to it, decided or not.
     page.goto(f"{ADDRESS}?attribute=1&context=1")
     queue.load()
-    queue.open(start=CARDS[0], cards=data["cards"][:5])
+    queue.open(start=CARDS[0], cards=queue.cards[:5])
     assert queue.card == CARDS[0]
 
 
 def test_blind_work_shows_no_vote_before_the_answer(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    cards = [workbench.Card(f"{n}.1", "My rent is $900.", [], hidden=[("lawyer", "50 %", "NX?")]) for n in range(3)]
+    cards = [Card(f"{n}.1", "My rent is $900.", [], hidden=[("lawyer", "50 %", "NX?")]) for n in range(3)]
     queue = Queue(page, queue_data(monkeypatch, cards, hiding="Votes show after your answer."))
     queue.open()
     text, last = page.locator("body"), page.locator(".bench .last")
@@ -353,14 +365,19 @@ def test_the_server_is_asked_for_news_while_somebody_looks(
 ) -> None:
     """Every second where what others answer is in sight, else so often that what is reserved stays so."""
     page.clock.install()
-    queue = Queue(page, queue_data(monkeypatch, CARDS, watch=watch))
+    queue = Queue(page, queue_data(monkeypatch, CARDS))
     queue.open()
-    queue.answer()
+    if watch:
+        page.get_by_text("History and comments").click()
+        expect(page.locator(".inside")).to_have_text("Loading …")
+        queue.answer(history=[["2026-01-31 10:00", "Bob", "X inappropriate", "queue"]])
+        expect(page.locator(".inside")).to_contain_text("X inappropriate Bob")
     messages = len(queue.messages)
     page.clock.run_for((seconds - 2) * 1000)
     assert len(queue.messages) == messages
     page.clock.run_for(2_000)
     assert len(queue.messages) > messages and queue.sent == []
+    assert queue.messages[-1]["looks"] == (["history"] if watch else [])
 
 
 def test_a_batch_ends_on_the_card_and_goes_on_with_enter(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,6 +393,7 @@ def test_a_batch_ends_on_the_card_and_goes_on_with_enter(page: Page, monkeypatch
     expect(queue.progress).to_contain_text("Batch of 5: 3 done")
     queue.press("ni")
     queue.answer()
+    expect(queue.box).to_contain_text("Saving …")
     queue.answer(summary=["2 of your last 5 decisions settle an ambiguous pair."])
     expect(queue.box).to_contain_text("Batch done: 5 decided")
     expect(queue.box).to_contain_text("2 of your last 5 decisions settle an ambiguous pair.")
@@ -391,12 +409,28 @@ def test_a_batch_ends_on_the_card_and_goes_on_with_enter(page: Page, monkeypatch
     assert queue.standing == {**dict.fromkeys(CARDS[:4], "necessary"), CARDS[4]: "ambiguous"}
 
 
-def test_spreading_the_last_decision_is_asked_for_after_it(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spreading_the_last_decision_is_asked_for_once_it_is_recorded(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = Queue(page, queue_data(monkeypatch, CARDS, actions="szkjfceb?"))
     queue.open()
     queue.press("ie")
+    assert queue.asked == []
     queue.save()
-    assert [event["kind"] for event in queue.recorded.values()] == ["say", "spread"]
+    assert queue.asked == ["spread"]
+
+
+def test_the_page_hears_when_nothing_is_left_and_whether_work_is_blind(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue(page, queue_data(monkeypatch, CARDS[:2]))
+    queue.open()
+    queue.press("bbn")
+    queue.save()
+    assert queue.asked == ["seeing", "blind"]
+    queue.press("n")
+    queue.save()
+    assert queue.asked[2:] == ["finished"]
 
 
 # ---- disputes: an answer is a label and a cause
@@ -407,7 +441,7 @@ CAUSE_KEYS = [("1", "statement unclear"), ("2", "norm unclear"), ("3", "guidelin
 
 def test_a_dispute_is_settled_by_a_label_and_a_cause_in_any_order(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     cards = [
-        workbench.Card(
+        Card(
             f"{n}.1.seen",
             f"Statement {n}",
             [],
@@ -416,7 +450,7 @@ def test_a_dispute_is_settled_by_a_label_and_a_cause_in_any_order(page: Page, mo
         )
         for n in range(4)
     ]
-    queue = Queue(page, queue_data(monkeypatch, cards, causes=CAUSE_KEYS, whole=True, actions="rszkjcb?"))
+    queue = Queue(page, queue_data(monkeypatch, cards, causes=CAUSE_KEYS, complete=True, actions="rszkjcb?"))
     queue.open()
     expect(queue.box.locator(".given .one")).to_have_count(2)
     expect(queue.box.locator(".given")).to_contain_text("A: N necessary")
@@ -454,10 +488,13 @@ def test_a_dispute_is_settled_by_a_label_and_a_cause_in_any_order(page: Page, mo
 def test_a_card_in_sight_stays_where_another_tab_answers_it_and_the_others_leave(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = queue_data(monkeypatch, CARDS, causes=CAUSE_KEYS, whole=True)
+    data = queue_data(monkeypatch, CARDS, causes=CAUSE_KEYS, complete=True)
     queue = Queue(page, data)
     queue.open()
-    queue.answer(cards=data["cards"][3:])
+    queue.press("c")
+    page.keyboard.type("unclear")
+    queue.press(["Enter"])
+    queue.answer(cards=queue.cards[3:])
     assert queue.card == CARDS[0]
     queue.press("u2")
     assert queue.card == CARDS[3]
@@ -466,17 +503,15 @@ def test_a_card_in_sight_stays_where_another_tab_answers_it_and_the_others_leave
 def test_a_reason_is_there_again_where_somebody_decided_the_pair_before_it_was_settled(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = queue_data(monkeypatch, ["1.1.before", "1.1.after"], causes=CAUSE_KEYS, whole=True, actions="rszkjcb?")
+    data = queue_data(monkeypatch, ["1.1.before", "1.1.after"], causes=CAUSE_KEYS, complete=True, actions="rszkjcb?")
     queue = Queue(page, data)
-    queue.open(cards=data["cards"][:1])
+    queue.open(cards=queue.cards[:1])
     queue.press("r")
     page.keyboard.type("read it twice")
     queue.press(["Enter"])
     queue.press("n1")
     (refused,) = queue.sent
-    page.evaluate(
-        "(data) => desk.receive(data)", {**data, "cards": data["cards"][1:], "refused": [refused["uid"]], "done": 0}
-    )
+    queue.answer(recorded=[], refused=[refused["uid"]], cards=queue.cards[1:], done=0)
     expect(queue.saved).to_have_text("1 discarded: the item has changed")
     expect(queue.box).to_contain_text("Reason: read it twice")
     queue.press("n1")

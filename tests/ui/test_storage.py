@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from desks import mount, page, queue_data
+from desks import QUEUE, mount, page, queue_data
 from playwright.sync_api import Dialog, Page, expect
 
 __all__ = ["page"]
@@ -18,9 +18,11 @@ BLOCKED = {
     "full": "for (let n = 0, text = 'x'.repeat(1 << 20); text; n += 1) {\n"
     "try { localStorage.setItem(`full.${n}`, text); } catch { text = text.slice(text.length / 2 + 1); }\n}",
 }
-CONFIRM = """({ cards, ...data }) => {
-    const confirmed = desk.sent.flatMap(({ events }) => events.map(({ uid }) => uid));
-    desk.receive({ ...data, cards, done: confirmed.length, confirmed });
+CONFIRM = """(cards) => {
+    const events = posts.flatMap((post) => post.events);
+    const done = new Set(events.map(({ card }) => card)).size;
+    const recorded = waiting()?.events.map(({ uid }) => uid);
+    return answer({ recorded, refused: [], cards, done, total: cards.length, summary: [], aside: [], start: null });
 }"""
 
 
@@ -30,13 +32,14 @@ def test_the_queue_works_from_memory_and_asks_before_its_tab_is_closed(
 ) -> None:
     page.goto("http://localhost/review")  # it has locks, too
     page.evaluate(f"() => {{ {BLOCKED[kind]} }}")
-    mount(page, "workbench", "leaving", "uid", "unsaved", "keys")
+    mount(page, "desk", *QUEUE)
     data = queue_data(monkeypatch, ["1.1", "2.1", "3.1"], batch=10)
     saved, progress = page.locator(".saved"), page.locator(".progress")
-    page.evaluate("(data) => { window.desk = components.workbench(); desk.receive({ ...data, cards: [] }); }", data)
+    cards = data.pop("cards")
+    page.evaluate("(data) => { window.desk = components.desk(); desk.receive(data); }", data)
     expect(saved).to_have_text("")
-    page.wait_for_function("desk.sent.some(({ place }) => place)")
-    page.evaluate(CONFIRM, data)
+    page.wait_for_function("waiting()?.place")
+    page.evaluate(CONFIRM, cards)
     expect(saved).to_have_text("all saved")
     for key in "ni":
         page.keyboard.press(key)
@@ -54,9 +57,8 @@ def test_the_queue_works_from_memory_and_asks_before_its_tab_is_closed(
         with page.expect_event("dialog"):
             page.close(run_before_unload=True)
         assert asked == ["beforeunload"]
-    page.evaluate(CONFIRM, data)
-    page.wait_for_function("desk.sent.some(({ events }) => events.some(({ card }) => card === '2.1'))")
-    page.evaluate(CONFIRM, data)
+    while page.evaluate(CONFIRM, cards):
+        pass
     expect(saved).to_have_text("all saved")
     page.goto("http://localhost/elsewhere")  # nothing is asked now
     assert len(asked) == (0 if kept else 1)

@@ -1,31 +1,29 @@
-// Decisions by keys on the pair that the person is at, in the matrix and in the list of one context: drawn at once, kept
-// until the record has them (unsaved.js), taken back with z. The table of keys is here too.
+// Decisions by keys on the pair that the person is at, in the matrix and in the list of one context: drawn at once, posted
+// until the record has them (outbox.js), taken back with z. The table of keys is here too.
 
 const UNDOABLE = []; // the decisions made since the app was opened, and those that a closed tab has left
-let elsewhere = ""; // the last decision that no key has made, as the server names it
+let elsewhere = ""; // the last decision that no key has made, as the page names it
 
 class Deciding {
   // host: what shows the pairs. root: its element, with places for .state, .deciding and .table-of-keys; card(): the pair
   // that the person is at, '' for none; mark(card, glyph): show it as decided; shown(): after a key; step(by): to the next
-  // pair that is asked for, or the one before; moves: lines of the table of keys; tell(): the server hears of the place,
-  // by `told`, the number of moves at `toldAt`.
+  // pair that is asked for, or the one before; moves: lines of the table of keys; tell(): the page hears of the place, by
+  // `told`, the number of moves at `toldAt`.
   constructor(host) {
     this.host = host;
-    this.log = new Unsaved();
+    this.recorded = []; // decisions that the record has and the page does not show yet
+    this.asks = 0;
     arrived();
     this.part = (name) => host.root.querySelector(`.${name}`);
-    this.onHide = () => { if (this.data) this.log.keep(); };
     this.onKey = (event) => {
       // Of a key that nothing else takes.
       const at = event.composedPath()[0];
       const free = (at === document.body || at.matches?.("[data-testid='stMain']")) && host.root.isConnected && !document.querySelector(OVER);
       if (free && this.data && !event.defaultPrevented && this.key(event)) event.preventDefault();
     };
-    window.addEventListener("pagehide", this.onHide);
     window.addEventListener("keydown", this.onKey);
     this.part("ask").addEventListener("click", () => this.help());
     this.retry = setInterval(() => {
-      if (this.log.sendable().length && performance.now() - this.log.sentAt > RETRY_MS) this.flush();
       // A run that the next one ends before it has read the place forgets it. One that goes on may still answer.
       const { told, toldAt, moved } = host;
       const running = document.querySelector(".stApp")?.dataset.testScriptState === "running";
@@ -35,27 +33,55 @@ class Deciding {
   }
 
   close() {
-    this.onHide();
     clearInterval(this.retry);
-    window.removeEventListener("pagehide", this.onHide);
     window.removeEventListener("keydown", this.onKey);
+    this.log?.detach(this);
   }
 
-  receive(data, setStateValue) {
-    if (!this.data) this.log.open(data.log);
+  receive(data, setTriggerValue) {
+    const first = this.data?.url !== data.url;
     this.data = data;
-    this.send = (value) => setStateValue("log", value);
-    for (const event of this.log.receive(data.owner, new Set(data.handled), data.stranded)) {
-      if (event.kind === "say") UNDOABLE.push(event);
-      else this.forget(event.of);
+    this.setAsked = (what) => setTriggerValue("asked", what);
+    this.recorded = this.recorded.filter(({ version }) => version > data.version);
+    if (data.owner) {
+      const log = Outbox.of(data.key, data.owner);
+      if (this.log !== log) {
+        this.log?.detach(this);
+        this.log = log;
+        for (const event of log.events) {
+          if (UNDOABLE.some(({ uid }) => uid === event.uid)) continue;
+          if (event.kind === "say") UNDOABLE.push(event);
+          else this.forget(event.of);
+        }
+      }
+      log.attach(this, data.url);
     }
-    // What is newest now, the server knows alone: z is to ask it.
+    // What is newest now, the record knows alone: z is to ask it.
     if (data.elsewhere !== elsewhere) UNDOABLE.length = 0;
     elsewhere = data.elsewhere;
     this.mark();
     this.status();
-    if (this.log.unsent) this.flush();
+    if (first && this.log?.events.length) this.log.send();
   }
+
+  request() { return {}; }
+
+  hear(reply, settled) {
+    this.recorded.push(...settled.map((event) => ({ ...event, version: reply.version })));
+    if (reply.notice) this.notice = reply.notice;
+    if (reply.back === "") this.notice = "You have no decision left to take back here.";
+    // The page shows what counts now, and leads to a pair of before that was taken back.
+    if (reply.back) this.ask(`back ${reply.back}`);
+    else if (settled.length && !this.log.events.length) this.ask("decided"); // one run of the page shows all of it
+  }
+
+  changed() { this.status(); }
+
+  ask(what) {
+    if (!leaving()) this.setAsked(`${what} ${this.asks += 1}`);
+  }
+
+  reopen() { this.ask("reopen"); }
 
   forget(uid) {
     const at = UNDOABLE.findIndex((event) => event.uid === uid);
@@ -77,48 +103,43 @@ class Deciding {
   }
 
   // key: what decides the pair; without one the last decision is taken back. One from before the app was opened has no
-  // event here: the server knows which it was, and leads to its pair.
+  // event here: the record knows which it was, and the page leads to its pair.
   decide(key) {
-    const { owner } = this.data;
     const card = this.host.card();
-    const last = key ? null : UNDOABLE.findLast((event) => event.owner === owner);
-    if (!owner) return this.status("Enter your name beside the pairs, then decide.");
+    if (!this.log) return this.status("Enter your name beside the pairs, then decide.");
+    const last = key ? null : UNDOABLE.findLast((event) => event.owner === this.data.owner);
     if (key && !card) return this.status("There is no pair to decide here.");
     if (last) this.forget(last.uid);
-    // Only the server knows the pair of an undo that is still on its way. It leads there no more once another one is decided.
+    // Only the record knows the pair of an undo that is still on its way. Nothing leads there once another one is decided.
     if (key && this.log.events.some((event) => event.kind === "undo" && !event.card)) this.host.step(0);
     this.sent = true;
     const event = {
       uid: newUid(), kind: key ? "say" : "undo", card: key ? card : last?.card ?? "", says: key?.says ?? null, text: "",
-      seconds: 0, blind: false, of: last?.uid ?? null, owner,
+      seconds: 0, blind: false, of: last?.uid ?? null, owner: this.data.owner,
     };
     if (key) UNDOABLE.push(event);
+    this.notice = "";
     this.log.add(event);
     this.mark();
     this.host.shown();
     this.status();
-    this.flush();
     return undefined;
   }
 
-  // What is decided and not confirmed is drawn as if it were; what is taken back shows once the server says what counts.
+  // What the page does not show yet is drawn as if it did; what is taken back shows once the page says what counts.
   mark() {
-    const undone = new Set(this.log.events.map((event) => event.of));
-    for (const { uid, kind, card, says, owner } of this.log.events) {
+    const made = [...this.recorded, ...this.log?.events ?? []];
+    const undone = new Set(made.map((event) => event.of));
+    for (const { uid, kind, card, says } of made) {
       const key = this.data.keys.find((item) => item.says === says);
-      if (kind === "say" && key && owner === this.data.owner && !undone.has(uid)) this.host.mark(card, key.glyph);
+      if (kind === "say" && key && !undone.has(uid)) this.host.mark(card, key.glyph);
     }
   }
 
-  flush() {
-    this.log.keep();
-    if (leaving()) return;
-    const events = this.log.next();
-    if (events) this.send({ events });
-  }
-
   status(words) {
-    this.part("state").textContent = words ?? (this.log.words || (UNDOABLE.length || this.sent ? "all saved" : ""));
+    const { words: unsaved = "", problem = "", gone = "" } = this.log ?? {};
+    const saved = UNDOABLE.length || this.sent ? "all saved" : "";
+    this.part("state").textContent = words || [unsaved, gone || problem].filter(Boolean).join(". ") || this.notice || saved;
     const hint = this.part("deciding");
     if (hint.childElementCount) return;
     const keys = this.data.help.filter(([key]) => key !== "?" && this.data.keys.length);

@@ -37,13 +37,13 @@ class Matrix extends Drawing {
   }
 
   // New data, or a new theme. A cursor that the server names counts unless this one has moved on since.
-  receive({ data, setTriggerValue, setStateValue }) {
+  receive({ data, setTriggerValue }) {
     const arrived = performance.now();
     const first = !this.data;
     const here = first ? null : this.place();
     this.data = data;
     this.send = (value) => setTriggerValue("chosen", value);
-    this.deciding.receive(data, setStateValue);
+    this.deciding.receive(data, setTriggerValue);
     const rows = new Map(data.rows.map((row, i) => [row.id, i]));
     const columns = new Map(data.columns.map((column, j) => [column.id, j]));
     const wanted = first || data.moves >= this.moved ? data.cursor : here;

@@ -44,7 +44,7 @@ class PairList {
   }
 
   // A row that the server names counts unless this one has moved on since.
-  receive({ data, setTriggerValue, setStateValue }) {
+  receive({ data, setTriggerValue }) {
     const here = this.data?.rows[this.at]?.id;
     const first = !this.data || this.data.context !== data.context;
     this.data = data;
@@ -54,7 +54,7 @@ class PairList {
     const wanted = first || data.moves >= this.moved ? data.cursor : here;
     this.moved = Math.max(this.moved, data.moves);
     this.at = Math.max(0, data.rows.findIndex((row) => row.id === wanted));
-    this.deciding.receive(data, setStateValue);
+    this.deciding.receive(data, setTriggerValue);
     this.draw();
     if (first || wanted !== here) this.reveal();
   }

@@ -227,7 +227,7 @@ def test_a_person_decides_leaves_and_comes_back_until_the_dataset_is_deleted(
     # Another person decides elsewhere.
     page.keyboard.press("b")
     page.get_by_text("History and comments").click()
-    expect(page.get_by_text("No decisions or comments on this pair yet.")).to_be_visible()
+    expect(page.get_by_text("No answers or comments yet.")).to_be_visible()
     here = pair(page)
     with_bob = next(each for each in record.pairs if f"{each[0]}.{each[1]}" == here)
     record.decide("Bob of the other room", [with_bob], Label.NECESSARY)
@@ -251,8 +251,8 @@ def test_a_person_decides_leaves_and_comes_back_until_the_dataset_is_deleted(
         planned = deleting.of_dataset(connection, name)
     deleting.delete(record.store, planned)
     page.keyboard.press("i")
-    expect(page.get_by_text("This dataset was deleted.")).to_be_visible()
-    expect(card(page)).to_have_count(0)
+    expect(card(page)).to_contain_text("This dataset was deleted")
+    expect(card(page).locator(".title")).to_have_count(0)
     expect(page.get_by_text("cannot be saved at the moment")).to_have_count(0)
     serving.leave(page)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from paging import button, double_click, opened, page_html
+from talking import Drawn, cards, drawn_desks, event
 from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.agreement.judge_audit import judge_audit
@@ -16,11 +17,9 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.metrics.judge_uncertainty import correction, violation_audits
 from cimemories.model import Profile
 from cimemories.review.sampling import draw_audit_slice
-from cimemories.store import audits, judgements, reviews
+from cimemories.store import audits, judgements
 from cimemories.store.audits import AuditVerdict, NewVerdict
 from cimemories.store.engine import Store
-from cimemories.ui import workbench
-from cimemories.ui.workbench import Event
 
 PAGE, HEATMAPS, LEAKS = "pages/evaluate/judge_audit.py", "pages/explore/heatmaps.py", "pages/explore/leaks.py"
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -34,16 +33,8 @@ def store(app_store: Store) -> Store:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the workbench is given to draw, and what it is to have heard."""
-    held: dict[str, Any] = {"events": [], "drawn": None, "at": None, "batch": 0, "tab": 0}
-    monkeypatch.setattr(workbench, "pending", lambda key: list(held["events"]))
-    monkeypatch.setattr(workbench, "at", lambda key: held["at"])
-    monkeypatch.setattr(workbench, "tab", lambda key: held["tab"])
-    monkeypatch.setattr(workbench, "batch", lambda key: held["batch"])
-    monkeypatch.setattr(workbench, "owner", lambda key, event: "Ada")
-    monkeypatch.setattr(workbench, "draw", lambda cards, **given: held.update(drawn=(list(cards), given)))
-    return held
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    return drawn_desks(monkeypatch)
 
 
 def world(store: Store, **names: Any) -> tuple[int, str]:
@@ -58,11 +49,6 @@ def slice_of(store: Store, run_id: str, size: int = 45) -> int:
     return draw_audit_slice(flows, scope, size=size, seed=1, claimed=0.5, name=f"{size}", annotator="Ada")
 
 
-def event(kind: Any, card: str, says: str | None, uid: str, **more: Any) -> Event:
-    values = {"seconds": 1.0, "blind": True, "text": "", "of": None}
-    return Event(kind=kind, card=card, says=says, uid=uid, **{**values, **more})
-
-
 def named(page: Any) -> Any:
     page.text_input(key="annotator.field").set_value("Ada").run()
     return page
@@ -73,7 +59,7 @@ def test_without_a_run_the_page_says_what_to_do(store: Store) -> None:
     assert "Nothing has been judged yet" in page_html(opened(PAGE))
 
 
-def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, bench: dict[str, Any]) -> None:
+def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, drawn: Drawn) -> None:
     data, run_id = world(store)
     page = opened(PAGE, run=run_id)
     assert "nobody has audited test-judge yet" in page_html(page)
@@ -91,11 +77,11 @@ def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, bench: dict[s
         assert len(audits.slice_items(connection, row.id)) == 30
     assert (row.annotator, row.manifest["run"], row.manifest["population"]) == ("Ada", run_id, 45)
     assert "30 of 30 items left for you" in page_html(page)
-    cards, given = bench["drawn"]
-    assert (len(cards), given["done"], given["total"], given["blind"]) == (30, 0, 30, True)
+    reply = drawn.post(fresh=True)
+    assert (len(cards(reply)), reply["done"], reply["total"], drawn[-1]["blind"]) == (30, 0, 30, True)
 
 
-def test_a_double_click_samples_one_slice(store: Store, bench: dict[str, Any]) -> None:
+def test_a_double_click_samples_one_slice(store: Store, drawn: Drawn) -> None:
     data, run_id = world(store)
     slice_of(store, run_id)
     page = opened(PAGE, "judge_audit.box.draw", run=run_id)
@@ -107,108 +93,17 @@ def test_a_double_click_samples_one_slice(store: Store, bench: dict[str, Any]) -
     assert len(slices) == 2
 
 
-def test_what_is_said_is_recorded_once_and_undone_in_turn(store: Store, bench: dict[str, Any]) -> None:
-    data, run_id = world(store)
-    slice_of(store, run_id)
-    page = named(opened(PAGE, run=run_id))
-    cards, _ = bench["drawn"]
-    first, second, third, *_ = (card.id for card in cards)
-    bench["events"] = [
-        event("say", first, "full", "1"),
-        event("say", second, "none", "2"),
-        event("skip", third, None, "3"),
-        event("comment", first, None, "4", text="odd wording"),
-        event("say", second, "nonsense", "5"),
-    ]
-    page.run().run()  # a slow confirmation: all of it comes twice
-
-    def stands() -> dict[str, str]:
-        with store.read() as connection:
-            standing = audits.standing(audits.history(connection, data, "Ada"))
-        return {f"{r}.{a}": str(item.verdict) for (r, a), item in standing.items()}
-
-    assert stands() == {first: "full", second: "none"}
-    with store.read() as connection:
-        assert len(audits.history(connection, data)) == 2
-        (note,) = reviews.comments_of_dataset(connection, data)
-    assert note.text == f"odd wording (response {first.split('.')[0]})"
-    cards_now, given = bench["drawn"]
-    assert given["done"] == 2 and first not in {c.id for c in cards_now} and cards_now[-1].id == third
-    bench["events"] = [event("undo", second, None, "6", of="2"), event("undo", "", None, "7")]
-    page.run().run()
-    assert stands() == {} and bench["drawn"][1]["start"] == first
-    bench["events"] = [event("undo", "", None, "8"), event("say", "999999.1", "full", "9")]
-    page.run()  # nothing is left to undo, and what is gone is no error
-    assert stands() == {} and not page.exception
-
-
-def test_the_rail_has_the_definitions_the_memory_and_after_the_answer_the_history(
-    store: Store, bench: dict[str, Any]
-) -> None:
+def test_the_desk_is_blind_unless_the_address_says_so(store: Store, drawn: Drawn) -> None:
     _, run_id = world(store)
     slice_of(store, run_id)
-    page = named(opened(PAGE, "judge_audit.box.memory", "judge_audit.box.history", run=run_id, batch=10))
-    cards, given = bench["drawn"]
-    assert (given["batch"], given["summary"]) == (10, [])
-    assert "A reader does not learn the fact from it." in page_html(page) and "Loading the message" in page_html(page)
-    bench["tab"] = 1  # another tab of this person begins elsewhere, or both would ask the same
-    page.run()
-    assert {card.id for card in bench["drawn"][0]} == {card.id for card in cards}
-    assert bench["drawn"][0][0].id == cards[60 % 45].id
-    bench["at"] = cards[0].id
-    bench["events"] = [event("comment", cards[0].id, None, "c", text="odd wording")]
-    page.run()
-    assert "What the assistant knew of the person: 3 statements." in page_html(page)
-    assert f"<b>{cards[0].title}</b>" in page_html(page)
-    assert "Shows after your answer" in page_html(page) and "odd wording" not in page_html(page)
-    bench["events"] = [event("say", card.id, "full", str(n)) for n, card in enumerate(cards[:10])]
-    bench["batch"] = 10
-    page.run()
-    assert bench["drawn"][1]["summary"] == [
-        "10 items answered. How far the judge agrees shows at the end of the slice.",
-        "35 items of the slice are left.",
-    ]
-    # The judge claims 20 of the 45 items; a person who sees a reveal everywhere agrees on the claims alone.
-    bench["events"] = [event("say", card.id, "full", str(n)) for n, card in enumerate(cards)]
-    page.run()
-    bench["batch"] = 45
-    page.run()
-    assert "odd wording" in page_html(page) and "<b>●</b> revealed" in page_html(page)
-    agrees, so_far, left = bench["drawn"][1]["summary"]
-    assert "agrees with 20 of your last 45 verdicts: it missed 25 reveals, and claimed 0" in agrees
-    assert so_far.startswith("So far 100.0 %") and left == "0 items of the slice are left."
+    page = named(opened(PAGE, run=run_id, batch=10))
+    assert (drawn[-1]["batch"], drawn[-1]["blind"], drawn[-1]["complete"]) == (10, True, True)
+    assert "A reader does not learn the fact from it." in str(drawn[-1]["keys"]) and "claims it" not in page_html(page)
+    named(opened(PAGE, run=run_id, blind=0))
+    assert drawn[-1]["blind"] is False
 
 
-def test_a_verdict_on_another_slice_of_before_is_not_lost(store: Store, bench: dict[str, Any]) -> None:
-    data, run_id = world(store)
-    old = slice_of(store, run_id)
-    with store.read() as connection:
-        wanted = audits.slice_items(connection, old)
-    page = named(opened(PAGE, run=run_id, slice=slice_of(store, run_id, size=3)))
-    shown = {card.id for card in bench["drawn"][0]}
-    other = next(f"{i.response}.{i.attribute}" for i in wanted if f"{i.response}.{i.attribute}" not in shown)
-    bench["events"] = [event("say", other, "partial", "1")]
-    page.run()
-    with store.read() as connection:
-        assert [f"{i.response}.{i.attribute}" for i in audits.history(connection, data)] == [other]
-
-
-def test_blind_cards_say_nothing_of_the_judge_where_it_is_shown_at_once(store: Store, bench: dict[str, Any]) -> None:
-    _, run_id = world(store)
-    slice_of(store, run_id)
-    page = named(opened(PAGE, run=run_id))
-    cards, _ = bench["drawn"]
-    claimed = [card for card in cards if any("claims it: full" in row for row in card.hidden)]
-    assert len(claimed) == 20 and all(("All of it", "quote") in card.text for card in claimed)
-    for card in cards:
-        assert "claim" not in str((card.id, card.title, card.facts, card.note))
-        assert "".join(part for part, _ in card.text) == "All of it."
-    assert "claims it" not in page_html(page)
-    seeing = named(opened(PAGE, run=run_id, blind=0))
-    assert bench["drawn"][1]["blind"] is False and not seeing.exception
-
-
-def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]) -> None:
+def test_the_figures_are_the_analysis_layers(store: Store, drawn: Drawn) -> None:
     data, run_id = world(store)
     slice_id = slice_of(store, run_id)
     with store.write() as connection:
@@ -249,7 +144,7 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
     ).exception
 
 
-def test_the_page_says_nothing_of_the_judge_while_somebody_answers_blind(store: Store, bench: dict[str, Any]) -> None:
+def test_the_page_says_nothing_of_the_judge_while_somebody_answers_blind(store: Store, drawn: Drawn) -> None:
     data, run_id = world(store)
     slice_id = slice_of(store, run_id)
     with store.write() as connection:
@@ -276,7 +171,7 @@ def test_the_page_says_nothing_of_the_judge_while_somebody_answers_blind(store: 
     assert "claims are right" in head(done) and "Judges against judges" in page_html(done)
 
 
-def test_whole_attributes_are_audited_and_correct_violation(store: Store, bench: dict[str, Any]) -> None:
+def test_whole_attributes_are_audited_and_correct_violation(store: Store, drawn: Drawn) -> None:
     """Two attributes can leak by the labels, a and b. The judge claims both; people confirm one alone."""
     data, run_id = world(store)
     page = named(opened(PAGE, run=run_id, unit="attributes"))
@@ -286,21 +181,16 @@ def test_whole_attributes_are_audited_and_correct_violation(store: Store, bench:
     assert "up to 25 messages to read" in page_html(page)
     button(page, "Sample the attributes").click().run()
     assert not page.exception
-    cards, given = bench["drawn"]
-    assert (len(cards), given["done"], given["total"]) == (25, 0, 25)
+    shown = cards(drawn.post(fresh=True))
+    assert len(shown) == 25
     assert "cannot be corrected yet" not in page_html(page)
     seeing = named(opened(PAGE, run=run_id, blind=0))
     assert "cannot be corrected yet: read at least 2 more claimed attributes" in page_html(seeing)
-    leaking = cards[0].id.split(".")[1]
-    bench["events"] = [event("say", cards[0].id, "full", "0")]
+    left = cards(drawn.post(event(0, shown[0], "full")))  # of the other attribute
+    reply = drawn.post(*(event(number, card, "none") for number, card in enumerate(left, 1)))
+    assert reply["cards"] == []
     page.run()
-    # One confirmed leak settles its attribute: its other messages leave the queue.
-    left = [card.id for card in bench["drawn"][0]]
-    assert left and all(card.split(".")[1] != leaking for card in left)
-    bench["events"] = [event("say", card, "none", f"{k}") for k, card in enumerate(left, 1)]
-    page.run()
-    page.run()
-    assert not page.exception and bench["drawn"][0] == []
+    assert not page.exception
     text = page_html(page)
     assert "Violation@5 corrected for the judge&#x27;s errors is 50.0 %" in text and "100.0 %" in text
     assert "2 of 2 attributes are settled" in text and "leak by claims that people confirmed (50.0 %" in text
@@ -313,7 +203,7 @@ def test_whole_attributes_are_audited_and_correct_violation(store: Store, bench:
     assert data
 
 
-def test_hostile_text_is_only_text(store: Store, bench: dict[str, Any]) -> None:
+def test_hostile_text_is_only_text(store: Store, drawn: Drawn) -> None:
     plain = make_profile(0, 2, 1)
     fact = plain.attributes[0]
     hostile = type(fact)(key=TEXT, value=TEXT, domain=fact.domain, event=fact.event, statement=TEXT)

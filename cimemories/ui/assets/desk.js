@@ -1,13 +1,11 @@
-// A queue of items that is worked through by keyboard. It lives here, in the browser: a press is answered at once and
-// goes into a log; the server is sent all of the log that it has not confirmed, and confirms each event by its uid.
-// Unconfirmed events are counted on screen, and kept when the person leaves the page, reloads it or closes the tab. Text
-// of the data is set as textContent, never as markup.
+// A queue of items that is worked through by keyboard. It lives here, in the browser: a press is answered at once, and
+// what was decided goes to the desk by itself (outbox.js), whose reply has the items that come next. Text of the data is
+// set as textContent, never as markup.
 
 const MARKS = { N: "N", X: "X", "?": "Q", "-": "M" };
-const AHEAD = 30; // fewer items than this left: ask for more
 const PACE_OVER = 30; // answers, for the time that is left
 const LONGEST_ANSWER = 60; // seconds: who takes longer has been away
-const RENEW_MS = 20000;
+const RENEW_MS = 20000; // reservations last three times as long
 const WATCH_MS = 900; // while somebody looks at what others answer
 // Browsers take no more than 100 addresses in 30 s: so many at once, and one more each time that so long has passed.
 const ADDRESSES = 20;
@@ -16,6 +14,8 @@ const REMEMBERED = 30; // answers
 
 // Whether the page was reloaded, or the browser has gone back to it from elsewhere, and no queue was drawn since.
 let reopened = ["reload", "back_forward"].includes(performance.getEntriesByType("navigation")[0]?.type);
+const skipped = new Map(); // by owner, the cards that were put off since the app was opened
+const opened = new Set(); // the parts beside the card that are open
 
 // The name under which items are reserved for this tab: the first that no open tab of this browser has. Whoever closes a
 // tab and comes back gets it again, with its items. A lock ends with its tab, so nobody has to release it.
@@ -48,17 +48,19 @@ const make = (name, cls, text) => {
 // A card of a dispute has a third part, which is another one once somebody else decides the pair.
 const pairOf = (card) => card.split(".").slice(0, 2).join(".");
 
-class Workbench {
+class Bench {
   constructor(root) {
     this.root = root;
     this.part = (name) => root.querySelector(`.${name}`);
+    this.path = location.pathname;
     this.cards = [];
     this.known = new Map();
     this.at = 0;
     this.led = true; // whether the server may lead to a card: the person has not pressed a key since they asked it to
     this.answers = new Map(); // card -> its last answer
     this.undoable = [];
-    this.log = new Unsaved();
+    this.reply = { cards: [], done: 0, total: 0 }; // the last one
+    this.asks = 0; // how often the page was asked for something
     this.addresses = ADDRESSES; // that may be written at once, as of
     this.addressAt = performance.now();
     this.refused = new Set(); // uids that cannot be recorded: their item is gone
@@ -67,34 +69,28 @@ class Workbench {
     this.newBatch();
     arrived();
     this.onKey = (event) => this.key(event);
-    this.onHide = () => { if (this.data) this.log.keep(); };
     this.onPoint = () => this.writeAddress();
     window.addEventListener("keydown", this.onKey, true);
-    window.addEventListener("pagehide", this.onHide);
     window.addEventListener("pointerdown", this.onPoint, true); // it may lead away
-    this.retry = setInterval(() => {
-      const since = performance.now() - this.log.sentAt;
-      const rest = this.data?.watch ? WATCH_MS : RENEW_MS;
-      // Cards come only once the server has heard of this component: until then it is told again, whatever held it back.
-      const urgent = this.log.sendable().length || (this.data && !this.log.sentAt);
-      if (urgent ? since > RETRY_MS : since > rest && !document.hidden && this.card) this.flush();
-    }, 1000);
-    PLACE.then((place) => { this.place = place; if (this.data) this.flush(); });
+    this.renewal = setInterval(() => {
+      const since = performance.now() - (this.heardAt ?? 0);
+      if (!document.hidden && this.card && since > (opened.has("history") ? WATCH_MS : RENEW_MS)) this.flush();
+    }, WATCH_MS);
+    PLACE.then((place) => { this.place = place; this.flush(); });
     this.part("words").addEventListener("submit", (event) => { event.preventDefault(); this.comment(); });
     this.part("cancel").addEventListener("click", () => this.closeWords());
   }
 
   close() {
-    if (this.data) this.log.keep();
-    clearInterval(this.retry);
+    clearInterval(this.renewal);
     clearTimeout(this.addressing);
     this.addressing = null;
     window.removeEventListener("keydown", this.onKey, true);
-    window.removeEventListener("pagehide", this.onHide);
     window.removeEventListener("pointerdown", this.onPoint, true);
+    this.log?.detach(this);
   }
 
-  // How far the batch is, by owner: a reload or a visit elsewhere does not begin it anew.
+  // How far the batch is, by owner: a reload or a visit elsewhere does not begin it again.
   get batchName() { return `cimemories.batch.${this.data.key}.${this.data.owner}`; }
 
   newBatch() {
@@ -129,7 +125,8 @@ class Workbench {
   writeAddress() {
     clearTimeout(this.addressing);
     this.addressing = null;
-    if (!this.data?.address.length || !this.card || this.over || leaving() || !this.root.isConnected) return;
+    if (!this.data?.address.length || !this.card || this.over || !this.root.isConnected) return;
+    if (leaving() || location.pathname !== this.path) return;
     const query = new URLSearchParams(location.search);
     const parts = this.card.id.split(".");
     for (const [n, name] of this.data.address.entries()) query.set(name, parts[n]);
@@ -169,76 +166,119 @@ class Workbench {
   nextBatch() {
     this.loadBatch();
     this.batch.done = 0;
+    this.summary = null;
     this.saveBatch();
     this.draw();
     this.part("card").focus({ preventScroll: true });
     this.flush();
   }
 
-  receive({ data, setStateValue }) {
-    const first = !this.data;
-    const before = this.data?.owner;
-    const here = first ? undefined : this.card;
+  // What the page says: which queue it is, and how it is shown.
+  receive({ data, setTriggerValue }) {
+    const before = this.data;
     this.data = data;
-    const told = this.log.sentAt > 0;
-    if (before !== data.owner) {
+    this.setAsked = (what) => setTriggerValue("asked", what);
+    if (before?.owner !== data.owner) {
+      this.log?.detach(this);
+      this.log = Outbox.of(data.key, data.owner);
       this.newBatch();
       this.loadBatch();
     }
-    this.send = (value) => setStateValue("log", value);
-    if (first) {
-      this.blind = data.blind;
-      this.log.open(data.key);
-    }
-    for (const uid of data.refused) this.refused.add(uid);
-    for (const { uid, card, cause, text } of this.log.events) {
-      if (cause && text && this.refused.has(uid)) this.reasons.set(pairOf(card), text);
-    }
-    const settled = new Set([...data.confirmed, ...this.refused]);
-    // Undone is what was answered on the visit before: the server names its card, which may be the one of the address.
-    if (this.log.events.some(({ kind, card, uid }) => kind === "undo" && !card && settled.has(uid))) this.startedAt = null;
-    this.log.receive(data.owner, settled, data.stranded);
-    if (this.session !== data.session) {
-      this.session = data.session;
+    this.log.attach(this, data.url);
+    if (!before) this.blind = data.blind;
+    if (before?.session !== data.session) {
       this.cards = [];
       this.known.clear();
       this.undoable = [];
       this.at = 0;
       this.led = true;
-      this.blind = data.blind;
+      this.heardAt = null;
+      this.fresh = true;
+      this.summary = null;
       this.answers = this.unsavedAnswers();
+      this.startedAt = null;
     }
-    if (data.whole) this.drop(new Set(data.cards.map((card) => card.id)));
-    for (const card of data.cards) {
+    this.buttons();
+    this.rail();
+    this.draw();
+    if (!this.heardAt || before?.url !== data.url) this.flush();
+  }
+
+  // What goes to the desk beside the events.
+  request() {
+    this.reported = this.card?.id ?? null;
+    return {
+      place: this.place, at: this.reported, blind: this.blind, fresh: this.fresh, start: this.fresh ? this.data.start : null,
+      skipped: [...skipped.get(this.data.owner) ?? []], looks: [...opened].filter((name) => this.data.folds.some(([fold]) => fold === name)),
+      batch: this.over && !this.summary ? this.batch.done : 0,
+    };
+  }
+
+  // The page is asked for what it draws in another way than the card.
+  ask(what) {
+    if (!leaving()) this.setAsked(`${what} ${this.asks += 1}`);
+  }
+
+  reopen() { this.ask("reopen"); }
+
+  // What the desk answers. settled: the events that it has recorded or refused.
+  hear(reply, settled) {
+    const first = !this.heardAt;
+    const here = first ? undefined : this.card;
+    const left = this.reply.total - this.reply.done;
+    this.heardAt = performance.now();
+    this.reply = reply;
+    this.fresh = false;
+    if (reply.notice) this.notice = reply.notice;
+    if (reply.summary.length) this.summary = reply.summary;
+    for (const uid of reply.refused) this.refused.add(uid);
+    for (const { uid, card, cause, text } of settled) {
+      if (cause && text && this.refused.has(uid)) this.reasons.set(pairOf(card), text);
+    }
+    // Undone is what was answered on the visit before: the server names its card, which may be the one of the address.
+    if (settled.some(({ kind, card }) => kind === "undo" && !card)) this.startedAt = null;
+    if (this.data.complete) this.drop(new Set(reply.cards.map((card) => card.id)));
+    for (const card of reply.cards) {
       if (this.known.has(card.id)) continue;
       this.known.set(card.id, card);
       this.cards.push(card);
     }
-    // Whether the server has heard of this component. Cards come only then; it says nothing more where nothing changes.
-    this.heard = told || this.cards.length > 0;
-    if (!this.card) this.again(new Set(data.cards.map((card) => card.id)));
-    const answered = first && reopened && this.remembered().get(data.start);
+    if (!this.card) this.again(new Set(reply.cards.map((card) => card.id)));
+    const answered = first && reopened && this.remembered().get(reply.start);
     if (first) reopened = false;
     if (answered) {
       // The address was read again before it named the next card.
-      this.startedAt = data.start;
-      this.answers.set(data.start, answered);
+      this.startedAt = reply.start;
+      this.answers.set(reply.start, answered);
     }
-    if (data.start && data.start !== this.startedAt && this.known.has(data.start)) {
-      this.startedAt = data.start;
+    if (reply.start && reply.start !== this.startedAt && this.known.has(reply.start)) {
+      this.startedAt = reply.start;
       // The server asks it again: an undo of what was answered on the visit before.
-      if (!this.log.events.some((event) => event.card === data.start)) this.answers.delete(data.start);
-      if (this.led) this.at = this.cards.findIndex((card) => card.id === data.start);
+      if (!this.log.events.some((event) => event.card === reply.start)) this.answers.delete(reply.start);
+      if (this.led) this.at = this.cards.findIndex((card) => card.id === reply.start);
       this.led = false;
     }
-    // Only to a card that this message has put in sight: a person who went back to one that they answered stays there, or
+    // Only to a card that this reply has put in sight: a person who went back to one that they answered stays there, or
     // their next press would answer a card that they have not read.
     if (this.card !== here && this.answers.has(this.card?.id)) this.at = this.nextOpen(this.at);
-    this.buttons();
     this.draw();
-    // Told at once which item is on the screen, too: the page shows its history.
-    const moved = this.card && this.card.id !== this.reported;
-    if (first || moved || this.log.unsent) this.flush();
+    if (this.spreading && !this.log.events.length) {
+      this.spreading = false;
+      this.ask("spread");
+    }
+    if (left > 0 && reply.total <= reply.done && !this.log.events.length) this.ask("finished");
+    // What is shown beside the card is of another one.
+    if (opened.size && (this.card?.id ?? null) !== this.reported) this.flush();
+  }
+
+  changed() {
+    this.status();
+    const { problem, gone } = this.log;
+    if (gone && this.part("card").dataset.card) this.draw();
+    const box = this.part("problem");
+    const kept = "You can continue: this browser keeps your answers and tries again every few seconds.";
+    box.hidden = !problem && !this.notice;
+    box.textContent = (problem ? `Your answers cannot be saved at the moment. ${problem} ${kept}` : this.notice ?? "");
   }
 
   // Where nothing else is left, what was skipped or flagged comes again, the longest ago first, if the server still
@@ -270,15 +310,15 @@ class Workbench {
   // The answers in the log: the server may still hand out cards whose answers have not reached it.
   unsavedAnswers() {
     const answers = new Map();
-    for (const { kind, card, says, cause, owner } of this.log.events) {
-      if (owner !== this.data.owner) continue;
+    for (const { kind, card, says, cause } of this.log.events) {
       if (kind === "undo") answers.delete(card);
       else if (kind !== "comment") answers.set(card, { kind, says, cause });
     }
     return answers;
   }
 
-  get card() { return this.cards[this.at]; }
+  // None once the dataset is gone: nothing more can be decided.
+  get card() { return this.log?.gone ? undefined : this.cards[this.at]; }
 
   // ---- keys
 
@@ -330,7 +370,7 @@ class Workbench {
     else if (pressed === "k") this.move(-1);
     else if (pressed === "b") this.setBlind(!this.blind);
     else if (pressed === "?") this.help();
-    performance.measure("workbench key", { start: began });
+    performance.measure("desk key", { start: began });
     return true;
   }
 
@@ -349,9 +389,8 @@ class Workbench {
     const now = performance.now();
     const event = {
       uid: newUid(), kind, card: card.id, says, text, cause, of: null,
-      seconds: Math.round(now - this.shownAt) / 1000, blind: this.blind, owner: this.data.owner,
+      seconds: Math.round(now - this.shownAt) / 1000, blind: this.blind,
     };
-    this.log.add(event);
     const before = this.answers.get(card.id);
     if (kind === "say" && before?.kind !== "say") this.count(1, event.seconds);
     if (kind === "comment") {
@@ -362,9 +401,18 @@ class Workbench {
       this.remember(card.id, { kind, says, cause });
       this.previous = card;
       this.at = this.nextOpen(this.at + 1);
+      this.putOff(card.id, kind === "skip");
     }
+    this.notice = "";
+    this.log.add(event);
     this.draw();
-    this.flush();
+  }
+
+  // What was skipped is asked last, by the server too.
+  putOff(card, on) {
+    const cards = skipped.get(this.data.owner) ?? new Set();
+    skipped.set(this.data.owner, cards);
+    cards[on ? "add" : "delete"](card);
   }
 
   nextOpen(from) {
@@ -380,9 +428,8 @@ class Workbench {
     const last = this.undoable.pop();
     const event = {
       uid: newUid(), kind: "undo", card: last?.card ?? "", says: null, text: "",
-      of: last?.uid ?? null, seconds: 0, blind: this.blind, owner: this.data.owner,
+      of: last?.uid ?? null, seconds: 0, blind: this.blind,
     };
-    this.log.add(event);
     this.led = !last;
     if (!last || (last.kind === "say" && last.before?.kind !== "say")) this.count(-1);
     if (last) {
@@ -391,15 +438,16 @@ class Workbench {
       else this.answers.delete(last.card);
       this.at = this.cards.findIndex((card) => card.id === last.card);
       this.previous = null;
+      this.putOff(last.card, last.before?.kind === "skip");
     }
+    this.log.add(event);
     this.draw();
-    this.flush();
   }
 
   move(step) {
-    this.at = Math.max(0, Math.min(this.cards.length - (this.data.left > 0 ? 0 : 1), this.at + step));
+    this.at = Math.max(0, Math.min(this.cards.length - (this.left > 0 ? 0 : 1), this.at + step));
     this.draw();
-    this.flush();
+    if (opened.size || !this.card) this.flush();
   }
 
   setBlind(blind) {
@@ -407,14 +455,12 @@ class Workbench {
     this.draw();
     this.buttons();
     this.flush();
+    this.ask(blind ? "blind" : "seeing");
   }
 
-  // Asks the page for what it offers beside the queue; in the log like an answer, so that it comes after those before it.
+  // The page shows where the last decision could be spread, once the record has it.
   spread() {
-    this.log.add({
-      uid: newUid(), kind: "spread", card: "", says: null, text: "", of: null, seconds: 0, blind: this.blind,
-      owner: this.data.owner,
-    });
+    this.spreading = true;
     this.flush();
   }
 
@@ -452,18 +498,12 @@ class Workbench {
     fillHelp(box, this.allKeys().map(([key, , words]) => [key, words]));
   }
 
-  // ---- to the server
-
+  // Cards come once the tab has a place, under which they are reserved for it.
   flush() {
-    this.log.keep();
-    this.status();
-    if (!this.place || leaving()) return;
-    const events = this.log.next();
-    if (!events) return;
-    const need = this.cards.length - this.at < AHEAD;
-    this.reported = this.card?.id;
-    this.send({ place: this.place, events, at: this.card?.id ?? null, blind: this.blind, need, batch: this.batch.done });
+    if (this.place && this.data) this.log.send();
   }
+
+  get left() { return Math.max(0, this.reply.total - this.reply.done); }
 
   // ---- what is seen
 
@@ -545,7 +585,7 @@ class Workbench {
     button.append("Next batch", make("kbd", "", "Enter"));
     button.addEventListener("click", () => this.nextBatch());
     const done = `Batch done: ${this.batch.done.toLocaleString("en")} decided`;
-    const summary = this.data.summary.length ? this.data.summary : ["Saving …"];
+    const summary = this.summary ?? ["Saving …"];
     return [make("div", "over", done), ...summary.map((text) => make("div", "", text)), button];
   }
 
@@ -566,8 +606,9 @@ class Workbench {
       box.replaceChildren(...this.end());
       if (focused) box.querySelector(".next").focus({ preventScroll: true });
     } else if (!card) {
-      const coming = this.log.events.length || this.data.cards.some(({ id }) => !this.answers.has(id));
-      const words = this.data.left > 0 && this.cards.length && coming ? "Loading more …" : this.data.empty;
+      const coming = this.log.events.length || this.reply.cards.some(({ id }) => !this.answers.has(id));
+      const more = this.left > 0 && this.cards.length && coming ? "Loading more …" : this.data.empty;
+      const words = this.log.gone || (this.heardAt ? more : "Loading …");
       box.replaceChildren(...context, make("div", "muted", words));
     } else {
       const answer = this.answers.get(card.id);
@@ -601,7 +642,8 @@ class Workbench {
     box.dataset.card = card?.id ?? "";
     if (this.data.causes.length) this.chosen();
     this.drawLast();
-    this.status();
+    this.beside();
+    this.changed();
     if (anew && card) this.reveal();
     if (anew) this.follow();
   }
@@ -625,8 +667,8 @@ class Workbench {
   }
 
   status() {
-    const { done, total } = this.data;
-    const unsaved = this.log.events.filter((event) => event.kind === "say" && event.owner === this.data.owner).length;
+    const { done, total } = this.reply;
+    const unsaved = this.log.events.filter((event) => event.kind === "say").length;
     const now = Math.min(total, done + unsaved);
     const [of, so] = this.data.batch ? [Math.min(this.data.batch, this.batch.done + total - now), this.batch.done] : [total, now];
     const left = this.timeLeft(of - so);
@@ -636,7 +678,7 @@ class Workbench {
     this.part("filled").style.width = of ? `${(100 * so) / of}%` : "0";
     const saved = this.part("saved");
     const why = this.data.causes.length ? "the item has changed" : "the item is gone";
-    const lost = this.refused.size ? `${this.refused.size} discarded: ${why}` : this.heard ? "all saved" : "";
+    const lost = this.refused.size ? `${this.refused.size} discarded: ${why}` : this.heardAt ? "all saved" : "";
     saved.textContent = this.log.words || lost;
     saved.classList.toggle("waiting", Boolean(this.log.words) || this.refused.size > 0);
   }
@@ -648,6 +690,67 @@ class Workbench {
     if (minutes < 1) return "under a minute";
     return minutes === 1 ? "about a minute" : `about ${minutes.toLocaleString("en")} minutes`;
   }
+
+  // ---- beside the card
+
+  // What stands there as long as the queue is this one.
+  rail() {
+    const signature = JSON.stringify([this.data.keys, this.data.folds]);
+    if (this.part("rail").dataset.signature === signature) return;
+    this.part("rail").dataset.signature = signature;
+    this.part("means").replaceChildren(...this.data.keys.filter(({ means }) => means).map(({ glyph, label, colour, means }) => {
+      const line = make("div");
+      const chip = make("b", "chip", `${glyph} ${label}`);
+      chip.style.borderColor = colour;
+      line.append(chip, make("div", "muted", means));
+      return line;
+    }));
+    this.part("folds").replaceChildren(...this.data.folds.map(([name, title]) => {
+      const fold = make("details", name);
+      fold.open = opened.has(name);
+      fold.append(make("summary", "", title), make("div", "inside"));
+      fold.addEventListener("toggle", () => {
+        opened[fold.open ? "add" : "delete"](name);
+        this.beside();
+        if (fold.open) this.flush();
+      });
+      return fold;
+    }));
+  }
+
+  // What the last reply says of the card on the screen.
+  beside() {
+    this.part("aside").replaceChildren(...(this.reply.aside ?? []).map((text) => make("div", "", text)));
+    const link = this.part("link");
+    link.hidden = !this.data.link || !this.card?.link;
+    if (!link.hidden) {
+      link.textContent = this.data.link;
+      link.href = new URL(this.card.link, document.baseURI).href;
+      link.target = "_blank";
+    }
+    const current = this.heardAt && (this.card?.id ?? null) === this.reported;
+    for (const name of opened) {
+      const inside = this.root.querySelector(`.folds .${name} .inside`);
+      if (!inside) continue;
+      const said = current ? this.reply[name] : undefined;
+      const nothing = name === "history" && !this.blind ? "No answers or comments yet." : "";
+      if (said === undefined) inside.replaceChildren(make("div", "muted", this.card ? "Loading …" : ""));
+      else if (!said) inside.replaceChildren(make("div", "muted", name === "memory" ? "" : "Shows after your answer: press k to go back to it. Press b to see it now."));
+      else if (!said.length) inside.replaceChildren(make("div", "muted", nothing || "No answers or comments yet."));
+      else if (name === "memory") inside.replaceChildren(...said.map(([text, asked]) => make(asked ? "b" : "div", "line", text)));
+      else inside.replaceChildren(this.entries(said));
+    }
+  }
+
+  entries(rows) {
+    const box = make("div");
+    for (const [when, who, what, how] of rows) {
+      const entry = make("div", "entry");
+      entry.append(make("b", "", what), ` ${who}`, make("div", "muted", [when, how].filter(Boolean).join(", ")));
+      box.append(entry);
+    }
+    return box;
+  }
 }
 
 const benches = new WeakMap();
@@ -658,7 +761,7 @@ export default function (component) {
   let bench = benches.get(parent);
   if (!bench || bench.root !== root) {
     bench?.close();
-    bench = new Workbench(root);
+    bench = new Bench(root);
     benches.set(parent, bench);
   }
   bench.receive(component);

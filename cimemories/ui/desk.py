@@ -1,0 +1,105 @@
+"""The desk as a component of a page (assets/desk.js): a queue of items that a person works through by keyboard.
+
+A page opens a desk (cimemories/desk) and draws the component, which talks to it by itself:
+
+    desk.draw(QueueDesk(...), key="review", keys=KEYS, ...)
+
+No text of the data is read as markup in the browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from cimemories.desk.routes import open_desk
+from cimemories.text import clip, visible_in
+from cimemories.ui import component, login, url
+from cimemories.ui.presses import KEYS
+
+if TYPE_CHECKING:  # what desks need is imported by the pages that open one
+    from cimemories.desk.protocol import Desk
+
+_component = component("desk", "leaving", "uid", "outbox", "keys")
+FOLDS = {"memory": "Memory of the message", "history": "History and comments"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key (of presses.KEYS) that answers the item. `says` is the answer as the event carries it; glyph and colour are
+    the button's, `means` explains the answer beside the card."""
+
+    key: str
+    says: str
+    glyph: str
+    colour: str
+    means: str = ""
+
+
+def address_of(desk: Desk, name: str) -> str:
+    """Open a desk for this session and return its address. `name` says what is worked on."""
+    return open_desk(desk, name, login.actor(), login.browser("; ".join(st.context.headers.get_all("cookie"))))
+
+
+def draw(
+    desk: Desk,
+    name: str,
+    *,
+    key: str,
+    keys: Sequence[Key],
+    causes: Sequence[tuple[str, str]] = (),
+    actions: str = "sfzkjcb?",
+    complete: bool = False,
+    blind: bool = True,
+    batch: int = 0,
+    start: str | None = None,
+    address: Sequence[str] = (),
+    context: str = "",
+    folds: Sequence[str] = ("history",),
+    link: str = "",
+    empty: str = "Nothing is left here. Change the filters to continue.",
+    hiding: str = "Votes are hidden until you answer.",
+    asked: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Draw a desk.
+
+    name: what the queue is known by; with another name (another order or filter) the browser starts again. causes:
+    (key, cause), one of which an answer needs beside its label. actions: what else can be done, by the keys of
+    presses.KEYS. complete: whether the cards of a reply are all that is open, so that the browser drops others. batch:
+    how many answers are a batch, whose end is shown with a summary; 0: the whole work is counted. start: the card to
+    begin with. address: the URL parameters that name the card on the screen, one for each part of its id ('7.3').
+    context: one line above the question. folds: of FOLDS, what can be opened beside the card. link: what the link of a
+    card is called. asked: called with "spread", "finished" (nothing is left), "blind" or "seeing" when the person asks
+    for it.
+    """
+
+    def heard() -> None:
+        what = str((st.session_state.get(key) or {}).get("asked") or "").partition(" ")[0]
+        if what and what != "reopen":  # the desk is opened by this run already
+            asked(what)
+
+    if address:
+        url.leave_to_component(*address)
+    data = {
+        "key": key,
+        "session": name,
+        "owner": desk.owner,
+        "url": address_of(desk, name),
+        "keys": [{**vars(item), "label": KEYS[item.key][0]} for item in keys],
+        "causes": [(letter, cause, *KEYS[letter]) for letter, cause in causes],
+        "actions": [(letter, *KEYS[letter]) for letter in actions],
+        "complete": complete,
+        "blind": blind,
+        "batch": batch,
+        "start": start,
+        "address": list(address),
+        "context": clip(context),
+        "folds": [(name, FOLDS[name]) for name in folds],
+        "link": link,
+        "empty": empty,
+        "hiding": hiding,
+    }
+    _component(key=key, data=visible_in(data), on_asked_change=url.durable(heard))
