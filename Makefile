@@ -28,10 +28,11 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(VENV)/installed-dev system
 	$(PYTEST) $(PARALLEL)
 
-# What takes too long for each change: many kills, soaks, wide worlds, real installs. Where all pass, this and test-scale
-# write tests/last_run_*.txt, to be committed: CI says by them when they last did.
+# What takes too long for each change: many kills, soaks, wide worlds, real installs, and eight times the examples of the
+# tests by hypothesis. Where all pass, this and test-scale write tests/last_run_*.txt, to be committed: CI says by them
+# when they last did.
 test-long: $(VENV)/installed-dev system
-	CIMEMORIES_RECORD_RUN=tests/last_run_long.txt $(PYTEST) $(PARALLEL) -m long
+	CIMEMORIES_RECORD_RUN=tests/last_run_long.txt $(PYTEST) $(PARALLEL) -m "long or hypothesis" --hypothesis-profile wide
 
 # Work over many machines (docs/scale.md), on a cluster of two nodes on this one. Apart from the long tests, since it
 # installs Ray, which is 200 MB.

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import gc
 import json
+import logging
 import os
 import pwd
 import shutil
@@ -50,8 +51,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
     from slow_simulator import SlowSimulator
 
-# Shared machines stall now and then; a stall is no failure of what is tested.
-settings.register_profile("project", deadline=None, print_blob=True)
+# Shared machines stall now and then; a stall is no failure of what is tested. More examples take 40 s of the processor:
+# `make test-long` tries them, as "wide".
+settings.register_profile("project", deadline=None, print_blob=True, max_examples=25)
+settings.register_profile("wide", settings.get_profile("project"), max_examples=200)
 settings.load_profile("project")
 
 # Files that wait for long, for processes and locks, and so are not among those of tests/costs.txt.
@@ -150,6 +153,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(100_000, 20, 50)
+    # pytest adds a handler six times a test to each logger that does not propagate. Streamlit has 75 of them.
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger) and logger.name.startswith("streamlit"):
+            logger.propagate = True
 
 
 def pytest_sessionfinish() -> None:

@@ -99,7 +99,6 @@ def test_every_item_of_a_stratum_is_as_likely_as_every_other(sqlite_store: Store
 
 
 @given(size=st.integers(1, 400), share=st.floats(0, 1))
-@settings(max_examples=40)
 def test_a_plan_spends_what_it_is_given_and_no_stratum_more_than_it_has(size: int, share: float) -> None:
     sizes = {("full", "a"): 40, ("full", "b"): 3, ("implied", "a"): 1, (NOT_REVEALED, "a"): 200, (NOT_REVEALED, "b"): 9}
     population = judge_population(sizes)
@@ -156,7 +155,6 @@ def test_half_a_slice_speaks_for_the_whole_of_its_strata() -> None:
 ITEMS = st.lists(st.tuples(st.sampled_from(list(AuditVerdict)), st.sampled_from(list(AuditVerdict))), min_size=2)
 
 
-@settings(max_examples=40)
 @given(items=ITEMS)
 def test_unweighted_figures_are_those_of_scikit_learn(items: list[tuple[str, str]]) -> None:
     data = frame([("all", 1.0, str(verdict), str(says)) for verdict, says in items])
@@ -240,7 +238,6 @@ def whole(truth: np.ndarray, says: np.ndarray) -> Correction:
     return corrected(JUDGE, exposed(says.sum(axis=1), np.full(len(says), says.shape[1])), frame(rows))
 
 
-@settings(max_examples=40)
 @given(run=audited_runs())
 def test_with_everything_audited_the_corrected_rate_is_the_true_rate(run: tuple[np.ndarray, np.ndarray]) -> None:
     truth, says = run

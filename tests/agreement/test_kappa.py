@@ -7,7 +7,7 @@ import warnings
 import krippendorff
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
@@ -93,7 +93,6 @@ def test_ac1_lies_where_its_definition_puts_it(ratings: tuple[int, list[int], li
     assert value == pytest.approx(again)  # neither the size of the sample nor the unit of the weights matters
 
 
-@settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=1, max_size=30), st.integers(0, 2**32))
 def test_alpha_is_the_packages_in_every_resample(rows: list[list[int]], seed: int) -> None:
     counts = np.array(rows)

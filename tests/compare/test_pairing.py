@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -84,7 +84,6 @@ def expected(one: FlowArrays, two: FlowArrays, n: int, domain: str | None = None
     return tuple(float(np.mean(values)) if values else math.nan for values in (violation, complete))  # type: ignore[return-value]
 
 
-@settings(max_examples=40)
 @given(counts, counts, counts, counts, codes, st.integers(1, 4))
 def test_a_paired_difference_is_what_loops_over_common_flows_give(
     reveals: np.ndarray, others: np.ndarray, draws: np.ndarray, other_draws: np.ndarray, labels: np.ndarray, n: int
@@ -151,7 +150,6 @@ def test_the_front_holds_exactly_what_nothing_beats(scores: list[tuple[float, fl
             assert any(beats(other, point) for other in best)
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(20, 840), st.floats(20, 440)), min_size=1, max_size=8))
 def test_labels_lie_inside_and_over_no_mark_and_no_other_label(anchors: list[tuple[float, float]]) -> None:
     width, height = 150.0, 17.0

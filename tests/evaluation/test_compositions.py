@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import make_profile
 
@@ -33,7 +33,6 @@ def worlds(draw: st.DrawFn) -> tuple[ProfileRecord, dict[tuple[int, int], Label]
 
 
 @given(worlds(), st.integers(0, 14), st.sampled_from(["fixed", "shuffled"]), st.integers(0, 5))
-@settings(max_examples=150)
 def test_a_memory_by_labels_holds_all_of_one_kind_and_so_many_of_the_other(
     world: tuple[ProfileRecord, dict[tuple[int, int], Label]], number: int, order: str, seed: int
 ) -> None:
@@ -61,7 +60,6 @@ def test_a_memory_by_labels_holds_all_of_one_kind_and_so_many_of_the_other(
 
 
 @given(st.integers(1, 12), st.integers(1, 14), st.integers(0, 5))
-@settings(max_examples=60)
 def test_a_random_memory_is_one_in_all_contexts_and_a_part_of_the_larger_one(size: int, number: int, seed: int) -> None:
     person = record(size)
     memories = compose(read_composition(f"random-{number}", seed=seed), person)
@@ -114,7 +112,6 @@ def test_a_part_of_a_profile_keeps_ids_and_attributes_together() -> None:
 
 
 @given(worlds(), st.integers(1, 8), st.integers(0, 5))
-@settings(max_examples=100)
 def test_a_memory_of_the_authors_code_holds_what_has_no_clear_label_too(
     world: tuple[ProfileRecord, dict[tuple[int, int], Label]], number: int, seed: int
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories.evaluation.matcher import fold, folded_text, ground
@@ -80,14 +80,12 @@ characters = st.sampled_from(list("aAbB1 .,-'\n\u2014\u2019\u2026\u00a0\u200b\u0
 texts = st.text(characters, max_size=60)
 
 
-@settings(max_examples=300)
 @given(texts, texts)
 def test_spans_lie_in_the_message(quote: str, message: str) -> None:
     span = ground(quote, message)
     assert span is None or 0 <= span.start < span.end <= len(message)
 
 
-@settings(max_examples=300)
 @given(st.data(), texts)
 def test_every_piece_of_a_message_is_grounded_in_any_case(data: st.DataObject, message: str) -> None:
     start = data.draw(st.integers(0, len(message)))
@@ -100,7 +98,6 @@ def test_every_piece_of_a_message_is_grounded_in_any_case(data: st.DataObject, m
         assert ground(respelled, message) is not None
 
 
-@settings(max_examples=200)
 @given(texts)
 def test_folding_remembers_where_all_came_from(text: str) -> None:
     folded = fold(text)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories.evaluation.matcher import match
@@ -346,7 +346,6 @@ pieces = st.sampled_from(
 messages = st.lists(pieces | st.text(max_size=6), max_size=12).map(" ".join)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(values, max_size=4), messages, st.text(max_size=30))
 def test_spans_are_valid_whatever_comes(held: list[Value], message: str, statement: str) -> None:
     attributes = [attribute(value, f"thing_{index}", statement) for index, value in enumerate(held)]

@@ -117,7 +117,7 @@ def types_of(profile: Profile) -> list[object]:
     return [[type(item) for item in value] if isinstance(value, list) else type(value) for value in values]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(profiles_, min_size=1, max_size=2))
 def test_export_then_import_gives_equal_profiles(profiles: list[Profile]) -> None:
     again = parse_profiles(write_profiles(profiles).encode(), "export.json").profiles
@@ -331,7 +331,6 @@ def test_mutated_files_are_refused_in_one_line_or_read_right(seed: int) -> None:
     assert 10 < refused < 100
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda noise: b"[" + noise))
 def test_noise_is_refused(data: bytes) -> None:
     assert complaint(data)

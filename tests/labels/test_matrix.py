@@ -110,7 +110,7 @@ def standing(decided: Sequence[tuple[int, int, str, Label | None]], a: int, c: i
 
 
 @given(cast=ballots, decided=choices)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_matrix_is_what_votes_and_decisions_say(
     shared: Store, cast: list[Verdict | None], decided: list[tuple[int, int, str, Label | None]]
 ) -> None:
@@ -171,7 +171,7 @@ def mixed_profile(domains: Sequence[str], events: Sequence[str], spheres: Sequen
 
 
 @given(data=st.data())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_view_holds_each_asked_row_once_in_unbroken_groups(shared: Store, data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 6))
     domains = data.draw(st.lists(st.sampled_from(["legal", "finance", "general", "odd"]), min_size=size, max_size=size))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from judging_worlds import judged_world
 from worlds import add_dataset, add_labels, add_run, ask, records
@@ -50,7 +50,6 @@ def frame(rows: list[tuple[object, ...]]) -> pd.DataFrame:
     return examples.assign(draws=5, id=[f"example-{n}" for n in range(len(rows))])
 
 
-@settings(max_examples=40)
 @given(ROWS)
 def test_nothing_comes_before_what_is_severer(rows: list[tuple[object, ...]]) -> None:
     examples = ordered(frame(rows))
@@ -93,7 +92,6 @@ def test_what_is_equally_severe_takes_turns_over_domains_and_people() -> None:
     assert shown["id"].tolist()[:1] == ["example-0"] and ordered(frame(rows[:1]))["id"].tolist() == ["example-0"]
 
 
-@settings(max_examples=40)
 @given(ROWS, st.data())
 def test_filters_leave_and_count_what_a_search_by_hand_finds(
     rows: list[tuple[object, ...]], data: st.DataObject

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
@@ -139,7 +139,6 @@ def row(**changes: object) -> LeakRow:
     return LeakRow(**{**values, **changes})  # type: ignore[arg-type]
 
 
-@settings(max_examples=30)
 @given(st.text(max_size=60))
 @example(HOSTILE)
 def test_no_text_changes_the_shape_of_a_table(text: str) -> None:

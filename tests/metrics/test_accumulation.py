@@ -14,7 +14,7 @@ import accumulating
 import numpy as np
 import pytest
 from counted_worlds import COUNTED, DRAWS, LABELS, REVEALS, A, Arrays, N, X, close, exposures, kept_contexts, worlds
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_run, ask, records
 
@@ -58,7 +58,6 @@ def rows_of(p: int, arrays: Arrays) -> list[int]:
     return [a for a in range(arrays[2].shape[1]) if exposures(p, a, arrays)]
 
 
-@settings(max_examples=80)
 @given(worlds(profiles=3))
 def test_many_profiles_at_once_are_each_of_them_alone_and_end_at_violation(arrays: Arrays) -> None:
     reveals, draws, labels, counted = arrays
@@ -123,7 +122,6 @@ def test_the_worked_example_as_curves_orders_and_first_leaks() -> None:
     assert independent(data, 1)[0, -1] == pytest.approx(expected)
 
 
-@settings(max_examples=60)
 @given(worlds(profiles=1, most=3), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_a_given_order_is_what_all_its_draws_leak(arrays: Arrays, n: int, random: object) -> None:
     reveals, draws, labels, _ = arrays
@@ -228,7 +226,6 @@ def test_worlds_with_nothing_to_leak_have_no_curve_and_do_not_fail() -> None:
     assert empty.attributes == 0 and np.isnan(empty.private).all() and empty.median is None
 
 
-@settings(max_examples=60)
 @given(worlds(profiles=3), st.sampled_from(list(Clock)))
 def test_kaplan_meier_is_the_product_over_times_of_those_who_stay_private(arrays: Arrays, clock: Clock) -> None:
     data = arrays_of(arrays)

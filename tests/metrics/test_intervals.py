@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, Names, retained
@@ -71,7 +71,6 @@ def brute_group(data: FlowArrays, groups: Grouping, group: int, n: int) -> tuple
 
 
 @given(some_arrays(), st.integers(1, 4), st.integers(0, 2))
-@settings(max_examples=60, deadline=None)
 def test_a_breakdown_is_the_definition_on_the_flows_of_each_group(data: FlowArrays, n: int, axis: int) -> None:
     length = data.draws.shape[axis]
     shape = [1, 1, 1]
@@ -89,7 +88,6 @@ def test_a_breakdown_is_the_definition_on_the_flows_of_each_group(data: FlowArra
 
 
 @given(some_arrays(profiles=6), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
 def test_an_interval_holds_its_number_and_is_the_same_every_time(data: FlowArrays, n: int) -> None:
     first, again = intervals_of(data, (n,)), intervals_of(data, (n,))
     for one, two in zip(
@@ -106,7 +104,6 @@ def test_an_interval_holds_its_number_and_is_the_same_every_time(data: FlowArray
 
 
 @given(some_arrays(profiles=3), st.integers(1, 3), st.sampled_from([0, 1, None]))
-@settings(max_examples=60, deadline=None)
 def test_a_balanced_score_does_not_contradict_its_parts(data: FlowArrays, n: int, silent: int | None) -> None:
     """silent: where nothing (0) or everything (1) necessary is conveyed, completeness does not vary and has an interval
     all the same, which the score follows as far as violation's lets it."""
@@ -130,7 +127,6 @@ def test_a_balanced_score_does_not_contradict_its_parts(data: FlowArrays, n: int
 
 
 @given(some_arrays(profiles=5), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
 def test_a_run_against_itself_differs_by_nothing_and_is_not_certain_of_it(data: FlowArrays, n: int) -> None:
     differences = paired_arrays(data, data, n)
     for item in (differences.violation, differences.completeness):
@@ -148,7 +144,6 @@ def test_fewer_than_five_profiles_speak_for_attributes() -> None:
 
 
 @given(some_arrays())
-@settings(max_examples=40, deadline=None)
 def test_constant_strategies_are_the_ends_of_both_scales(data: FlowArrays) -> None:
     everything, nothing, _ = baselines([data])
     for side in ("violation", "completeness"):

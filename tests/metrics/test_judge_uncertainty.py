@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories.flows.arrays import entries
@@ -203,7 +203,6 @@ def test_the_same_attributes_in_both_runs_make_a_difference_surer_and_it_is_mirr
     st.lists(st.tuples(st.integers(1, 30), st.floats(0.05, 0.5)), min_size=2, max_size=2),
     st.integers(4, 20),
 )
-@settings(max_examples=60)
 def test_neyman_is_the_best_of_all_allocations(strata: list[tuple[int, float]], number: int) -> None:
     sizes, deviations = np.array([n for n, _ in strata]), np.array([s for _, s in strata])
     weights = sizes / sizes.sum()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_dataset, add_labels, add_run, records
 
@@ -119,7 +119,6 @@ def settled_either_way(of: Subject, labels: Posterior, at: tuple[int, int, int],
     return sum(p * (t - mean) ** 2 for p, t in zip(pi, theta, strict=True))
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10**6), st.booleans())
 def test_the_value_of_a_violation_pair_is_that_of_settling_it_either_way(seed: int, paired: bool) -> None:
     data, labels = world(seed, (2, 6, 4))
@@ -133,7 +132,6 @@ def test_the_value_of_a_violation_pair_is_that_of_settling_it_either_way(seed: i
     assert (effect.value[~labels.open] == 0).all()
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10**6))
 def test_the_value_of_a_completeness_pair_is_that_of_settling_it_either_way(seed: int) -> None:
     """Every context has a necessary attribute, so that settling a pair brings none in or out."""

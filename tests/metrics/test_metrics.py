@@ -14,7 +14,7 @@ import accumulating
 import numpy as np
 import pytest
 from counted_worlds import COUNTED, DRAWS, LABELS, REVEALS, A, Arrays, N, U, X, close, exposures, kept_contexts, worlds
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from official_files import OFFICIAL, needs_official
 
@@ -107,7 +107,6 @@ def test_completeness_is_the_mean_over_contexts_of_the_mean_over_attributes(arra
     assert ambiguous(arrays) == (revealed, judged)
 
 
-@settings(max_examples=60)
 @given(worlds(profiles=1, most=3), st.integers(1, 3))
 def test_accumulation_is_the_mean_over_all_sets_of_k_contexts(arrays: Arrays, n: int) -> None:
     reveals, draws, labels, counted = arrays

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from counted_worlds import Arrays, close, exposures, worlds
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from missing_worlds import AT_RANDOM, LEAKY_FIRST, counted, lost_samples, messages, missing_world, model
 from typer.testing import CliRunner
@@ -62,7 +62,6 @@ def deletions(draw: st.DrawFn) -> tuple[FlowArrays, FlowArrays]:
 
 
 @given(deletions(), st.integers(1, 5))
-@settings(max_examples=150, deadline=None)
 def test_the_bounds_hold_the_complete_run_whatever_is_lost(runs: tuple[FlowArrays, FlowArrays], n: int) -> None:
     full, left = runs
     truth, (low, high) = violation_of(full, n), count_block(left, n).bounds(n)
@@ -72,7 +71,6 @@ def test_the_bounds_hold_the_complete_run_whatever_is_lost(runs: tuple[FlowArray
 
 
 @given(worlds(), st.integers(1, 5))
-@settings(max_examples=60, deadline=None)
 def test_without_a_missing_message_the_bounds_are_the_number(arrays: Arrays, n: int) -> None:
     data = whole(arrays)
     # Planned as many as judged, said in an array of its own: it is not what is compared by identity that decides.
@@ -86,7 +84,6 @@ def test_without_a_missing_message_the_bounds_are_the_number(arrays: Arrays, n: 
 
 
 @given(deletions(), st.integers(1, 5))
-@settings(max_examples=100, deadline=None)
 def test_supported_n_is_the_largest_that_caps_no_flow(runs: tuple[FlowArrays, FlowArrays], samples: int) -> None:
     _, left = runs
     arrays = (left.reveals, left.draws, left.labels, left.counted)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from planned_sweeps import sweep_content
 from typer.testing import CliRunner, Result
@@ -137,7 +137,6 @@ def test_at_its_own_size_a_pilot_gives_the_variance_that_the_interval_has() -> N
 
 
 @given(st.floats(1e-4, 0.05), st.floats(0, 0.05), st.floats(0, 0.05), st.integers(2, 60), st.floats(0.01, 0.3))
-@settings(max_examples=60, deadline=None)
 def test_the_profiles_needed_are_the_fewest_that_show_it(
     users: float, samples: float, contexts: float, tasks: int, apart: float
 ) -> None:

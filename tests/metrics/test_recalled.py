@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from counted_worlds import COUNTED, DRAWS, LABELS, REVEALS, Arrays, N, X, close, exposures, kept_contexts, worlds
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from judging_worlds import JudgedWorld, judged_world
 from reports import Page
@@ -91,7 +91,6 @@ def mean_defined(values: list[float]) -> float:
 
 
 @given(recalled_worlds(), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
 def test_the_parts_are_what_every_draw_of_samples_comes_to_and_add_up(
     drawn: tuple[Arrays, dict[tuple[int, int, int], list[tuple[bool, bool]]]], n: int
 ) -> None:

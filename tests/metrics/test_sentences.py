@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t as student
 from worlds import add_dataset, add_labels, add_run
@@ -635,7 +635,6 @@ def test_the_choice_that_moves_a_number_is_named() -> None:
     assert left == "Without the pragmatic, violation of A changes by -3.0 points"
 
 
-@settings(max_examples=50)
 @given(
     st.lists(st.lists(st.integers(0, 3), min_size=9, max_size=9), min_size=1, max_size=6),
     st.lists(st.floats(0.01, 1), min_size=3, max_size=3),

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 from scipy.stats import t as student
@@ -91,7 +91,6 @@ def same(one: npt.ArrayLike, two: npt.ArrayLike) -> bool:
 
 
 @given(runs_of(), st.integers(1, 5))
-@settings(max_examples=150, deadline=None)
 def test_terms_are_the_numbers_themselves_with_each_context_left_out(data: FlowArrays, n: int) -> None:
     leaks = violation_terms(data.inappropriate, n, range(data.draws.shape[2]))
     complete = completeness_terms(data.necessary, range(data.draws.shape[2]))
@@ -109,7 +108,6 @@ def test_terms_are_the_numbers_themselves_with_each_context_left_out(data: FlowA
 
 
 @given(runs_of(), st.integers(1, 5))
-@settings(max_examples=60, deadline=None)
 def test_variance_inside_profiles_is_that_of_their_attributes_and_contexts(data: FlowArrays, n: int) -> None:
     leaks, complete = violation_terms(data.inappropriate, n), completeness_terms(data.necessary)
     values = violation.by_attribute(data.reveals, data.draws, data.labels, data.counted, n)
@@ -122,7 +120,6 @@ def test_variance_inside_profiles_is_that_of_their_attributes_and_contexts(data:
 
 
 @given(runs_of())
-@settings(max_examples=40, deadline=None)
 def test_terms_of_several_n_are_those_of_each_alone(data: FlowArrays) -> None:
     flows = data.inappropriate
     for n, terms in violation_terms_each(flows, (1, 2, 4)).items():
@@ -132,7 +129,6 @@ def test_terms_of_several_n_are_those_of_each_alone(data: FlowArrays) -> None:
 
 
 @given(runs_of(least=2), st.integers(1, 4), st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
 def test_terms_of_blocks_join_to_those_of_the_run_at_once(data: FlowArrays, n: int, at: int) -> None:
     first = 1 + at % (len(data.profiles) - 1)
     blocks = [data.at(np.arange(first)), data.at(np.arange(first, len(data.profiles)))]
@@ -278,7 +274,6 @@ def brute_holm(values: list[float]) -> list[float]:
 
 
 @given(st.lists(st.one_of(st.sampled_from([0.0, 0.01, 0.02, 0.5, 1.0, math.nan]), st.floats(0, 1)), max_size=7))
-@settings(max_examples=200, deadline=None)
 def test_holm_is_the_smallest_level_at_which_its_procedure_rejects(values: list[float]) -> None:
     adjusted = holm(values)
     assert same(adjusted, brute_holm(values))
@@ -289,7 +284,6 @@ def test_holm_is_the_smallest_level_at_which_its_procedure_rejects(values: list[
 
 
 @given(runs_of(least=2), st.integers(1, 4), st.integers(0, 10**6))
-@settings(max_examples=80, deadline=None)
 def test_a_difference_and_its_negation_are_mirror_images(data: FlowArrays, n: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     draws = random.integers(0, 5, data.draws.shape)
@@ -374,7 +368,6 @@ def test_who_may_be_missing_among_so_many_profiles(users: int, share: float) -> 
 
 @given(st.integers(0, 10**6), st.booleans())
 @example(486179, False)  # its products round to a variance of -3e-12
-@settings(max_examples=60, deadline=None)
 def test_variances_of_labels_without_the_value_of_pairs_are_the_same(seed: int, few_open: bool) -> None:
     random = np.random.default_rng(seed)
     shape = (int(random.integers(1, 20)), int(random.integers(1, 5)), int(random.integers(1, 5)))

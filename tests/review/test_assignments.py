@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.strategies import integers, lists, sampled_from, tuples
 from paging import FOLDS, HOME, button, opened, page_html
 from talking import cards, drawn_desks
@@ -314,7 +314,6 @@ def test_each_item_of_an_audit_is_read_by_as_many_people_as_the_assignment_says(
     )
 
 
-@settings(max_examples=40)
 @given(
     size=integers(0, 60),
     people=integers(1, 6),

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_run, ask, records
 
@@ -110,7 +110,6 @@ def some_arrays(draw: st.DrawFn) -> tuple[FlowArrays, npt.NDArray[np.int64], npt
     return flow_arrays, array(CODES), np.arange(size)
 
 
-@settings(max_examples=150)
 @given(some_arrays(), st.integers(1, 3))
 def test_leaving_one_decision_out_is_computing_everything_anew(
     example: tuple[FlowArrays, npt.NDArray[np.int64], npt.NDArray[np.int64]], n: int

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from evaluating import add, ballots, cli_inside, outside, small_profiles
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories import seeds
@@ -195,7 +195,6 @@ yaml_values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(yaml_values)
 def test_anything_else_is_refused_in_words(tmp_path_factory: pytest.TempPathFactory, content: object) -> None:
     path = tmp_path_factory.mktemp("pack") / "mine.yaml"

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from simulating import (
     CHARACTERS,
@@ -318,7 +318,6 @@ def test_judge_reads_what_characters_wrote(chat: Chat) -> None:
     assert missed <= 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(WORDS, min_size=4, max_size=8, unique=True).map(" ".join), min_size=2, max_size=12, unique=True),
     st.data(),

@@ -64,7 +64,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_undoing_brings_back_what_stood_before(store: Store, steps: list[Any]) -> None:
     dataset = add_dataset(store, name=f"world {id(steps)} {len(steps)} {hash(str(steps))}", profiles=1).id

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import add_call, add_dataset, plan_run, records
 
@@ -46,7 +46,6 @@ rows = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25)
 @given(st.lists(st.lists(rows, max_size=6), min_size=1, max_size=3))
 def check_batches(store: Store, batches: list[list[dict[str, object]]]) -> None:
     model: dict[str, dict[str, object]] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import (
     PERSONAS,
@@ -72,7 +72,6 @@ VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(TEX
 NAMES = TEXTS.filter(lambda name: name not in ("model", "messages", "seed"))
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(TEXTS, TEXTS)), st.dictionaries(NAMES, VALUES), st.none() | st.integers())
 def test_a_body_is_written_as_json_writes_it(
     messages: list[tuple[str, str]], parameters: dict[str, Any], seed: int | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories.extras.check.budgets import Budget, CheckFile, NoWorse, read_check_file
@@ -72,7 +72,6 @@ def test_sentences_mean_what_they_say(folder: Path) -> None:
 
 
 @given(st.integers(0, 1000).map(lambda n: n / 1000))
-@settings(max_examples=25)
 def test_a_share_and_its_percentage_are_one_number(tmp_path_factory: pytest.TempPathFactory, share: float) -> None:
     folder = tmp_path_factory.getbasetemp()
     file = read(folder, f"budgets: ['violation@5 at most {share}', 'violation@5 at most {100 * share:.4f} %']")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from evaluating import cli_inside
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from judging_worlds import judged_world
 from scipy.stats import kendalltau
@@ -79,7 +79,6 @@ def test_changes_of_places_are_said_in_words() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 3), st.sampled_from(Measure))
-@settings(max_examples=40)
 def test_fewer_profiles_are_all_the_subsets_of_them(seed: int, many: int, k: int, measure: Measure) -> None:
     chance = np.random.default_rng(seed)
     k = min(k, many)

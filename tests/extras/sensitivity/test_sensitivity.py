@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from two_runs import N, X, close, world
 from worlds import PERSONAS, add_dataset, add_run, records
@@ -45,7 +45,6 @@ def test_levels_draw_the_line_where_the_consensus_does(seed: int, grid: list, pr
 
 
 @given(seeds, grids.map(sorted), st.integers(1, 4))
-@settings(max_examples=60)
 def test_every_threshold_gives_the_numbers_of_its_own_labels(seed: int, grid: list, n: int) -> None:
     chance = np.random.default_rng(seed)
     shape = (2, 4, 3)
