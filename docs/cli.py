@@ -72,11 +72,11 @@ def commands(among: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, Any
     for name, command in among.items():
         if command.hidden:
             continue
-        if hasattr(command, "commands"):
-            yield from commands(command.commands, f"{prefix} {name}")
-        else:
+        group = getattr(command, "commands", {})
+        if not group or command.invoke_without_command:
             module = command.callback.__module__.rsplit(".", 1)[-1]
             yield TITLES[module], f"{prefix} {name}", command
+        yield from commands(group, f"{prefix} {name}")
 
 
 def _summary(command: Any) -> str:

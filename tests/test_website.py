@@ -25,7 +25,7 @@ def test_the_command_line_is_that_of_its_commands() -> None:
     assert page == script("cli").page(), "docs/cli.md is older than the commands: python docs/cli.py"
     # What tells that the writer finds anything: a command, one of a group, an example, an option, a page that is named.
     assert "\n### cimemories review status\n" in page
-    assert "\n$ cimemories freeze mine --by Ada\n" in page
+    assert "\n$ cimemories datasets freeze mine --by Ada\n" in page
     assert "| `--judge-prompt <list[str]>` | Judge prompt from a file, FILE:LEVEL ([formats](formats.md)). |" in page
     assert "survival" not in page  # hidden: the old name of `consensus`
 

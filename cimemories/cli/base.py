@@ -36,17 +36,40 @@ ENDING_SECONDS = 10.0  # how long an interrupted command may clean up before ano
 # The commands of each module of this folder, in the order of `--help`; those of extras come after them. `--help` and
 # `--version` load none of them: all together take 1.5 s, most of it for SQLAlchemy.
 MODULES = {
-    "runs": "run judge repeat runs resume pause cancel presets",
-    "datasets": "import export datasets generate generations packs contexts freeze versions card",
-    "labels": "label labellings consensus rules rule agreement judges",
-    "sweeps": "sweep sweeps",
+    "runs": "run judge repeat runs stop resume",
+    "datasets": "import export datasets generate packs",
+    "labels": "label labellings consensus rules judges",
+    "sweeps": "sweep",
     "metrics": "metrics power accumulate",
     "compare": "compare leaderboard",
     "leaks": "leaks report",
-    "serve": "app simulate serve servers stop-server same-server",
-    "upkeep": "backup restore verify purge delete log people",
+    "serve": "app simulate serve servers",
+    "upkeep": "workspace delete team",
     "review": "review",
     "batch": "batch",
+}
+# What commands were called before, and are called now.
+RENAMED = {
+    "agreement": "labellings agreement",
+    "backup": "workspace backup",
+    "cancel": "stop --now",
+    "card": "datasets card",
+    "contexts": "datasets contexts",
+    "freeze": "datasets freeze",
+    "generations": "datasets generations",
+    "log": "team log",
+    "pause": "stop",
+    "people": "team",
+    "presets": "serve --list",
+    "purge": "workspace purge",
+    "restore": "workspace restore",
+    "rule": "rules save|use|delete",
+    "same-server": "servers same",
+    "stop-server": "servers stop",
+    "survival": "consensus",
+    "sweeps": "sweep --list",
+    "verify": "workspace verify",
+    "versions": "datasets versions",
 }
 COMMANDS = {name: f"cimemories.cli.{module}" for module, names in MODULES.items() for name in names.split()}
 
@@ -57,7 +80,9 @@ class Commands(TyperGroup):
     def list_commands(self, _context: Any) -> list[str]:
         return [*COMMANDS, *_of_extras()]
 
-    def get_command(self, _context: Any, name: str) -> Any:
+    def get_command(self, context: Any, name: str) -> Any:
+        if name in RENAMED:
+            context.fail(f"'{name}' is now `cimemories {RENAMED[name]}`.")
         if name not in self.commands:
             self.commands = load(name)
         return self.commands.get(name)

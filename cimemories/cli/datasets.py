@@ -27,6 +27,7 @@ from cimemories.cli.options import (
     Workspace,
     full_id,
     grouped,
+    is_alone,
     open_record,
     options_of,
 )
@@ -219,10 +220,18 @@ def _export_record(
     output.notes([f"simulated {simulated}: the record says so; do not submit it" if simulated else ""])
 
 
-@cli.command()
-def datasets(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the datasets.  Example: cimemories datasets --json"""
-    output.listing(lists.datasets(lists.contents(open_record(workspace))), as_json)
+datasets = typer.Typer(
+    name="datasets",
+    help="List the datasets; freeze one, list its versions and contexts.\n\nExample: cimemories datasets --json",
+    invoke_without_command=True,
+)
+cli.add_typer(datasets)
+
+
+@datasets.callback()
+def list_datasets(context: typer.Context, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    if is_alone(context):
+        output.listing(lists.datasets(lists.contents(open_record(workspace))), as_json)
 
 
 def _sizes(row: DatasetRow) -> str:
@@ -327,12 +336,6 @@ def generate(
     work_on(store, authoring.plan(store, spec, allow_too_long=planning.allow_too_long), work)
 
 
-@cli.command()
-def generations(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the generations.  Example: cimemories generations --json"""
-    output.listing(lists.generations(open_record(workspace)), as_json)
-
-
 # ---- packs and contexts
 
 
@@ -380,7 +383,7 @@ def _check_pack(path: Path, workspace: Path, as_json: bool) -> None:
         output.note(f"To use it, put it at {target}")
 
 
-@cli.command()
+@datasets.command()
 def contexts(
     dataset: DatasetName,
     add: Annotated[str | None, Option(help="Add the contexts of this pack to all profiles.")] = None,
@@ -390,7 +393,7 @@ def contexts(
 ) -> None:
     """List a dataset's contexts, or add a pack of them. Adding works while the dataset has no labels or runs.
 
-    Example: cimemories contexts -d mine --add germany
+    Example: cimemories datasets contexts -d mine --add germany
     """
     store = open_record(workspace)
     if add is not None:
@@ -401,10 +404,16 @@ def contexts(
     output.listing(lists.contexts(store, dataset), as_json)
 
 
-# ---- versions
+# ---- versions and generations
 
 
-@cli.command()
+@datasets.command()
+def generations(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List the generations.  Example: cimemories datasets generations --json"""
+    output.listing(lists.generations(open_record(workspace)), as_json)
+
+
+@datasets.command()
 def freeze(
     dataset: Dataset,
     by: Annotated[str, Option(help="Your name.")],
@@ -414,7 +423,7 @@ def freeze(
 ) -> None:
     """Freeze a dataset, and print the hash of its content. It can no longer be edited in place.
 
-    Example: cimemories freeze mine --by Ada
+    Example: cimemories datasets freeze mine --by Ada
     """
     from cimemories.exchange import freezing
     from cimemories.flows.labels import chosen_labelling, unlabelled_text
@@ -435,14 +444,14 @@ def freeze(
     output.line(result.hash)
 
 
-@cli.command()
+@datasets.command()
 def versions(
     dataset: Dataset,
     check: Annotated[bool, Option("--check", help="Verify the hashes; exit with 1 if one differs.")] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """List a dataset's versions, and what has changed since.  Example: cimemories versions mine"""
+    """List a dataset's versions, and what has changed since.  Example: cimemories datasets versions mine"""
     store = open_record(workspace)
     with store.read() as connection:
         dataset_id = store_datasets.named(connection, dataset).id
@@ -457,7 +466,7 @@ def versions(
         output.note("every frozen version is unchanged")
 
 
-@cli.command()
+@datasets.command()
 def card(
     dataset: Dataset,
     out: Annotated[Path | None, Option("--out", "-o", help="File to write; default: print it.")] = None,
@@ -465,7 +474,7 @@ def card(
     labelling: LabellingOption = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Write the dataset card (Markdown).  Example: cimemories card mine --out card.md --licence "CC BY 4.0" """
+    """Write the dataset card (Markdown).  Example: cimemories datasets card mine --out card.md"""
     from cimemories.exchange.card import dataset_card
 
     text = dataset_card(open_record(workspace), dataset, licence=licence, labelling_id=labelling)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 from typing import TYPE_CHECKING, Annotated
 
+import typer
 from typer import Option
 
 from cimemories.cli import output
@@ -21,6 +22,7 @@ from cimemories.cli.options import (
     Workspace,
     dataset_id,
     grouped,
+    is_alone,
     open_record,
     options_of,
     priors_by_key,
@@ -69,20 +71,27 @@ def label(
     work_on(store, labelling.plan(store, spec, allow_too_long=planning.allow_too_long), work)
 
 
-@cli.command()
-def labellings(
+labellings = typer.Typer(
+    name="labellings",
+    help="List the labellings, and choose the one that numbers rest on.\n\n"
+    "Unless one was chosen, numbers rest on the finished labelling that covers most, of two alike on the newest.\n\n"
+    "Example: cimemories labellings --json",
+    invoke_without_command=True,
+)
+cli.add_typer(labellings)
+
+
+@labellings.callback()
+def list_labellings(
+    context: typer.Context,
     use: Annotated[
         str | None, Option("--use", metavar="LABELLING", help="Let all numbers of its dataset rest on this one.")
     ] = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """List the labellings, and choose the one that numbers rest on.
-
-    Unless one was chosen, numbers rest on the finished labelling that covers most, of two alike on the newest.
-
-    Example: cimemories labellings --json
-    """
+    if not is_alone(context):
+        return
     from cimemories.answers import lists
     from cimemories.flows import catalogue
 
@@ -96,7 +105,6 @@ def labellings(
 
 
 @cli.command("consensus")
-@cli.command("survival", hidden=True)  # its older name
 def show_consensus(
     dataset: DatasetName,
     labelling: LabellingOption = None,
@@ -117,20 +125,37 @@ def show_consensus(
 # ---- rules
 
 
-@cli.command("rules")
-def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List a dataset's consensus rules; one is current.  Example: cimemories rules -d official --json"""
+rules = typer.Typer(
+    name="rules",
+    help="List a dataset's consensus rules; save, try, use or delete one.\n\nExample: cimemories rules -d official",
+    invoke_without_command=True,
+)
+cli.add_typer(rules)
+RuleName = Annotated[str, Option(help="Name of the rule; `paper` is the paper's.")]
+
+
+@rules.callback()
+def list_rules(
+    context: typer.Context,
+    dataset: Annotated[str | None, Option("--dataset", "-d", help="Dataset; `cimemories datasets` lists them.")] = None,
+    as_json: AsJson = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    if not is_alone(context):
+        return
     from cimemories.answers import lists
 
+    if dataset is None:
+        raise typer.BadParameter("name a dataset: cimemories rules -d NAME")
     store = open_record(workspace)
     output.listing(lists.rules(store, dataset_id(store, dataset)), as_json)
 
 
-@cli.command()
-def rule(
+@rules.command("save")
+def save_rule(
     dataset: DatasetName,
-    name: Annotated[str, Option(help="Name of the rule; `paper` is the paper's.")],
-    threshold: Annotated[float | None, Option(help="Above 0.5, up to 1; makes a new rule.")] = None,
+    name: RuleName,
+    threshold: Annotated[float, Option(help="Share of votes that a label needs: above 0.5, up to 1.")],
     priors: Annotated[
         str | None, Option(help="E.g. fundamentalist=0.3,pragmatic=0.6,unconcerned=0.1; default: the labelling's.")
     ] = None,
@@ -142,41 +167,25 @@ def rule(
         Option(help="A vote in both lists: `conflict` (not counted), or `necessary`, as the authors' code counts it."),
     ] = "conflict",
     use: Annotated[bool, Option("--use", help="Make it the current rule.")] = False,
-    delete: Annotated[bool, Option("--delete", help="Delete it.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show the effect, and save nothing.")] = False,
     annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
     labelling: LabellingOption = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Save, try, use or delete a consensus rule.
+    """Save a consensus rule, and show its effect.
 
-    Example: cimemories rule -d official --name lenient --threshold 0.9 --use
+    A saved rule cannot be changed: save a new one.
 
-    Back to the paper's rule: cimemories rule -d official --name paper --use
+    Example: cimemories rules save -d official --name lenient --threshold 0.9 --use
     """
-    if threshold is None and (dry_run or not (use or delete)):
-        raise StoreError("what should be done? Give --threshold NUMBER for a new rule, or --use, or --delete.")
-    if delete and (threshold is not None or use):
-        raise StoreError("--delete cannot be combined with --threshold or --use.")
     store = open_record(workspace)
-    of = dataset_id(store, dataset)
-    if threshold is None:
-        if priors is not None or least_votes is not None or both_lists != "conflict":
-            option = "--least-votes" if least_votes is not None else "--both-lists"
-            option = "--priors" if priors is not None else option
-            raise StoreError(f"{option} needs --threshold: a saved rule cannot be changed. Save a new one.")
-        change = store_labellings.delete_rule if delete else store_labellings.make_current_rule
-        with store.write() as connection:
-            change(connection, of, name)
-        output.note(f"'{name}' is {'deleted from' if delete else 'now the current rule of'} '{dataset}'")
-        return
     row, effect = _effect(store, dataset, labelling, name, threshold, priors, least_votes, both_lists)
     if not dry_run:
         with store.write() as connection:
             store_labellings.add_rule(
                 connection,
-                of,
+                dataset_id(store, dataset),
                 name,
                 threshold=threshold,
                 priors=effect.after.prior_by_key if effect else priors_by_key(priors or ""),
@@ -193,6 +202,24 @@ def rule(
     output.note(f"'{name}': {'saved' if saved else 'not saved'}{', current' if current else ''}")
     if effect is not None:
         output.answer(effect)
+
+
+@rules.command("use")
+def use_rule(dataset: DatasetName, name: RuleName, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """Make a saved rule the current one.  Example: cimemories rules use -d official --name paper"""
+    store = open_record(workspace)
+    with store.write() as connection:
+        store_labellings.make_current_rule(connection, dataset_id(store, dataset), name)
+    output.note(f"'{name}' is now the current rule of '{dataset}'")
+
+
+@rules.command("delete")
+def delete_rule(dataset: DatasetName, name: RuleName, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """Delete a saved rule.  Example: cimemories rules delete -d official --name lenient"""
+    store = open_record(workspace)
+    with store.write() as connection:
+        store_labellings.delete_rule(connection, dataset_id(store, dataset), name)
+    output.note(f"'{name}' is deleted from '{dataset}'")
 
 
 def _labelling(store: Store, dataset: str, labelling_id: str | None) -> LabellingRow:
@@ -235,11 +262,11 @@ def _effect(
 # ---- agreement
 
 
-@cli.command("agreement")
+@labellings.command("agreement")
 def show_agreement(
     dataset: DatasetName, as_json: AsJson = False, out: Out = None, workspace: Workspace = DEFAULT_WORKSPACE
 ) -> None:
-    """Show how well the labellings of a dataset agree.  Example: cimemories agreement -d official --json"""
+    """Show how well the labellings of a dataset agree.  Example: cimemories labellings agreement -d official --json"""
     from cimemories.agreement.models import agreements
 
     store = open_record(workspace)

@@ -102,6 +102,20 @@ def full_id(store: Store, text: str, *kinds: WorkKind) -> str:
 
 RUN_ID, LABELLING_ID = full_ids(WorkKind.RUN), full_ids(WorkKind.LABELLING)
 
+
+def is_alone(context: typer.Context) -> bool:
+    """Return whether a group that lists something was called without one of its commands.
+
+    Raises BadParameter for options before such a command, which would not reach it.
+    """
+    if context.invoked_subcommand is None:
+        return True
+    sources = [context.get_parameter_source(name) for name in context.params]
+    if any(source is not None and source.name == "COMMANDLINE" for source in sources):
+        raise typer.BadParameter(f"options go after `{context.invoked_subcommand}`.")
+    return False
+
+
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 
 

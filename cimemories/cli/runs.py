@@ -348,48 +348,29 @@ def resume(
 
 
 @cli.command()
-def pause(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """Pause a run, sweep, labelling or generation. Calls already sent finish first.
+def stop(
+    work_id: Work,
+    now: Annotated[bool, Option("--now", help="Drop the calls already sent, and cancel the work.")] = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Stop a run, sweep, labelling or generation. Calls already sent finish first; `resume` continues it.
 
-    Example: cimemories pause run-3f9a1c2e
+    Example: cimemories stop run-3f9a1c2e
     """
     from cimemories.flows import catalogue
 
     store = open_record(workspace)
-    catalogue.pause(store, work_id)
+    if now:
+        catalogue.cancel(store, work_id)
+    else:
+        catalogue.pause(store, work_id)
     with store.read() as connection:
         status = store_work.load(connection, work_id)["status"]
     go_on = f"Continue with `cimemories resume {work_id}`."
     states = {"pausing": f"pausing after its current calls. {go_on}", "paused": f"paused. {go_on}"}
-    output.note(f"{work_id}: {states.get(status, f'nothing to pause; it is {status}.')}")
-
-
-@cli.command()
-def cancel(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """Cancel a run, sweep, labelling or generation. Recorded answers are kept.
-
-    Example: cimemories cancel run-3f9a1c2e
-    """
-    from cimemories.flows import catalogue
-
-    store = open_record(workspace)
-    stopped = catalogue.cancel(store, work_id)
-    with store.read() as connection:
-        status = store_work.load(connection, work_id)["status"]
-    if not stopped:
-        output.note(f"{work_id}: nothing to cancel; it is {status}.")
-    elif status == "cancelling":
-        output.note(f"{work_id}: cancelling; its worker stops in a moment.")
-    else:
-        output.note(f"{work_id}: cancelled. `cimemories resume {work_id}` would continue it.")
-
-
-@cli.command()
-def presets() -> None:
-    """List the paper's models and their presets.  Example: cimemories presets"""
-    from cimemories.answers import lists
-
-    output.listing(lists.presets())
+    if now:
+        states = {"cancelling": "cancelling; its worker stops in a moment.", "cancelled": f"cancelled. {go_on}"}
+    output.note(f"{work_id}: {states.get(status, f'nothing to stop; it is {status}.')}")
 
 
 # ---- values of options

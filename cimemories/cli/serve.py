@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
 from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AllowKeys, AsJson, Workspace, grouped
+from cimemories.cli.options import AllowKeys, AsJson, Workspace, grouped, is_alone
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
         output.note(f"ready after {(ready.ready or time.time()) - ready.created:.0f} s")
         output.line(ready.base_url)
         if spec.keep:
-            output.note(f"running until: cimemories stop-server {ready.port}")
+            output.note(f"running until: cimemories servers stop {ready.port}")
         else:
             output.note(f"serving '{ready.served_name}' (stop with Ctrl-C)")
             _watch(workspace, ready)
@@ -216,20 +217,29 @@ def _store_error(error: VllmError) -> StoreError:
     return StoreError(str(error))
 
 
-@cli.command()
-def servers(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the vLLM servers started here, including stopped ones.  Example: cimemories servers --json"""
-    from cimemories.answers import lists
+servers = typer.Typer(
+    name="servers",
+    help="List the vLLM servers started here, or stop one.\n\n"
+    "Listed are stopped ones too.\n\nExample: cimemories servers --json",
+    invoke_without_command=True,
+)
+cli.add_typer(servers)
 
-    output.listing(lists.servers(workspace), as_json)
+
+@servers.callback()
+def list_servers(context: typer.Context, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    if is_alone(context):
+        from cimemories.answers import lists
+
+        output.listing(lists.servers(workspace), as_json)
 
 
-@cli.command("stop-server")
+@servers.command("stop")
 def stop_server(
     server: Annotated[str, Argument(help="Id or port; `cimemories servers` lists them.")],
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Stop a vLLM server.  Example: cimemories stop-server 8000"""
+    """Stop a vLLM server.  Example: cimemories servers stop 8000"""
     from cimemories.llm import vllm_server
     from cimemories.llm.vllm import VllmError
 
@@ -245,7 +255,7 @@ def stop_server(
 # ---- the same server
 
 
-@cli.command("same-server")
+@servers.command("same")
 def same_server(
     one: Annotated[str | None, Argument(metavar="URL", help="Address of a server. Without any: list them.")] = None,
     other: Annotated[
@@ -256,12 +266,12 @@ def same_server(
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """List servers, or declare two addresses to be the same.
+    """List servers with recorded answers, or declare two addresses to be the same.
 
-    Listed are servers with recorded answers. Answers of one are then used for runs on the other, if both
+    Answers of one are then used for runs on the other, if both
     report the same model. No answer is changed.
 
-    Example: cimemories same-server http://gpu1:8000/v1 http://gpu2:8000/v1
+    Example: cimemories servers same http://gpu1:8000/v1 http://gpu2:8000/v1
     """
     from cimemories.store import calls
 

@@ -36,6 +36,7 @@ def sweep(
     work: WorkOptions,
     file: Annotated[Path | None, Argument(metavar="FILE", help="YAML file of the sweep (docs/sweeps.md).")] = None,
     plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
+    listed: Annotated[bool, Option("--list", help="List the sweeps with their results, and stop.")] = False,
     show: Annotated[str | None, Option(metavar="ID", help="Show a sweep's table, and stop.")] = None,
     as_json: AsJson = False,
     allow_key: AllowKeys = None,
@@ -53,8 +54,11 @@ def sweep(
     from cimemories.evaluation.estimates import refuse_misfits
     from cimemories.labels.whatif import effective_labels
 
-    if (file is None) == (show is None):
-        raise StoreError("give the FILE of a sweep to run it, or --show ID to look at one.")
+    if [file is not None, show is not None, listed].count(True) != 1:
+        raise StoreError("give the FILE of a sweep to run it, --list to see all, or --show ID to look at one.")
+    if listed:
+        _print_all(workspace, as_json)
+        return
     store = open_store(workspace)
     if show is not None:
         table = sweep_table(store, show)
@@ -85,9 +89,7 @@ def sweep(
     work_on(store, evaluation_sweeps.plan(store, spec, find_labels=effective_labels, estimated=estimate), work)
 
 
-@cli.command()
-def sweeps(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the sweeps with their results.  Example: cimemories sweeps --json"""
+def _print_all(workspace: Path, as_json: bool) -> None:
     from cimemories.compare.sweeps import sweep_table
 
     store = open_record(workspace)

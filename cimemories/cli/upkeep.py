@@ -22,7 +22,11 @@ Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would be removed, and stop.")]
 
 
-@cli.command()
+upkeep = typer.Typer(name="workspace", help="Back up, restore, verify and purge a workspace.", no_args_is_help=True)
+cli.add_typer(upkeep)
+
+
+@upkeep.command()
 def backup(
     file: Annotated[Path, Argument(help="File to write.")],
     overwrite: Annotated[bool, Option("--overwrite", help="Overwrite an existing file.")] = False,
@@ -32,7 +36,7 @@ def backup(
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Back up a workspace into one file, while it is in use.  Example: cimemories backup friday.zip"""
+    """Back up a workspace into one file, while it is in use.  Example: cimemories workspace backup friday.zip"""
     from cimemories.store.upkeep.backup import back_up
 
     store = open_record(workspace)
@@ -47,16 +51,16 @@ def backup(
     output.line(str(file))
 
 
-@cli.command()
+@upkeep.command()
 def restore(
-    file: Annotated[Path, Argument(help="A file that `cimemories backup` wrote.")],
+    file: Annotated[Path, Argument(help="A file that `cimemories workspace backup` wrote.")],
     replace: Annotated[bool, Option("--replace", help="Replace a workspace that is not empty.")] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Restore a backup into an empty workspace. It is restored as a whole, or not at all.
 
-    Example: cimemories restore friday.zip --workspace ~/study
+    Example: cimemories workspace restore friday.zip --workspace ~/study
     """
     from cimemories.store.upkeep.backup import restore as restore_backup
 
@@ -70,9 +74,9 @@ def restore(
     output.line(str(workspace))
 
 
-@cli.command()
+@upkeep.command()
 def verify(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """Check the workspace's database. Exits with 1 if anything is wrong.  Example: cimemories verify"""
+    """Check the workspace's database. Exits with 1 if anything is wrong.  Example: cimemories workspace verify"""
     from cimemories.store.upkeep import checking
 
     result = checking.check(workspace)
@@ -88,19 +92,19 @@ def verify(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) ->
     if not result.sound:
         raise StoreError(
             f"{result.address} is damaged: {len(result.faults)} kinds of faults. Restore a backup with "
-            "`cimemories restore FILE --replace`; the damaged file is kept."
+            "`cimemories workspace restore FILE --replace`; the damaged file is kept."
         )
     if not as_json:
         output.note("the database is sound")
 
 
-@cli.command()
+@upkeep.command()
 def purge(
     dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE
 ) -> None:
     """Remove recorded calls that nothing uses. Their disk space is freed.
 
-    Example: cimemories purge --dry-run
+    Example: cimemories workspace purge --dry-run
     """
     from cimemories.store.upkeep import purging
 
@@ -168,12 +172,12 @@ def delete(
     if planned.rests and not cascade:
         raise StoreError(
             f"{planned.title} was not deleted: {deleting.listed(planned.rests)} depend on it. Back up first "
-            "(`cimemories backup FILE`), then delete everything with --cascade."
+            "(`cimemories workspace backup FILE`), then delete everything with --cascade."
         )
     _confirm("Delete it? This cannot be undone.", yes)
     deleting.delete(store, planned)
     store.close()
-    output.note(f"deleted {planned.title}; its recorded calls stay until `cimemories purge`")
+    output.note(f"deleted {planned.title}; its recorded calls stay until `cimemories workspace purge`")
 
 
 def _confirm(question: str, yes: bool) -> None:
@@ -190,20 +194,22 @@ def _confirm(question: str, yes: bool) -> None:
 # ---- people and the log
 
 
-people_commands = typer.Typer(name="people", help="People who log in, and their roles.", no_args_is_help=True)
-cli.add_typer(people_commands)
+team = typer.Typer(
+    name="team", help="People who log in, their roles, and the log of who did what.", no_args_is_help=True
+)
+cli.add_typer(team)
 
 
-@people_commands.command("list")
+@team.command("list")
 def list_people(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List people, those who may do most first.  Example: cimemories people list"""
+    """List people, those who may do most first.  Example: cimemories team list"""
     from cimemories.answers import lists
 
     empty = "nobody has logged in yet; without a login, everybody can do everything"
     output.listing(lists.people(open_record(workspace)), as_json, empty)
 
 
-@people_commands.command("role")
+@team.command("role")
 def give_role(
     name: Annotated[str, Argument(help="Name, or mail address of an account; it need not have logged in yet.")],
     role: Annotated[Role, Argument(help="none, viewer, annotator, curator, operator or admin.")],
@@ -212,7 +218,7 @@ def give_role(
 ) -> None:
     """Give somebody a role. Each role may do what those before it may.
 
-    Example: cimemories people role ada@example.org admin
+    Example: cimemories team role ada@example.org admin
     """
     from cimemories.store.team import people
 
@@ -225,7 +231,7 @@ def give_role(
         output.note(f"note: holds from the first login with the verified address {row.email}")
 
 
-@cli.command("log")
+@team.command("log")
 def show_log(
     person: Annotated[str | None, Option(help="Only what this person did.")] = None,
     action: Annotated[str | None, Option(help="Only this action, or kind of action: run, run.started, ...")] = None,
@@ -242,7 +248,7 @@ def show_log(
     Roles, imports, exports, runs, deletions and more. Decisions on single pairs are not in it: `review export` has
     them.
 
-    Example: cimemories log --since 2026-01-31 --csv > log.csv
+    Example: cimemories team log --since 2026-01-31 --csv > log.csv
     """
     from cimemories.answers import lists
     from cimemories.formats.review_events import moment

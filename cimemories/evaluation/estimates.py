@@ -817,7 +817,7 @@ def _assumptions_of_all(stages: Sequence[StageEstimate], unnamed: int) -> Iterat
     if unnamed:
         yield (
             f"{unnamed:,} of these calls are answered in the record by servers that are not known: where this server "
-            f'gave those answers, `cimemories same-server URL "{NOT_KNOWN}"` lets them serve'
+            f'gave those answers, `cimemories servers same URL "{NOT_KNOWN}"` lets them serve'
         )
     if any(stage.recorded for stage in stages):
         yield "recorded answers are reused and cost nothing"

@@ -324,7 +324,7 @@ class RunSpec(Settings):
     base_url: BaseUrl
     api_key_env: KeyVariable = DEFAULT_KEY_ENV
     preset: Annotated[
-        str | None, Setting("Preset", "Known settings of the model; `cimemories presets` lists them.", Group.PLACE)
+        str | None, Setting("Preset", "Known settings of the model; `cimemories serve --list` lists them.", Group.PLACE)
     ] = None
     samples: Annotated[
         int,

@@ -159,5 +159,5 @@ def present_hash(store: Store, dataset_id: int) -> str:
     with store.read() as connection:
         row = versions.freeze_of(connection, dataset_id)
         if row is None:
-            raise StoreError("this dataset is not frozen. Freeze it first: `cimemories freeze --help`.")
+            raise StoreError("this dataset is not frozen. Freeze it first: `cimemories datasets freeze --help`.")
         return content(connection, dataset_id, row.labelling).hash

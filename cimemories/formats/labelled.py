@@ -313,7 +313,7 @@ class LabelReader:
                 notes.append(
                     f"where the file was written a threshold of {threshold:.4g} held (rule "
                     f"'{shown(str(rule.get('name')), 40)}'); here labels follow the rule of this dataset, which "
-                    "`cimemories rule` sets"
+                    "`cimemories rules save` sets"
                 )
         if self.simulated:
             notes.append("the file says that a simulator voted: the labels are marked simulated")

@@ -487,7 +487,7 @@ def free_port(workspace: Path, requested: int | None = None) -> int:
         other = taken[requested]
         raise VllmError(
             f"port {requested} is used by the managed server {other.id} ({other.served_name}, {other.phase}). Choose "
-            f"another port, or stop it: cimemories stop-server {requested}"
+            f"another port, or stop it: cimemories servers stop {requested}"
         )
     if not _is_free(requested):
         raise VllmError(f"port {requested} is in use{_by_whom(requested)}. Choose another port, or stop that program.")
@@ -556,7 +556,7 @@ def stop(workspace: Path, name: str) -> ServerState:
     if not state.live:
         return state
     if not state.here:
-        raise VllmError(f"{state.id} runs on {state.host}. Stop it there: cimemories stop-server {state.id}")
+        raise VllmError(f"{state.id} runs on {state.host}. Stop it there: cimemories servers stop {state.id}")
     lock = lock_of(state_path(workspace, state.id))
     # The supervisor itself gives vLLM GRACE_SECONDS to terminate.
     patience = time.monotonic() + GRACE_SECONDS + 10

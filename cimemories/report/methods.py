@@ -495,7 +495,10 @@ def card(basis: Basis) -> Section:
     """The dataset card, its headings one level below the section's."""
     scope = basis.scopes[0]
     if basis.flows.is_large(scope):
-        text = "The card counts the consensus of all votes, which do not fit into memory: `cimemories card` writes it."
+        text = (
+            "The card counts the consensus of all votes, which do not fit into memory: `cimemories datasets card` "
+            "writes it."
+        )
         return Section("card", f"Dataset card: {scope.dataset_name}", (Text(text),))
     labelling = scope.labelling.id if scope.labelling else None
     text = dataset_card(basis.flows.store, scope.dataset_name, labelling_id=labelling)

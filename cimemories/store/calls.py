@@ -308,7 +308,7 @@ def untie(connection: sa.Connection, one: str, other: str) -> None:
     where = same_server.c.first == first, same_server.c.second == second
     if not connection.execute(sa.delete(same_server).where(*where)).rowcount:
         raise StoreError(
-            f"nobody said that {first} and {second} are the same server. `cimemories same-server` lists who said what."
+            f"nobody said that {first} and {second} are the same server. `cimemories servers same` lists who said what."
         )
     log.add(connection, "servers.untied", first, other=second)
 
@@ -323,7 +323,7 @@ def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
         if address not in (NOT_KNOWN, *there) and not re.match("https?://[^/]", address):
             raise StoreError(
                 f"'{text}' is no address and no server of this workspace. Give a base URL, or one "
-                "that `cimemories same-server` lists."
+                "that `cimemories servers same` lists."
             )
         addresses.append(address)
     first, second = sorted(addresses, key=lambda address: (address == NOT_KNOWN, address))

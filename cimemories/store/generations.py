@@ -151,7 +151,9 @@ def named(connection: sa.Connection, generation_id: str) -> GenerationRow:
     """The generation of that id. Raises StoreError where there is none."""
     row = next((row for row in all_rows(connection) if row.id == generation_id), None)
     if row is None:
-        raise StoreError(f"there is no '{generation_id}' in this workspace. `cimemories generations` lists them.")
+        raise StoreError(
+            f"there is no '{generation_id}' in this workspace. `cimemories datasets generations` lists them."
+        )
     return row
 
 

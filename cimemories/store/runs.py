@@ -224,7 +224,7 @@ def sweep_named(connection: sa.Connection, sweep_id: str) -> SweepRow:
     """One sweep by its id. Raises StoreError that says where to look."""
     rows = _sweep_rows(connection, work.select(sweep).where(sweep.c.id == sweep_id))
     if not rows:
-        raise StoreError(f"there is no sweep '{sweep_id}' in this workspace. `cimemories sweeps` lists them.")
+        raise StoreError(f"there is no sweep '{sweep_id}' in this workspace. `cimemories sweep --list` lists them.")
     return rows[0]
 
 

@@ -117,17 +117,17 @@ def test_the_command_line_logs_as_the_app_does_and_exports(sqlite_store: Store) 
         said.append(done.stderr)
         return done.stdout
 
-    ran("rule", "-d", "small world", "--name", "paper", "--use")
-    ran("cancel", run_id)
+    ran("rules", "use", "-d", "small world", "--name", "paper")
+    ran("stop", "--now", run_id)
     assert f"{run_id}: cancelled" in said[-1]
     run_id = add_run(sqlite_store, data.id, 5, reveals, status=WorkStatus.QUEUED)
-    ran("pause", run_id)
+    ran("stop", run_id)
     assert f"{run_id}: paused" in said[-1]
     # Nothing of what has ended is paused or cancelled, and the log does not say so.
-    ran("pause", ended)
-    assert f"{ended}: nothing to pause; it is finished" in said[-1]
-    ran("cancel", ended)
-    assert f"{ended}: nothing to cancel; it is finished" in said[-1]
-    rows = list(csv.DictReader(io.StringIO(ran("log", "--csv"))))
+    ran("stop", ended)
+    assert f"{ended}: nothing to stop; it is finished" in said[-1]
+    ran("stop", "--now", ended)
+    assert f"{ended}: nothing to stop; it is finished" in said[-1]
+    rows = list(csv.DictReader(io.StringIO(ran("team", "log", "--csv"))))
     assert [row["action"] for row in rows] == ["run.paused", "run.cancelled"]
     assert all(row["person"] and row["created"] for row in rows)

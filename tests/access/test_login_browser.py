@@ -36,7 +36,7 @@ def test_people_log_in_by_a_provider_are_held_to_their_roles_and_log_out(
     workspace, port = tmp_path / "workspace", serving.usual_port()
     store = open_store(workspace)
     add_dataset(store, profiles=1, attributes=3, contexts=3)
-    people.give(store, "ada@example.org", Role.ADMIN)  # as `cimemories people role` does
+    people.give(store, "ada@example.org", Role.ADMIN)  # as `cimemories team role` does
     with provider(ACCOUNTS) as own:
         secrets = tmp_path / "secrets.toml"
         values = {

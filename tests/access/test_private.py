@@ -82,7 +82,7 @@ def test_commands_write_privately_into_the_workspace_and_as_usual_elsewhere(tmp_
         ["export", "few", "--format", "official", "--out", str(out / "profiles.json")],
         ["export", "few", "--format", "huggingface", "--out", str(out / "folder")],
         ["export", "few", "--format", "official", "--out", str(workspace / "exports" / "profiles.json")],
-        ["card", "few", "--out", str(out / "card.md")],
+        ["datasets", "card", "few", "--out", str(out / "card.md")],
     ]
     script = "import sys; from cimemories.cli import main\n"
     for command in commands:

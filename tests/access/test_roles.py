@@ -397,8 +397,8 @@ def test_the_command_line_names_the_first_admin_and_prints_the_log(sqlite_store:
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    assert ran("people", "role", "ada@example.org", "admin").startswith("ada@example.org: admin")
-    assert "has not logged in" in ran("people", "list")
-    lines = ran("log", "--csv").splitlines()
+    assert ran("team", "role", "ada@example.org", "admin").startswith("ada@example.org: admin")
+    assert "has not logged in" in ran("team", "list")
+    lines = ran("team", "log", "--csv").splitlines()
     assert lines[0] == "created,person,action,subject,details" and "role.changed,ada@example.org" in lines[1]
-    assert '"action": "role.changed"' in ran("log", "--json", "--action", "role")
+    assert '"action": "role.changed"' in ran("team", "log", "--json", "--action", "role")

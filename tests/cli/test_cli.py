@@ -32,7 +32,7 @@ from cimemories.store.engine import DATABASE_URL, open_store
 
 CANARY = "sk-canary-a81f55c0"
 COMMANDS = (
-    *("import", "generate", "label", "run", "resume", "cancel", "metrics", "datasets", "runs", "labellings"),
+    *("import", "generate", "label", "run", "resume", "stop", "metrics", "datasets", "runs", "labellings"),
     *("simulate", "app"),
 )
 
@@ -219,12 +219,12 @@ def test_a_broken_file_imports_nothing(ready: Script, profiles: Path, content: s
         (["generate", "-d", "second", "--temperature", 1], "--temperature needs --model"),
         (["generate", "-d", " "], "the dataset needs a name"),
         (["leaderboard", "run-00000000", "-d", "first"], "--dataset"),
-        (["log", "--since", "yesterday"], "--since takes a time"),
-        (["log", "--json", "--csv"], "one of --json and --csv"),
-        (["people", "role", "Bob", "admin"], "`cimemories people list`"),
+        (["team", "log", "--since", "yesterday"], "--since takes a time"),
+        (["team", "log", "--json", "--csv"], "one of --json and --csv"),
+        (["team", "role", "Bob", "admin"], "`cimemories team list`"),
         (["resume", "run-00000000"], "run-00000000"),
         (["resume", "whatever"], "whatever"),
-        (["cancel", "run-00000000"], "run-00000000"),
+        (["stop", "run-00000000"], "run-00000000"),
         (["metrics", "run-00000000", "--json"], "run-00000000"),
         (["metrics", "run-00000000", "--identifiers", "some"], "exact, substring, none"),
     ],
@@ -287,6 +287,26 @@ def test_help_shows_an_example(command: str) -> None:
     done = CliRunner().invoke(application, [command, "--help"])
     assert done.exit_code == 0
     assert f"Example: cimemories {command}" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", base.RENAMED)
+def test_an_older_name_answers_with_the_newer_one(name: str) -> None:
+    done = CliRunner().invoke(application, [name, "--json"])
+    newer = base.RENAMED[name]
+    assert done.exit_code == 2
+    assert f"'{name}' is now `cimemories {newer}`" in " ".join(done.output.split())
+    command, _, rest = newer.partition(" ")
+    words = rest.split("|") if rest else [""]
+    for word in words:
+        about = CliRunner().invoke(application, [command, *([] if word.startswith("--") else word.split()), "--help"])
+        assert about.exit_code == 0
+        assert word in about.output
+
+
+def test_options_before_the_command_of_a_group_are_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(application, ["datasets", "--workspace", str(tmp_path), "freeze", "mine", "--by", "Ada"])
+    assert done.exit_code == 2
+    assert "options go after `freeze`" in done.output
 
 
 def test_every_command_is_known_here() -> None:
@@ -455,7 +475,7 @@ def test_commands_about_what_a_workspace_holds_make_none(tmp_path: Path) -> None
         ("leaks", "run-1"),
         ("export", "small", "--format", "official", "-o", tmp_path / "x.json"),
         ("delete", "run-1", "--yes"),
-        ("backup", tmp_path / "x.zip"),
+        ("workspace", "backup", tmp_path / "x.zip"),
     ):
         done = cli_inside(outside(), *command, "--workspace", mistyped)
         assert (done.returncode, done.stdout) == (1, "")

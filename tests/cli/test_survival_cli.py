@@ -31,15 +31,15 @@ def test_the_commands_tell_what_the_analysis_says(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     first = add_labels(sqlite_store, data.id, LABELS)
     second = add_labels(sqlite_store, data.id, [[[N, N, A], *LABELS[0][1:]]], name="two")
-    printed = json.loads(run(sqlite_store, "survival", *DATA, "--labelling", first, "--json"))
+    printed = json.loads(run(sqlite_store, "consensus", *DATA, "--labelling", first, "--json"))
     assert printed["shares"]["survival"] == survival(sqlite_store, first).share
     assert sum(row["pairs"] for row in printed["shares"]["by"]["domain"]) == printed["shares"]["labelled"] == 9
     attributes = printed["contexts"]["table2"][1]
     assert (attributes["published"], attributes["source"]) == ("about 147", "arXiv 2511.14937, Table 2")
-    [both] = json.loads(run(sqlite_store, "agreement", *DATA, "--json"))["compared"]
+    [both] = json.loads(run(sqlite_store, "labellings", "agreement", *DATA, "--json"))["compared"]
     assert (both["kappa"], len(both["differing"])) == (agreement(sqlite_store, first, second).kappa, 1)
     assert "55.6 % of 9 labelled pairs have a consensus" in run(sqlite_store, "consensus", *DATA)
-    assert "test-voter" in run(sqlite_store, "agreement", *DATA)
+    assert "test-voter" in run(sqlite_store, "labellings", "agreement", *DATA)
 
 
 def test_a_rule_is_tried_saved_used_left_and_deleted(sqlite_store: Store) -> None:
@@ -47,35 +47,32 @@ def test_a_rule_is_tried_saved_used_left_and_deleted(sqlite_store: Store) -> Non
     labelling = add_labels(sqlite_store, data.id, LABELS)
     wanted = (*DATA, "--name", "loud", "--threshold", "0.7")
     loud = ("--priors", "fundamentalist=0.1, pragmatic=0.1,unconcerned=0.8")
-    dry = json.loads(run(sqlite_store, "rule", *wanted, *loud, "--dry-run", "--json"))
+    dry = json.loads(run(sqlite_store, "rules", "save", *wanted, *loud, "--dry-run", "--json"))
     assert (dry["saved"], dry["changed"], dry["survival_after"]) == (False, 4, 1.0)
 
     def listed() -> dict[str, bool]:
         return {r["name"]: r["current"] for r in json.loads(run(sqlite_store, "rules", *DATA, "--json"))}
 
     assert listed() == {labellings.PAPER_RULE: True}
-    run(sqlite_store, "rule", *wanted, *loud, "--use", "--annotator", "Ada")
+    run(sqlite_store, "rules", "save", *wanted, *loud, "--use", "--annotator", "Ada")
     assert listed() == {labellings.PAPER_RULE: False, "loud": True}
     assert survival(sqlite_store, labelling).share == 1
-    run(sqlite_store, "rule", *DATA, "--name", "paper", "--use")
+    run(sqlite_store, "rules", "use", *DATA, "--name", "paper")
     assert survival(sqlite_store, labelling).ambiguous == 4
-    run(sqlite_store, "rule", *DATA, "--name", "loud", "--delete")
+    run(sqlite_store, "rules", "delete", *DATA, "--name", "loud")
     assert listed() == {labellings.PAPER_RULE: True}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--name", "x"), "what should be done"),
-        (("--name", "x", "--dry-run", "--use"), "what should be done"),
-        (("--name", "x", "--delete", "--use"), "cannot be combined"),
-        (("--name", "x", "--use"), "no rule named 'x'"),
-        (("--name", "x", "--threshold", "0.4"), "above 0.5"),
-        (("--name", "x", "--threshold", "0.9", "--priors", "a"), "KEY=NUMBER"),
-        (("--name", "x", "--threshold", "0.9", "--priors", "a=1"), "each of fundamentalist"),
-        (("--name", "x", "--threshold", "0.9", "--priors", "a=0.5,a=0.5"), "named before"),
-        (("--name", "x", "--priors", "a=1", "--use"), "needs --threshold"),
-        (("--name", "x", "--threshold", "0.9", "-L", "labelling-gone"), "no labelling"),
+        (("use",), "no rule named 'x'"),
+        (("delete",), "no rule named 'x'"),
+        (("save", "--threshold", "0.4"), "above 0.5"),
+        (("save", "--threshold", "0.9", "--priors", "a"), "KEY=NUMBER"),
+        (("save", "--threshold", "0.9", "--priors", "a=1"), "each of fundamentalist"),
+        (("save", "--threshold", "0.9", "--priors", "a=0.5,a=0.5"), "named before"),
+        (("save", "--threshold", "0.9", "-L", "labelling-gone"), "no labelling"),
     ],
 )
 def test_a_command_that_makes_no_sense_says_why_and_saves_nothing(
@@ -84,6 +81,6 @@ def test_a_command_that_makes_no_sense_says_why_and_saves_nothing(
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     add_labels(sqlite_store, data.id, LABELS)
     with pytest.raises(StoreError, match=message):
-        run(sqlite_store, "rule", *DATA, *arguments)
+        run(sqlite_store, "rules", *arguments, *DATA, "--name", "x")
     with sqlite_store.read() as connection:
         assert labellings.all_rules(connection, data.id) == []

@@ -45,7 +45,7 @@ def test_a_kept_server_outlives_the_command_is_listed_and_stopped_by_its_port(wo
     [row] = json.loads(CliRunner().invoke(cli, ["servers", "--json", "-w", str(workspace)]).output)
     assert (row["status"], row["port"], row["keep"]) == ("ready", int(port), True)
     assert row["figures"]["running"] == 5 and row["figures"]["hit_rate"] == 0.8
-    assert "stopped on request" in CliRunner().invoke(cli, ["stop-server", port, "-w", str(workspace)]).output
+    assert "stopped on request" in CliRunner().invoke(cli, ["servers", "stop", port, "-w", str(workspace)]).output
     assert vllm_server.servers(workspace)[0].phase == vllm_server.Phase.STOPPED
 
 

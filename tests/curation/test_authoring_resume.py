@@ -89,7 +89,7 @@ def test_the_command_line(database: Database) -> None:
     assert made.returncode == 0, made.stderr
     assert re.fullmatch(r"generation-\w+\n", made.stdout)
     assert re.search(r"dataset 'new' \(simulated\), \d+ of 11 attributes written.*cost \d", made.stderr)
-    listed = cli_inside(database.environment, "generations", "--json", "--workspace", database.workspace)
+    listed = cli_inside(database.environment, "datasets", "generations", "--json", "--workspace", database.workspace)
     (row,) = json.loads(listed.stdout)
     assert (row["id"], row["dataset_name"], row["simulated"]) == (made.stdout.strip(), "new", True)
     assert row["kept"] + row["missing"] == row["wanted"] == 11

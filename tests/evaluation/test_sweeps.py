@@ -230,5 +230,5 @@ def test_the_table_of_a_sweep_has_the_numbers_and_the_cost_of_every_cell(sqlite_
     assert all(cell.coverage == 1.0 and cell.cost.amount for cell in table.cells)
     assert table.cost.amount == pytest.approx(sum(cell.cost.amount or 0 for cell in table.cells))
     assert table.row.plan["requests"] == 12  # one for each place, with both samples
-    shown = cli_inside(outside(), "sweeps", *place).stdout
+    shown = cli_inside(outside(), "sweep", "--list", *place).stdout
     assert all(cell.run.id in shown for cell in table.cells)

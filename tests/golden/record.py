@@ -175,7 +175,7 @@ export tiny --format official --out official.json
 export tiny --format huggingface --out pairs.csv
 export average --format every-eval-ever --out shared
 review export tiny --out review.jsonl
-card tiny --out card.md
+datasets card tiny --out card.md
 """
 SMALL = """
 metrics average

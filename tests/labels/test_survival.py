@@ -230,7 +230,7 @@ def test_profiles_without_a_label_are_left_out_of_table_2_and_told(sqlite_store:
     told = f"2 of 3 profiles have no label by {labelling_id}"
     place = ["--workspace", str(sqlite_store.workspace)]
     plan = ["run", "-d", data.name, "-m", "sim-careful", "--base-url", "simulator", "--plan"]
-    for command in (["consensus", "-d", data.name], plan, ["freeze", data.name, "--by", "Ada"]):
+    for command in (["consensus", "-d", data.name], plan, ["datasets", "freeze", data.name, "--by", "Ada"]):
         result = CliRunner().invoke(cli, [*command, *place])
         assert result.exit_code == 0 and told in " ".join(result.output.split()), (command, result.output)
 

@@ -421,10 +421,10 @@ def test_commands_tie_servers_and_say_where_answers_come_from(small: Store) -> N
         )
         assert "4 of 4 samples are already recorded" in command(*run_arguments, "--base-url", one.url, "--plan")
         assert "0 of 4 samples are already recorded" in command(*run_arguments, "--base-url", two.url, "--plan")
-        assert "are the same server" in command("same-server", one.url, two.url, "--by", "Ada")
+        assert "are the same server" in command("servers", "same", one.url, two.url, "--by", "Ada")
         assert "4 of 4 samples are already recorded" in command(*run_arguments, "--base-url", two.url, "--plan")
-        listed = json.loads(command("same-server", "--json"))
-        command("same-server", two.url, one.url, "--undo")
+        listed = json.loads(command("servers", "same", "--json"))
+        command("servers", "same", two.url, one.url, "--undo")
         assert "0 of 4 samples are already recorded" in command(*run_arguments, "--base-url", two.url, "--plan")
         count = len(one.chats)
         again = command("repeat", run_id, "--fresh").split()[-1]
@@ -434,8 +434,8 @@ def test_commands_tie_servers_and_say_where_answers_come_from(small: Store) -> N
     rows = {row["id"]: row for row in json.loads(command("runs", "--json"))}
     (source,) = rows[run_id]["answers"]
     assert source["server"] == address_of(one.url) and (source["answers"], source["of"]) == (MESSAGES, MESSAGES)
-    assert cli_inside(environment, "same-server", "nonsense", one.url).returncode == 1
-    assert cli_inside(environment, "same-server", one.url).returncode == 1
+    assert cli_inside(environment, "servers", "same", "nonsense", one.url).returncode == 1
+    assert cli_inside(environment, "servers", "same", one.url).returncode == 1
 
 
 def test_a_sweep_of_open_calls_is_not_said_to_ask_nothing(small: Store) -> None:

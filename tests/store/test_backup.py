@@ -393,16 +393,16 @@ def test_the_commands(sqlite_store: Store, tmp_path: Path) -> None:
         add_call(connection, "paid for")
     add_dataset(sqlite_store)
     file = tmp_path / "backup.zip"
-    done = cli_inside(outside(), "backup", file, "-w", sqlite_store.workspace)
+    done = cli_inside(outside(), "workspace", "backup", file, "-w", sqlite_store.workspace)
     assert (done.returncode, done.stdout) == (0, f"{file}\n"), done.stderr
     printed = json.loads(
-        cli_inside(outside(), "backup", file, "--overwrite", "--json", "-w", sqlite_store.workspace).stdout
+        cli_inside(outside(), "workspace", "backup", file, "--overwrite", "--json", "-w", sqlite_store.workspace).stdout
     )
     assert printed["counts"]["call"] == 1
     target = tmp_path / "target"
-    done = cli_inside(outside(), "restore", file, "-w", target)
+    done = cli_inside(outside(), "workspace", "restore", file, "-w", target)
     assert (done.returncode, done.stdout) == (0, f"{target}\n"), done.stderr
-    done = cli_inside(outside(), "restore", file, "-w", target)
+    done = cli_inside(outside(), "workspace", "restore", file, "-w", target)
     assert (done.returncode, done.stdout) == (1, "")
     assert "not empty" in done.stderr
     store = open_store(target)

@@ -56,7 +56,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     before = (tmp_path / SQLITE_FILE).read_bytes()
     message = refused("datasets", "--workspace", tmp_path)
     assert "is damaged, or is no SQLite database" in message
-    assert "cimemories restore FILE --replace" in message
+    assert "cimemories workspace restore FILE --replace" in message
     assert (tmp_path / SQLITE_FILE).read_bytes() == before
 
 
@@ -145,7 +145,7 @@ def test_a_read_only_workspace_is_read_and_says_why_nothing_is_written(judged_st
     with read_only_mount(workspace):
         shown = cli_inside(outside(), "metrics", run_id, "--json", "-w", workspace)
         assert shown.returncode == 0, shown.stderr
-        message = refused("rule", "-d", "small", "--name", "strict", "--threshold", "0.9", "-w", workspace)
+        message = refused("rules", "save", "-d", "small", "--name", "strict", "--threshold", "0.9", "-w", workspace)
         assert "is read-only, so nothing was saved. Copy it" in message
         assert {path.name for path in workspace.iterdir()} & {f"{SQLITE_FILE}-wal", f"{SQLITE_FILE}-shm"} == set()
     writable = cli_inside(outside(), "metrics", run_id, "--json", "-w", workspace)
@@ -213,16 +213,16 @@ def test_what_stands_in_the_log_alone_is_not_left_out_in_silence(sqlite_store: S
 def test_a_backup_that_finds_no_room_leaves_nothing(sqlite_store: Store, tmp_path: Path) -> None:
     add_labelled(sqlite_store)
     with small_disk(tmp_path / "disk", "200k") as disk:
-        message = refused("backup", disk / "backup.zip", "--workspace", sqlite_store.workspace)
+        message = refused("workspace", "backup", disk / "backup.zip", "--workspace", sqlite_store.workspace)
         assert "full" in message
         assert list(disk.iterdir()) == []
 
 
 def test_a_restore_that_finds_no_room_changes_nothing(sqlite_store: Store, tmp_path: Path) -> None:
     add_labelled(sqlite_store)
-    done = cli_inside(outside(), "backup", tmp_path / "backup.zip", "--workspace", sqlite_store.workspace)
+    done = cli_inside(outside(), "workspace", "backup", tmp_path / "backup.zip", "--workspace", sqlite_store.workspace)
     assert done.returncode == 0, done.stderr
     with small_disk(tmp_path / "disk", "200k") as disk:
-        message = refused("restore", tmp_path / "backup.zip", "--workspace", disk / "workspace")
+        message = refused("workspace", "restore", tmp_path / "backup.zip", "--workspace", disk / "workspace")
         assert "Free some space" in message
         assert list(disk.iterdir()) == []

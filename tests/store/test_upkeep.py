@@ -91,7 +91,7 @@ def test_damaged_pages_are_found_and_nothing_is_written(judged_store: Store) -> 
     for page in range(8, len(content) // 4096, 5):
         content[page * 4096 : page * 4096 + 200] = b"\xff" * 200
     file.write_bytes(content)
-    done = cli_inside(outside(), "verify", "--json", "-w", judged_store.workspace)
+    done = cli_inside(outside(), "workspace", "verify", "--json", "-w", judged_store.workspace)
     assert done.returncode == 1
     printed = json.loads(done.stdout)
     assert not printed["sound"]
@@ -103,19 +103,19 @@ def test_damaged_pages_are_found_and_nothing_is_written(judged_store: Store) -> 
 
 def test_a_file_that_is_no_database_is_a_finding_too(tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(b"nothing of ours " * 500)
-    done = cli_inside(outside(), "verify", "--json", "-w", tmp_path)
+    done = cli_inside(outside(), "workspace", "verify", "--json", "-w", tmp_path)
     assert done.returncode == 1
     assert json.loads(done.stdout)["faults"][0]["kind"] == "damage"
-    assert "there is no record" in cli_inside(outside(), "verify", "-w", tmp_path / "nowhere").stderr
+    assert "there is no record" in cli_inside(outside(), "workspace", "verify", "-w", tmp_path / "nowhere").stderr
     # The backup of a mistyped workspace would be an empty one that looks like the work.
-    refused = cli_inside(outside(), "backup", tmp_path / "b.zip", "-w", tmp_path / "nowhere")
+    refused = cli_inside(outside(), "workspace", "backup", tmp_path / "b.zip", "-w", tmp_path / "nowhere")
     assert refused.returncode == 1 and "there is no workspace in" in refused.stderr
     assert not (tmp_path / "b.zip").exists() and not (tmp_path / "nowhere").exists()
 
 
 def test_the_command_ends_well_for_a_sound_record(sqlite_store: Store) -> None:
     add_dataset(sqlite_store)
-    done = cli_inside(outside(), "verify", "-w", sqlite_store.workspace)
+    done = cli_inside(outside(), "workspace", "verify", "-w", sqlite_store.workspace)
     assert done.returncode == 0, done.stderr
     assert "the database is sound" in done.stderr
 
@@ -338,13 +338,13 @@ def test_purging_by_command_asks_first(sqlite_store: Store) -> None:
     with sqlite_store.write() as connection:
         add_call(connection, "of nobody")
     place = ("-w", sqlite_store.workspace)
-    printed = json.loads(cli_inside(outside(), "purge", "--dry-run", "--json", *place).stdout)
+    printed = json.loads(cli_inside(outside(), "workspace", "purge", "--dry-run", "--json", *place).stdout)
     assert printed["calls"] == 1
-    refused = cli_inside(outside(), "purge", *place)
+    refused = cli_inside(outside(), "workspace", "purge", *place)
     assert refused.returncode == 1
     assert "--yes" in refused.stderr
     assert calls(sqlite_store) == 1
-    done = cli_inside(outside(), "purge", "--yes", *place)
+    done = cli_inside(outside(), "workspace", "purge", "--yes", *place)
     assert done.returncode == 0, done.stderr
     assert calls(sqlite_store) == 0
 

@@ -254,19 +254,19 @@ def test_the_commands_freeze_list_check_and_write_the_card(sqlite_store: Store) 
             raise done.exception
         return done.stdout
 
-    digest = command("freeze", "mine", "--by", "Ada").strip()
+    digest = command("datasets", "freeze", "mine", "--by", "Ada").strip()
     before = make_profile(0, 2, 1).attributes[0]
     editing.save(sqlite_store, data.id, editing.attribute_edit(0, before, None), annotator="Bob", reason="private")
-    listed = json.loads(command("versions", "mine v2", "--json"))
+    listed = json.loads(command("datasets", "versions", "mine v2", "--json"))
     assert [(v["name"], v["parent"], v["frozen"], v["changes"]) for v in listed] == [
         ("mine", None, digest, 0),
         ("mine v2", "mine", None, 1),
     ]
     assert [r["same"] for r in listed[0]["runs"]] == [True]
-    assert digest[:8] in command("versions", "mine", "--check")
+    assert digest[:8] in command("datasets", "versions", "mine", "--check")
     decide(sqlite_store, data.id)
     with pytest.raises(StoreError, match="changed since it was frozen: mine"):
-        command("versions", "mine", "--check")
+        command("datasets", "versions", "mine", "--check")
     out = sqlite_store.workspace / "card.md"
-    command("card", "mine", "--out", str(out), "--licence", "CC BY 4.0")
+    command("datasets", "card", "mine", "--out", str(out), "--licence", "CC BY 4.0")
     assert digest in out.read_text() and "1 decision" in out.read_text() and "CC BY 4.0" in out.read_text()

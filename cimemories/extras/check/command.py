@@ -133,7 +133,7 @@ def check(
         if file is None:
             raise StoreError(
                 "name the file of budgets and flows: cimemories check FILE. The workspace's database is checked by "
-                "`cimemories verify`."
+                "`cimemories workspace verify`."
             )
         new, app = model.chosen(run_id), written.checked()
         rule = one_of(IdentifierRule, counting.identifiers, "identifier rule")

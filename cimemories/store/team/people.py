@@ -166,7 +166,7 @@ def set_role(connection: sa.Connection, who: str, role: Role) -> Person:
         if "@" not in who:
             raise StoreError(
                 f"nobody here is called '{who}'. Give the mail address of an account that has not logged in yet, or "
-                "have them log in once. `cimemories people list` lists everybody."
+                "have them log in once. `cimemories team list` lists everybody."
             )
         name = plain_name(who, "person")
         values = {"name": name, "email": who, "role": str(Role.NONE), "created": now()}

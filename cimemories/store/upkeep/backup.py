@@ -368,11 +368,11 @@ def require_sound(connection: sqlite3.Connection, what: str) -> None:
     """Raises StoreError where SQLite finds a database damaged, or rows in it without what they refer to."""
     (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
-        raise StoreError(f"{what} is damaged ({verdict}). `cimemories verify` says more.")
+        raise StoreError(f"{what} is damaged ({verdict}). `cimemories workspace verify` says more.")
     broken = connection.execute("PRAGMA foreign_key_check").fetchone()
     if broken is not None:
         raise StoreError(
-            f"{what} has rows in '{broken[0]}' without their '{broken[2]}'. `cimemories verify` says more."
+            f"{what} has rows in '{broken[0]}' without their '{broken[2]}'. `cimemories workspace verify` says more."
         )
 
 
@@ -394,7 +394,7 @@ def restore(path: Path, workspace: Path, url: str | None = None, *, replace: boo
     if file is not None and backup.engine == "postgresql":
         raise StoreError(
             f"{path} was made by pg_dump and can be restored into PostgreSQL alone: set CIMEMORIES_DATABASE_URL to an "
-            "empty database there. `cimemories backup --portable` makes one for either engine."
+            "empty database there. `cimemories workspace backup --portable` makes one for either engine."
         )
     made = not workspace.exists()
     try:
@@ -516,7 +516,7 @@ def _require_tables(path: Path, names: Iterable[str], schema: str) -> None:
         extra = [f"{name!a} is no table of ours" for name in sorted(given - forms[0])]
         raise StoreError(
             f"{path} is no backup of schema {schema}: {(missing + extra)[0]}. Nothing was changed. Use a file that "
-            "`cimemories backup` wrote."
+            "`cimemories workspace backup` wrote."
         )
 
 

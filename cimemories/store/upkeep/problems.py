@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-RESTORE = "`cimemories verify` says what is damaged; `cimemories restore FILE --replace` brings a backup back."
+RESTORE = (
+    "`cimemories workspace verify` says what is damaged; `cimemories workspace restore FILE --replace` brings a backup "
+    "back."
+)
 FREE_SPACE = "Free some space, then do it again; everything saved before is kept."
 WRITABLE = "Copy the workspace to a folder that can be written, or change its rights."
 REACH = "See that the database server runs and that CIMEMORIES_DATABASE_URL is right, then do it again."

@@ -257,7 +257,7 @@ def _give_back(store: Store) -> None:
     if file is not None and shutil.disk_usage(file.parent).free < file.stat().st_size * 1.1:
         raise StoreError(
             f"the calls were removed, but the disk has no room to write {file} anew, so it keeps its size. Free "
-            f"{file.stat().st_size / 1e6:,.0f} MB and run `cimemories purge` again."
+            f"{file.stat().st_size / 1e6:,.0f} MB and run `cimemories workspace purge` again."
         )
     if not store.is_sqlite:
         with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

@@ -121,7 +121,7 @@ def test_reports_and_a_baseline_of_a_stored_run(repository: Repository, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "`cimemories verify`"),
+        ([], "`cimemories workspace verify`"),
         (["privacy.yaml"], "--run RUN"),
         (["privacy.yaml", "--run", "run-1", *MODEL], "--run RUN"),
         (["privacy.yaml", "--model", "m"], "all of --dataset, --model and --base-url"),

@@ -112,7 +112,7 @@ def test_a_damaged_workspace_is_refused_on_a_page_of_ours(tmp_path: Path, monkey
     monkeypatch.setenv(WORKSPACE, str(tmp_path))
     text = page_html(opened(PAGES["home"]))
     assert "is damaged" in text
-    assert "cimemories restore FILE --replace" in text
+    assert "cimemories workspace restore FILE --replace" in text
     with pytest.raises(StoreError):
         open_store(tmp_path)
 
