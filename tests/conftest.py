@@ -552,7 +552,7 @@ def uploads_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def prepared_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with the demo's first three people, to be copied and never to be opened. Preparing it takes 10 s of a
+    """A workspace with the demo's first two people, to be copied and never to be opened. Preparing it takes 7 s of a
     processor, so the workers of a session share it. Beside it, in asked.json, what a simulator was asked meanwhile, and
     in `shipped` the demo's folder with the recorded calls of these people."""
     import demos
@@ -566,11 +566,11 @@ def prepared_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "asked.json").exists():
-            demos.add_folder(folder / "shipped", 3)
+            demos.add_folder(folder / "shipped", 2)
             opened = open_store(folder / "workspace")
             with requests_to_simulators() as asked, pytest.MonkeyPatch.context() as patch:
                 patch.setattr(demo, "FOLDER", folder / "shipped")
-                demo.prepare(opened, lambda text: None, 3)
+                demo.prepare(opened, lambda text: None, 2)
             opened.close()
             (folder / "asked.json").write_text(json.dumps(asked))
     return folder / "workspace"

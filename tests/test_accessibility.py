@@ -379,7 +379,7 @@ def test_an_arrow_opens_the_row_of_a_table_that_has_the_focus(page: Page) -> Non
 # Of a long table a few rows: each more is looked at for half a second.
 SHORT = """() => {
     document.querySelectorAll("details").forEach((fold) => { fold.open = true; });
-    document.querySelectorAll("tbody").forEach((body) => [...body.rows].slice(8).forEach((row) => row.remove()));
+    document.querySelectorAll("tbody").forEach((body) => [...body.rows].slice(3).forEach((row) => row.remove()));
 }"""
 
 

@@ -6,32 +6,51 @@ from __future__ import annotations
 import json
 import lzma
 import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import demos
 import pytest
-from evaluating import ROOT, counts, numbers, outside, row_of
+from evaluating import counts, numbers, outside, row_of
+from forked import Forked
 from simulating import requests_to_simulators
 
 from cimemories import demo, demo_parts
 from cimemories.formats.official import read_profiles
-from cimemories.model import WorkStatus
+from cimemories.model import Profile, WorkStatus
 from cimemories.store import datasets, labellings, runs
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, open_store
 
+# Prepares the demo in a process that kills itself at a moment: to watch it from outside is too late on a busy machine.
 PREPARE = """
-import sys
+import os, signal, threading
+from functools import partial
 from pathlib import Path
 from cimemories import demo
+from cimemories.store import labellings, runs
 from cimemories.store.engine import open_store
 
-demo.FOLDER = Path(sys.argv[2])
-demo.prepare(open_store(sys.argv[1]), lambda text: None, 1)
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def die_once_written(_):
+    with store.read() as connection:
+        ran, labelled = runs.all_rows(connection), labellings.all_rows(connection)
+    is_last = bool(ran) and ran[-1].model == demo.MODELS[-1]
+    if (is_last and ran[-1].judged) if moment == "judged" else labelled[0].ballots.get("ok"):
+        die()
+
+workspace, folder, moment = {0!r}
+store = open_store(workspace)
+demo.FOLDER, demo.MODELS = Path(folder), demo.MODELS[-1:]
+if moment == "reading":
+    threading.Timer(0.5, die).start()
+part = demo.runs if moment == "judged" else demo.execution
+part.execute = partial(part.execute, on_progress=die_once_written)
+demo.prepare(store, lambda text: None, 1)
 """
 
 
@@ -61,10 +80,10 @@ def chat_requests() -> Iterator[list[object]]:
         yield seen
 
 
-def assert_whole(store: Store, chat_requests: list[object], profiles: int) -> None:
-    """All of the demo is there for so many profiles, made from recorded calls alone."""
+def assert_whole(found: dict[str, object], chat_requests: list[object], profiles: int) -> None:
+    """Check that all of the demo is there for so many profiles, made from recorded calls alone."""
     assert chat_requests == [], "rebuild data/demo with `make demo` after a change of prompts or seeds"
-    result = state(store)
+    result = deepcopy(found)
     assert result["dataset"][2] == profiles
     assert result["labelling"] == (WorkStatus.FINISHED, {"ok": profiles * 49 * 3 * demo.DRAWS}, True)
     real = json.loads((demo.FOLDER / demo.REAL_ABOUT).read_text())["model"]
@@ -86,7 +105,6 @@ def assert_whole(store: Store, chat_requests: list[object], profiles: int) -> No
         assert figures["coverage"] > 0.99
         assert 0 < figures["violation"]["1"] < figures["violation"]["5"] < 1
         assert 0 < figures["completeness"] < 1
-    assert not demo_parts.is_wanted(store)
 
 
 def recorded() -> int:
@@ -105,11 +123,12 @@ def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_no
     asked = json.loads((prepared_demo.parent / "asked.json").read_text())
     shutil.copytree(prepared_demo, tmp_path / "workspace")
     store = open_store(tmp_path / "workspace")
-    assert_whole(store, asked, 3)
     before = state(store)
+    assert_whole(before, asked, 2)
+    assert not demo_parts.is_wanted(store)
     violation = {model: before["numbers"][model]["violation"]["5"] for model in demo.MODELS}
     assert violation["sim-careful"] < violation["sim-average"] < violation["sim-oversharing"], "three characters"
-    demo.prepare(store, quiet, 3)
+    demo.prepare(store, quiet, 2)
     assert state(store) == before
     assert chat_requests == []
     with store.write() as connection:
@@ -118,8 +137,18 @@ def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_no
     store.close()
 
 
+def has_all(text: str, profile: Profile) -> bool:
+    """Return whether all memory statements of a profile stand in a text, in their order."""
+    end = 0  # from here on: to search all of the text for each takes four times as long
+    for attribute in profile.attributes:
+        if (begin := text.find(attribute.statement, end)) < 0:
+            return False
+        end = begin + len(attribute.statement)
+    return True
+
+
 def test_the_recorded_calls_are_those_of_all_profiles() -> None:
-    """The other test prepares three; a profile whose words were changed since has no request with all of them. Each
+    """The other test prepares two; a profile whose words were changed since has no request with all of them. Each
     line is what `read_calls` reads."""
     profiles = read_profiles(demo.FOLDER / "profiles.json").profiles
     assert len(profiles) == demo.PROFILES
@@ -129,7 +158,7 @@ def test_the_recorded_calls_are_those_of_all_profiles() -> None:
             if line.startswith('{"request"'):
                 text = "\n".join(message["content"] for message in json.loads(line)["request"]["messages"])
                 for number in (n for n, profile in enumerate(profiles) if profile.name in text):
-                    requests_of_profile[number] += all(a.statement in text for a in profiles[number].attributes)
+                    requests_of_profile[number] += has_all(text, profiles[number])
             else:
                 call = json.loads(line)
                 Answer(key="", draw=call["draw"], **call["answer"])
@@ -146,52 +175,36 @@ def test_a_workspace_with_data_of_its_own_is_left_alone(sqlite_store: Store) -> 
     assert not demo_parts.is_wanted(sqlite_store)
 
 
-def _labelled(store: Store) -> bool:
-    with store.read() as connection:
-        rows = labellings.all_rows(connection)
-    return bool(rows and rows[0].ballots.get("ok"))
-
-
-def _judged(store: Store) -> bool:
-    with store.read() as connection:
-        rows = runs.all_rows(connection)
-    return bool(rows and rows[-1].model == demo.MODELS[-1] and rows[-1].judged)
-
-
 @pytest.fixture
 def of_one_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The demo's folder with the calls of its first profile alone: a tenth to read each time."""
+    """A folder of the demo with the calls of its first profile, a tenth to read; the demo has a run of one model."""
     folder = tmp_path / "demo"
     demos.add_folder(folder, 1)
     monkeypatch.setattr(demo, "FOLDER", folder)
+    for module in (demo, demo_parts):
+        monkeypatch.setattr(module, "MODELS", demo.MODELS[-1:])
     return folder
 
 
-def _reading(_: Store) -> bool:
-    time.sleep(1.0)  # it reads recorded calls
-    return True
-
-
 @pytest.mark.parametrize(
-    "moments", [[_judged], pytest.param([_reading, _labelled, _judged], marks=pytest.mark.long)], ids=["late", "each"]
+    "moments",
+    [["judged"], pytest.param(["reading", "labelled", "judged"], marks=pytest.mark.long)],
+    ids=["late", "each"],
 )
 def test_killed_in_the_middle_it_is_finished_the_next_time(
-    moments: list[Callable[[Store], bool]], chat_requests: list[object], of_one_profile: Path, tmp_path: Path
+    moments: list[str], chat_requests: list[object], of_one_profile: Path, tmp_path: Path
 ) -> None:
     workspace = tmp_path / "workspace"
     store = open_store(workspace)
-    for reached in moments:
-        process = subprocess.Popen([sys.executable, "-c", PREPARE, workspace, of_one_profile], cwd=ROOT, env=outside())
-        while not reached(store):
-            assert process.poll() is None, "it ended before it could be killed"
-            time.sleep(0.01)
-        process.kill()
-        process.wait()
+    for moment in moments:
+        process = Forked(outside(), first=PREPARE.format((str(workspace), str(of_one_profile), moment)))
+        assert process.wait(timeout=120) == -signal.SIGKILL, process.communicate()
         assert demo_parts.is_wanted(store)
     with store.read() as connection:
         halfway = runs.all_rows(connection)[-1]
     assert halfway.status == WorkStatus.INTERRUPTED
     demo.prepare(store, quiet, 1)
-    assert_whole(store, chat_requests, 1)
+    assert_whole(state(store), chat_requests, 1)
+    assert not demo_parts.is_wanted(store)
     assert row_of(store, halfway.id).status == WorkStatus.FINISHED, "the same run, not a second one"
     store.close()

@@ -67,7 +67,7 @@ def reap(*_: object) -> None:
 def main() -> None:
     parts = [f"pages.{path.parent.name}.{path.stem}" for path in server._parts(ROOT / "pages")]
     base.load()
-    for name in (*server.HEAVY, *parts, "cimemories.llm.http.transport"):
+    for name in (*server.HEAVY, *parts, "cimemories.llm.http.transport", "cimemories.simulator.server"):
         importlib.import_module(name)
     # Looked through once, here: each fork would, and would copy every page of memory that it marks.
     gc.collect()

@@ -75,7 +75,11 @@ def rows(store: Store) -> list[RunRow]:
         return runs.all_rows(connection)
 
 
-@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize(
+    ("database", "by_name"),
+    [("sqlite", True), pytest.param("postgres", False, marks=pytest.mark.postgres)],
+    indirect=["database"],
+)
 def test_while_people_decide_many_runs_are_counted_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, by_name: bool
 ) -> None:

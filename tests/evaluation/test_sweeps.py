@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -13,9 +11,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 import yaml
-from evaluating import ROOT, add, cli_inside, command, outside, small_profiles
+from evaluating import add, cli_inside, outside, small_profiles
+from forked import Forked
 from hostile import Reply, hostile_server
 from planned_sweeps import FILE, planned, spec, sweep_content
+from slow_simulator import SlowSimulator
 
 from cimemories.compare.sweeps import sweep_table
 from cimemories.evaluation import costs, sweeps
@@ -110,19 +110,22 @@ def test_a_sweep_is_planned_as_a_whole_or_not_at_all(sqlite_store: Store) -> Non
 def test_killed_and_resumed_every_cell_is_there_once(sqlite_store: Store) -> None:
     store = sqlite_store
     add(store, small_profiles(contexts=3))
-    sweep_id = planned(store, samples=3)
-    arguments = command("resume", sweep_id, "--workspace", store.workspace, "--concurrency", 1)
-    process = subprocess.Popen(arguments, env=outside(), cwd=ROOT, stderr=subprocess.DEVNULL)
+    slow = SlowSimulator()
     try:
-        until = time.monotonic() + 60
-        while _answered(store, sweep_id) < 12 and process.poll() is None and time.monotonic() < until:
+        models = [{"model": name, "base_url": slow.url} for name in ("sim-average", "sim-careful")]
+        sweep_id = planned(store, samples=3, models=models)
+        process = Forked(outside(), "resume", sweep_id, "--workspace", store.workspace, "--concurrency", 1)
+        while _answered(store, sweep_id) < 12 and process.poll() is None:
             time.sleep(0.01)
-    finally:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
-    assert status(store, sweep_id)[0] == WorkStatus.INTERRUPTED
-    assert 0 < _answered(store, sweep_id) < 36
-    sweeps.execute(store, sweep_id)
+        assert status(store, sweep_id)[0] == WorkStatus.INTERRUPTED
+        assert 12 <= _answered(store, sweep_id) < 36
+        slow.hurry()
+        sweeps.execute(store, sweep_id)
+    finally:
+        slow.process.kill()
+        slow.process.wait()
     assert status(store, sweep_id) == (WorkStatus.FINISHED, None)
     rows = cells(store, sweep_id)
     assert [row.cell for row in rows] == [0, 1, 2, 3]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import worlds
-from conftest import Copies
+from conftest import LONG_ON_POSTGRES, Copies
 from evaluating import ROOT, import_bytes
 from exchanging import content, counts, odd_world, profiles_of, write_bundle
 from hypothesis import HealthCheck, given, settings
@@ -66,7 +66,8 @@ def effective(store: Store, dataset_id: int, labelling_id: str) -> list[list[lis
 # ---- the folder
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@pytest.mark.parametrize("database", LONG_ON_POSTGRES, indirect=True)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_folder_gives_back_every_vote_call_decision_rule_and_edit(
     store: Store, other: Store, tmp_path_factory: pytest.TempPathFactory, seed: int, zipped: bool

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from conftest import LONG_ON_POSTGRES
 from evaluating import add_labelled, cli_inside, import_bytes, outside, simulated
 from exchanging import counts
 from paging import button, opened, page_html
@@ -153,6 +154,7 @@ def settings_of(store: Store, run_id: str) -> Any:
     return row.composition, row.manifest.mitigation.kind, about
 
 
+@pytest.mark.parametrize("database", LONG_ON_POSTGRES, indirect=True)
 def test_what_was_recalled_and_said_before_goes_out_and_comes_back(store: Store, other: Store, tmp_path: Path) -> None:
     """Behind a memory system or a gate and in sessions, with all numbers as they were, here and elsewhere."""
     add_labelled(store, 2, 3)

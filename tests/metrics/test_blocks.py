@@ -304,7 +304,7 @@ def read_once(read: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
 
 
 # Each engine with one of the two: what they do not share is how a part is written.
-ONCE = [("sqlite", True), pytest.param("postgres", False, marks=pytest.mark.postgres)]
+ONCE = [("sqlite", True), pytest.param("postgres", False, marks=[pytest.mark.postgres, pytest.mark.long])]
 
 
 @pytest.mark.parametrize(("database", "lost"), ONCE, indirect=["database"])

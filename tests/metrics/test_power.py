@@ -83,18 +83,18 @@ def two_models(size: Size, random: np.random.Generator, unlike: float = 0.3) -> 
 
 # More profiles, and more or fewer contexts and samples, of the same pilots; each alone in the long tests.
 @pytest.mark.parametrize(
-    "sizes",
+    ("worlds", "sizes"),
     [
-        (Size(30, 10, 2), Size(8, 30, 8)),
+        (120, (Size(30, 10, 2), Size(8, 30, 8))),
         *(
-            pytest.param((size,), marks=pytest.mark.long)
+            pytest.param(240, (size,), marks=pytest.mark.long)
             for size in (Size(10, 20, 5), Size(30, 20, 5), Size(10, 10, 5), Size(10, 20, 2))
         ),
     ],
 )
-def test_pilots_foretell_the_error_of_another_size(sizes: tuple[Size, ...]) -> None:
+def test_pilots_foretell_the_error_of_another_size(worlds: int, sizes: tuple[Size, ...]) -> None:
     foretold, seen, own = defaultdict(list), defaultdict(list), Size(10, 20, 5)
-    for world in range(240):
+    for world in range(worlds):
         after_pilot = np.random.default_rng(world)
         leaks, needed = common_entries(*two_models(own, after_pilot))
         pilot = Pilot(tuple(leaks), tuple(needed), own, None)

@@ -77,9 +77,15 @@ def test_keys_play_the_tasks_and_escape_leaves(page: Page) -> None:
         ("PageUp", 1),
         ("Home", 0),
         ("ArrowLeft", 0),
+        ("Space", 1),  # plays
     ]:
         page.keyboard.press(key)
         shows(page, task)
+    page.keyboard.press("Space")  # pauses
+    page.wait_for_timeout(2900)  # longer than a task stays
+    shows(page, 1)
+    page.keyboard.press("Home")
+    shows(page, 0)
     expect(page.locator("dialog .said").first).to_have_text(re.compile("^Private: labelled inappropriate to share"))
     expect(page.locator("dialog .plot")).to_contain_text("private attributes revealed")
     for _ in range(TASKS):  # faster than it moves: none is lost
@@ -118,21 +124,6 @@ def test_keys_play_the_tasks_and_escape_leaves(page: Page) -> None:
     assert FAILED == []
 
 
-def test_space_plays_and_pauses_and_a_link_opens_straight_into_it(page: Page) -> None:
-    page.goto(f"{page.url}&present=4")
-    expect(page.locator("dialog[open]")).to_be_visible()
-    shows(page, 4)
-    page.keyboard.press("Space")
-    shows(page, 5)
-    page.keyboard.press("Space")
-    page.wait_for_timeout(2900)  # longer than a task stays
-    shows(page, 5)
-    page.keyboard.press("Escape")
-    expect(page.locator("dialog")).to_be_hidden()
-    expect(page).not_to_have_url(re.compile("present="))
-    expect(page.locator(".ci-head")).to_contain_text("Accumulation")
-
-
 def test_what_replaced_a_part_of_the_link_outlives_the_next_press(page: Page) -> None:
     before = page.url
     page.goto(f"{before}&user=999")
@@ -161,7 +152,7 @@ COVERED = """() => [...document.querySelectorAll(".js-plotly-plot")].filter((plo
 }).map((plot) => plot.querySelector(".gtitle").textContent)"""
 
 
-def test_on_a_phone_taps_move_and_a_button_closes(page: Page) -> None:
+def test_on_a_phone_a_link_opens_straight_into_it_taps_move_and_a_button_closes(page: Page) -> None:
     phone = page.context.new_page()
     phone.set_viewport_size({"width": 390, "height": 844})
     finger = serving.Finger(phone)
@@ -178,6 +169,7 @@ def test_on_a_phone_taps_move_and_a_button_closes(page: Page) -> None:
     assert close is not None
     finger.tap(close["x"] + close["width"] / 2, close["y"] + close["height"] / 2)
     expect(phone.locator("dialog")).to_be_hidden()
+    expect(phone).not_to_have_url(re.compile("present="))
     serving.settled(phone)
     for page_name in ("accumulation", "heatmaps"):
         if page_name not in phone.url:
