@@ -25,22 +25,24 @@ const replace = (path, before, after) => {
 let last = null;
 let tops = null; // as of the first run of a document: it begins at the top
 
-// Gives a field the focus as soon as it is there, and again where drawing takes it away, until a key is pressed. away:
-// whether the focus may leave the element that has it.
+// Gives a field the focus as soon as it is there, and again where drawing takes it away, until a key or the pointer is
+// pressed, or the same field has been there for LOOK_MS. away: whether the focus may leave the element that has it.
 const LOOK_MS = 10000;
 const looking = new Set();
 
 const focus = (query, away) => {
   if (looking.has(query)) return;
   looking.add(query);
-  const end = performance.now() + LOOK_MS;
-  let left = false; // with Esc, say, before the field was there
-  document.addEventListener("keydown", () => (left = true), { capture: true, once: true });
-  let kept = 0;
+  const pressed = new AbortController(); // with Esc, say, before the field was there
+  for (const press of ["keydown", "pointerdown"])
+    document.addEventListener(press, () => pressed.abort(), { capture: true, signal: pressed.signal });
+  let field = null;
+  let end = performance.now() + LOOK_MS;
   const look = () => {
-    const field = document.querySelector(query);
-    if (field && document.activeElement === field) kept += 1;
-    if (left || kept > 2 || performance.now() > end) {
+    const drawn = document.querySelector(query);
+    if (drawn !== field) [field, end] = [drawn, performance.now() + LOOK_MS];
+    if (pressed.signal.aborted || performance.now() > end) {
+      pressed.abort();
       looking.delete(query);
       return;
     }
