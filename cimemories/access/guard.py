@@ -139,7 +139,7 @@ NO_TOKEN = Refusal(
     form=True,
 )
 NO_UPLOADS = Refusal(HTTPStatus.FORBIDDEN, "This app is read-only", "It takes no files.")
-NO_LOGIN = Refusal(HTTPStatus.UNAUTHORIZED, "Log in first", "This needs a login.")
+NO_LOGIN = Refusal(HTTPStatus.UNAUTHORIZED, "Log in first", "Uploads and decisions need a login.")
 
 
 class Guard:

@@ -283,7 +283,7 @@ def test_with_a_login_an_upload_needs_one(tmp_path: Path, monkeypatch: pytest.Mo
             stranger = upload(address, session, xsrf, "")
             assert (stranger.status, stranger.read()) == (
                 401,
-                b"Log in first. Only people who are logged in can upload files.\n",
+                b"Log in first. Uploads and decisions need a login.\n",
             )
             assert upload(address, session, xsrf, f"; _streamlit_user={signed[:-2]}xx").status == 401
             assert upload(address, session, xsrf, f"; _streamlit_user={signed}").status == 204
