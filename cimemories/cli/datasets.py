@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from cimemories import files
+from cimemories import extras, files
 from cimemories.answers import lists
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -39,18 +38,18 @@ from cimemories.seeds import packs
 from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets as store_datasets
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import count, listed, part_names
+from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.text import count, listed
 
-EVERY_EVAL_EVER = "every-eval-ever"
 FLOWS = "flows"
-OF_A_RUN = ("results", FLOWS, EVERY_EVAL_EVER)  # formats of a run's results, not of a dataset
+OF_EXTRAS = extras.registered("exports")
+OF_A_RUN = ("results", FLOWS, *OF_EXTRAS)  # formats of a run's results, not of a dataset
 NOT_NAMED = "not named"
 TAKEN_BY = {  # which formats an option of `export` is for; --replace is for those that are one file
     "--labelling": ("labelled", "huggingface", *OF_A_RUN),
     "--no-calls": ("huggingface",),
     "--judge": OF_A_RUN,
-    "--organization": (EVERY_EVAL_EVER,),
+    "--organization": tuple(OF_EXTRAS),
     "--replace": ("official", "labelled", "huggingface", "results", FLOWS),
 }
 OFFLINE_PER_DOMAIN = 5  # as in the released data
@@ -172,8 +171,9 @@ def export(
     store = open_record(workspace)
     if kind is None:
         dataset = full_id(store, dataset, WorkKind.RUN)
-    if form == EVERY_EVAL_EVER:
-        _export_record(store, dataset, out, labelling, judge, organization, workspace, as_json=as_json)
+    if form in OF_EXTRAS:
+        write = extras.load(OF_EXTRAS[form])
+        write(store, dataset, out, labelling, judge, organization, workspace, as_json=as_json)
         return
     with files.written_for_user(out, workspace):
         if form == FLOWS:
@@ -189,35 +189,6 @@ def export(
     simulated = ", simulated" if result.simulated else ""
     output.line(f"exported '{dataset}' as {result.format}: {result.path} ({result.bytes / 1e6:,.1f} MB{simulated})")
     output.notes(result.notes)
-
-
-def _export_record(
-    store: Store,
-    run_id: str,
-    folder: Path,
-    labelling: str | None,
-    judge: int | None,
-    organization: str,
-    workspace: Path,
-    *,
-    as_json: bool,
-) -> None:
-    from cimemories.flows.flows import Flows
-    from cimemories.flows.scope import resolve_scope
-    from cimemories.report import every_eval_ever
-
-    if folder.is_file():
-        raise StoreError(f"{folder} is a file. Name a folder: records go below its data/{every_eval_ever.BENCHMARK}.")
-    scope = resolve_scope(store, run_id, labelling, judge)
-    record = every_eval_ever.record(Flows(store), scope, made=datetime.now(UTC), organization=organization)
-    with files.written_for_user(folder, workspace):
-        path = every_eval_ever.write_record(record, scope, folder)
-    simulated = part_names(scope.simulated)
-    if as_json:
-        output.as_json({"path": path, "format": EVERY_EVAL_EVER, "simulated": bool(simulated), "record": record})
-        return
-    output.line(f"exported '{run_id}' as {EVERY_EVAL_EVER}: {path}")
-    output.notes([f"simulated {simulated}: the record says so; do not submit it" if simulated else ""])
 
 
 datasets = typer.Typer(

@@ -91,7 +91,7 @@ def test_killed_workers_and_a_wrong_clock_change_nothing(
             eventually(lambda: over.is_set() or counts(store)["responses"] >= PLANNED // 4, 500)
             taken = far.run(*driver.command("resume"))
             assert taken.returncode != 0 and "is running as process" in taken.stderr and "on near" in taken.stderr
-            assert far.run(*driver.command("pause")).returncode == 0
+            assert far.run(*driver.command("stop")).returncode == 0
 
         with meanwhile(disturb):
             with meanwhile(look_and_pause):

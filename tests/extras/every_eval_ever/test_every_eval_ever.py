@@ -20,16 +20,16 @@ from evaluating import cli_inside, outside
 from two_runs import world
 from worlds import add_dataset, add_run
 
+from cimemories.extras.every_eval_ever.record import VERSION, path_of, record, write_record
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import intervals
-from cimemories.report.every_eval_ever import VERSION, path_of, record, write_record
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError, canonical_json
 from cimemories.store.tables import run
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 SCHEMA = json.loads((FIXTURES / "every_eval_ever.schema.json").read_text(encoding="utf-8"))
 CLOCK = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
