@@ -40,7 +40,7 @@ def spec(url: str, **changes: object) -> planning.RunSpec:
     return planning.RunSpec(**{**values, **changes})
 
 
-def eventually(question: Callable[[], T], seconds: float = 10.0) -> T:
+def eventually(question: Callable[[], T], seconds: float = 60.0) -> T:
     """The first answer that is true; the last one where none is."""
     end = time.monotonic() + seconds
     while not (answer := question()) and time.monotonic() < end:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import gc
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -268,24 +267,26 @@ def test_a_read_only_record_stops_the_work_and_loses_nothing(
         finish(sqlite_store, run_id, server.url)
 
 
-def test_cancelling_stops_within_seconds(store: Store) -> None:
+def test_cancelling_does_not_wait_for_answers(store: Store) -> None:
     world(store)
 
+    answered = threading.Event()
+
     def slow(request: IncomingRequest) -> Reply:
-        time.sleep(0.2 if request.number < 6 else 8)
+        if request.number >= 6:
+            answered.wait(120)
         return answering(request)
 
     with ThreadPoolExecutor(1) as pool, hostile_server(slow, MODELS) as server:
-        run_id = planning.plan(store, spec(server.url, timeout=30.0))
+        run_id = planning.plan(store, spec(server.url, timeout=120.0))
         working = pool.submit(runs.execute, store, run_id, concurrency=2)
         assert eventually(lambda: len(server.chats) > 6)
-        cancelled_at = time.monotonic()
         with store.write() as connection:
             work.request_cancel(connection, run_id)
         assert row_of(store, run_id).status == "cancelling"
         with pytest.raises(WorkError, match="cancelled on request"):
-            working.result(timeout=20)
-        assert time.monotonic() - cancelled_at < 4
+            working.result(timeout=60)
+        answered.set()  # what is under way was not waited for
     row = row_of(store, run_id)
     assert row.status == "cancelled"
     assert 0 < row.responses["ok"] < CONTEXTS * SAMPLES

@@ -422,6 +422,7 @@ def test_by_the_command_line(workspace: Path, store: Store, scope: Scope) -> Non
     assert unknown.returncode == 1 and "no variant 'sideways'" in unknown.stderr
 
 
+@pytest.mark.long  # as runs are: evaluation/test_resume.py
 def test_killed_it_is_finished_by_a_resume(tmp_path: Path) -> None:
     slow = SlowSimulator()
     try:
