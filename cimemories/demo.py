@@ -3,7 +3,7 @@
 What is shipped are the profiles and the recorded calls; labels, responses and judgements follow from them by the same
 code that serves real work. Where a prompt has been changed since, the calls no longer fit and the simulator answers.
 
-    python -m cimemories.demo        writes data/demo/ anew, but for the run of a real model
+    python -m cimemories.demo        writes data/demo/ again, but for the run of a real model
 
 Beside them stands one small run of a real model, recorded from a real vLLM server.
 """
@@ -41,14 +41,10 @@ from cimemories.store import runs as store_runs
 from cimemories.store.calls import SIMULATED
 from cimemories.store.engine import Store, now, open_store
 
-# ---- demo real
-#
-# The demo's one run of a real model: recorded once from a real vLLM server, played back from data/demo/ ever after.
-#
-#     python -m cimemories.demo --base-url http://127.0.0.1:8001/v1 --model smollm2-135m-instruct
-#
-# records it anew. The model is one that a machine without a GPU can serve; its text shows what a real server sends, and
-# says nothing about how good larger models are. The labels beside it are the demo's, by the simulator, and marked so.
+# ---- demo real  The demo's one run of a real model: recorded once from a real vLLM server, played back from data/demo/
+# ever after.      python -m cimemories.demo --base-url http://127.0.0.1:8001/v1 --model smollm2-135m-instruct  records
+# it again. The model is one that a machine without a GPU can serve; its text shows what a real server sends, and says
+# nothing about how good larger models are. The labels beside it are the demo's, by the simulator, and marked so.
 
 
 REAL_CALLS = "real-calls.jsonl.xz"
@@ -57,7 +53,7 @@ REAL_PROFILES, REAL_CONTEXTS, REAL_SAMPLES, MAX_TOKENS = 1, 6, 2, 200
 
 def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str], None]) -> str | None:
     """Put the run into a workspace that holds the demo's dataset; returns its id, None where it is there or none is
-    recorded. Where the recorded calls no longer fit (the profiles were made anew) it is left out, and that is told."""
+    recorded. Where the recorded calls no longer fit (the profiles were made again) it is left out, and that is told."""
     about = about_real(folder)
     with store.read() as connection:
         ran = store_runs.all_rows(connection)
@@ -112,7 +108,7 @@ def record_real(base_url: str, model: str) -> None:
         server: list[Server] = []
 
         def looked_up(*arguments: Any) -> Server:
-            # Named so that no server of somebody else, at the address it had here, is taken for it.
+            # Named so that another server at the same address is not taken for it.
             live = look_up(*arguments)
             server.append(replace(live, identity=f"the demo's recording of vLLM {live.version}"))
             return server[-1]
@@ -172,7 +168,7 @@ def prepare_labels(store: Store, report: Callable[[str], None], profiles: int | 
 
 
 def add_dataset(store: Store, profiles: int | None = None) -> None:
-    """The demo's dataset where it is not there; only its first `profiles` where given."""
+    """Add the demo's dataset if it is missing; only its first `profiles` if given."""
     file = read_profiles(FOLDER / "profiles.json")
     with store.write() as connection:
         rows = datasets.all_rows(connection)
@@ -218,7 +214,7 @@ def _with_spheres(profiles: tuple[Profile, ...]) -> list[Profile]:
 
 
 def rebuild() -> None:
-    """Write data/demo/ anew: profiles from the offline templates, every call answered by the simulator."""
+    """Write data/demo/ again: profiles from the offline templates, every call answered by the simulator."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     profiles = list(generate_profiles(PROFILES, seed=SEED, contexts=seeds.load_contexts()))
     (FOLDER / "profiles.json").write_text(write_profiles(profiles), encoding="utf-8")
@@ -234,7 +230,7 @@ def rebuild() -> None:
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(
-        description="Write data/demo/ anew; with a server, its recorded run of a real model."
+        description="Write data/demo/ again; with a server, its recorded run of a real model."
     )
     options.add_argument("--base-url", help="an OpenAI-compatible server, for the run of a real model alone")
     options.add_argument("--model", help="the model there")

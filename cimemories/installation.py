@@ -1,4 +1,4 @@
-"""Where the parts of the project are that are no modules of this package (app.py, pages/, seeds/, data/demo/ and
+"""Paths of the parts of the project that are not modules of this package (app.py, pages/, seeds/, data/demo/ and
 .streamlit/), where the workspace is, and how another Python of this installation is started.
 
 A checkout has these parts beside the package. A wheel has them inside it, under `_app` (pyproject.toml): at the top of

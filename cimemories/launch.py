@@ -19,7 +19,7 @@ from cimemories.store.team import log as audit_log
 
 
 def log_path(store: Store, work_id: str) -> Path:
-    """Where the worker of a piece of work writes what it has to say."""
+    """Return the path of the log of a piece of work."""
     return store.workspace / "logs" / f"{work_id}.log"
 
 
@@ -27,8 +27,8 @@ def launch(store: Store, work_id: str, engine: Engine | None = None) -> None:
     """Mark the work as queued and start a worker of its own for it. engine: without one it is done by what did it last,
     else by what the environment says.
 
-    Raises StoreError where there is no such work, where somebody is at it, or where no process can be started; work
-    that was queued for a process that could not be started is marked as failed.
+    Raises StoreError if the work does not exist, is already being done, or no process can be started; work that was
+    queued for a process that could not be started is marked as failed.
     """
     with store.write(Role.OPERATOR) as connection:
         work.queue(connection, work_id)

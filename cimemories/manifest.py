@@ -1,4 +1,4 @@
-"""What a run was planned with, as its manifest records it: typed, and read the same from every version of it.
+"""The manifest of a run, which records its plan: typed, and read the same from every version.
 
     row.manifest.memory.order        # 'shuffled'; 'fixed' where the run is older than that setting
     row.manifest.recorded            # the JSON object itself, for files and screens
@@ -78,7 +78,7 @@ class PromptPart(Part):
 
 
 class ServerPart(Part):
-    """What a server said of itself when the run was planned, and how it takes requests."""
+    """A server's own description when the run was planned, and the form of requests it takes."""
 
     identity: str | None = None
     simulated: bool | None = None  # None: older than the distinction, the run's own mark holds
@@ -127,8 +127,8 @@ class SystemPart(Part):
 
 
 class MemoryPart(Part):
-    """What the assistant held. labels: where those came from that the memory was composed by. system: what recalled of
-    it; None: all of it was in the prompt."""
+    """The assistant's memory. labels: source of those that the memory was composed by. system: what recalled from it;
+    None: all of it was in the prompt."""
 
     composition: str = "full"
     order: str = "fixed"
@@ -153,7 +153,7 @@ class MitigationPart(Part):
 
 
 class RequestPart(Part):
-    """What the person asked for, field by field of a RunSpec: `recorded` has those that are not named here."""
+    """The request, field by field of a RunSpec: `recorded` has those that are not named here."""
 
     api_key_env: str = ""
     timeout: float = 120.0
@@ -183,8 +183,8 @@ class VariantPart(Part):
 
 
 class AttributionPart(Part):
-    """Which reveal of which response is explained, and by which variants. first: number of the first sample.
-    skipped: by variant that was asked for, why there is none."""
+    """The reveal that is explained, and the variants that explain it. first: number of the first sample. skipped: by
+    variant that was asked for, why there is none."""
 
     response: int = 0
     profile: int = 0
@@ -197,7 +197,7 @@ class AttributionPart(Part):
 
 
 class RunManifest(Part):
-    """Everything that shaped a run. request: None for an imported run, whose request nobody knows."""
+    """Everything that shaped a run. request: None for an imported run, whose request is unknown."""
 
     dataset: DatasetPart = DatasetPart()
     model: ModelPart = ModelPart()
@@ -225,7 +225,7 @@ class RunManifest(Part):
 
     @property
     def thinking(self) -> str:
-        """How much the model was asked to think: on, off, low, medium, high; default, where nothing was sent."""
+        """Return the requested thinking: on, off, low, medium, high; default, where nothing was sent."""
         return self.request.thinking if self.request else "default"
 
     @field_validator("all_judges", mode="before")

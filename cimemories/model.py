@@ -38,7 +38,7 @@ BIO_KEYS = frozenset({"name", "full_name", "sex", "gender", "address", "age"})
 
 
 class Verdict(StrEnum):
-    """What one vote says of one pair. A conflict (a number given as both) is kept as what it is and never counted."""
+    """One vote on one pair. A conflict (a number given as both) is recorded as such and never counted."""
 
     NECESSARY = "necessary"
     INAPPROPRIATE = "inappropriate"
@@ -47,7 +47,7 @@ class Verdict(StrEnum):
 
 
 class Label(StrEnum):
-    """What is settled of one pair, by consensus of the personas or by a person."""
+    """The label of one pair, by consensus of the personas or by a person."""
 
     NECESSARY = "necessary"
     INAPPROPRIATE = "inappropriate"
@@ -55,7 +55,7 @@ class Label(StrEnum):
 
 
 class ResponseStatus(StrEnum):
-    """Where one planned response stands. Only `ok` can be judged; all but `owed` and `ok` are missing with a cause.
+    """The status of one planned response. Only `ok` can be judged; all but `owed` and `ok` are missing with a cause.
     `unparsed`: a gate's selection could not be read, so that no message was asked for."""
 
     OWED = "owed"
@@ -68,7 +68,7 @@ class ResponseStatus(StrEnum):
 
 
 class JudgementStatus(StrEnum):
-    """Where one planned judgement stands: unparsed and failed ones are missing, never 'nothing revealed'. `empty`: no
+    """The status of one planned judgement: unparsed and failed ones are missing, never 'nothing revealed'. `empty`: no
     reasoning text was there to read, which a server may also hide."""
 
     OWED = "owed"
@@ -80,7 +80,7 @@ class JudgementStatus(StrEnum):
 
 
 class WorkKind(StrEnum):
-    """What a piece of work is. Its id begins with this word: 'run-3f9a1c2e'."""
+    """The kind of a piece of work. Its id begins with this word: 'run-3f9a1c2e'."""
 
     RUN = "run"
     SWEEP = "sweep"
@@ -89,7 +89,7 @@ class WorkKind(StrEnum):
 
 
 class WorkStatus(StrEnum):
-    """Where a labelling, run, sweep or generation stands. `interrupted` means: the worker is gone, what is owed can be
+    """The status of a labelling, run, sweep or generation. `interrupted` means: the worker is gone, what is owed can be
     resumed. `finished with failures`: it came to its end, and part of what was planned is missing."""
 
     QUEUED = "queued"
@@ -105,12 +105,13 @@ class WorkStatus(StrEnum):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the work came to its end, whether or not everything planned is there."""
+        """Return True if the work came to its end, even if parts of what was planned are missing."""
         return self in (WorkStatus.FINISHED, WorkStatus.FINISHED_WITH_FAILURES)
 
 
 class Strength(StrEnum):
-    """How much of an attribute a message gives away. Only `full` counts as a reveal (paper, judge of Section 5.1)."""
+    """The extent to which a message reveals an attribute. Only `full` counts as a reveal (paper, judge of Section
+    5.1)."""
 
     FULL = "full"
     PARTIAL = "partial"
@@ -175,7 +176,7 @@ class Persona:
 
 @dataclass(frozen=True)
 class Span:
-    """Where a quote stands in a message: text[start:end], end exclusive."""
+    """The place of a quote in a message: text[start:end], end exclusive."""
 
     start: int
     end: int
@@ -197,10 +198,10 @@ class Reveal:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """What is sent to a chat-completions endpoint, byte for byte, apart from the draw it is sent for.
+    """A request to a chat-completions endpoint, byte for byte, apart from the draw it is sent for.
 
-    `messages` are (role, content) pairs. `parameters` are further fields of the request body as sent
-    (temperature, max_tokens, response_format, ...); `seed`, where given, is sent as seed + draw.
+    `messages` are (role, content) pairs. `parameters` are further fields of the request body as sent (temperature,
+    max_tokens, response_format, ...); `seed`, where given, is sent as seed + draw.
     """
 
     model: str
@@ -222,7 +223,7 @@ def canonical_domain(name: str) -> str:
 
 
 def is_bio(key: str, domain: str) -> bool:
-    """Whether an attribute only repeats the biography, so that signing a message with it is no violation.
+    """Return True if an attribute only repeats the biography, so that signing a message with it is no violation.
 
     The rule is exact: domain `general`, and the key without a leading `general_`, `current_` or `general_current_` is
     one of BIO_KEYS.

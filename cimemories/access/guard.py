@@ -7,7 +7,7 @@ It asks four questions, in this order:
    port of this machine could open its WebSocket; here the port counts.
 3. Is it a route that the app needs? Streamlit's figures about the process and its interface for agents are closed.
 4. Who is it? The person who runs the app and root get in: the kernel says whose connection it is. Where it cannot,
-   whoever has the token gets in. Where a login is set up, the login decides instead, and uploads need one.
+   the token is asked for. Where a login is set up, the login decides instead, and uploads need one.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ HEADERS = {
 
 
 class Mode(StrEnum):
-    """Who needs the token."""
+    """The rule for who needs the token."""
 
-    AUTO = "auto"  # everybody except those whom the kernel shows to be the person who runs the app, or root
-    TOKEN = "token"  # everybody
-    ANYONE = "anyone"  # nobody: all who reach the port may do everything
+    AUTO = "auto"  # all but connections that the kernel shows to be of the person who runs the app, or of root
+    TOKEN = "token"  # all
+    ANYONE = "anyone"  # none: all who reach the port may do everything
 
     @classmethod
     def chosen(cls, environment: Mapping[str, str] = os.environ) -> Mode:
-        """The mode that the environment names; AUTO where it names none, or an unknown one."""
+        """Return the mode that the environment names; AUTO if it names none, or an unknown one."""
         try:
             return cls(environment.get(MODE, ""))
         except ValueError:
@@ -74,7 +74,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Site:
-    """What the guard must know of the server behind it. The functions are called on every request."""
+    """The server behind the guard. The functions are called on every request."""
 
     host_allowed: Callable[[str | None], bool]  # of a Host header
     login_configured: Callable[[], bool]
@@ -85,14 +85,14 @@ class Site:
 
 @dataclass
 class Gate:
-    """Who may come in: the mode, and the token of the workspace."""
+    """The mode of access, and the token of the workspace."""
 
     workspace: Path
     mode: Mode = Mode.AUTO
 
     @cached_property
     def token(self) -> str:
-        """The workspace's token; one that lasts until the app stops where the workspace cannot keep it."""
+        """Return the workspace's token, or one that lasts until the app stops if the workspace cannot hold it."""
         try:
             return tokens.load(self.workspace)
         except tokens.TokenError:
@@ -100,7 +100,7 @@ class Gate:
 
     @property
     def asks_everybody(self) -> bool:
-        """Whether even the person who runs the app needs the token."""
+        """Return True if even the person who runs the app needs the token."""
         return self.mode is Mode.TOKEN or (self.mode is Mode.AUTO and not peers.can_tell())
 
 
@@ -147,8 +147,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, gate: Gate, site: Site) -> None:
         self.app, self.gate, self.site = app, gate, site
-        # A demo that is read-only and open to all may stand in any page, as in that of a Hugging Face Space: there is
-        # nothing to be clicked by trickery, and nobody is logged in.
+        # A demo that is read-only and open to all may stand in any page, as in that of a Hugging Face Space:
+        # clickjacking has nothing to click, and there is no login.
         self.framed = readonly.chosen() and gate.mode is Mode.ANYONE and not site.login_configured()
         policy = content_policy(site.inline_scripts, "*" if self.framed else "'self'")
         self.headers = {"content-security-policy": policy, **HEADERS}
@@ -169,7 +169,7 @@ class Guard:
             await answer(scope, receive, _with_headers(send, {"content-security-policy": PLAIN_POLICY, **HEADERS}))
 
     def _answer(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to a request that does not pass; None for one that the app is to serve."""
+        """Return the answer to a request that does not pass, or None for one that the app serves."""
         path = scope["path"].removeprefix(self.site.base)
         refusal = self._refusal(scope, headers, path)
         if refusal is not None:
@@ -206,12 +206,12 @@ class Guard:
         if self.gate.mode is Mode.ANYONE:
             return None
         server = scope.get("server") or ("", 0)
-        known = False
+        recognized = False
         if self.gate.mode is Mode.AUTO and not _came_through_a_proxy(headers):
             user = peers.owner(scope.get("client"), server)
             if user not in (None, 0, os.geteuid()):
                 return _page(OTHER_USER, headers)
-            known = user is not None
+            recognized = user is not None
         cookie, value = cookie_name(server[1]), tokens.cookie_value(self.gate.token, server[1])
         opens_page = scope["type"] == "http" and scope["method"] == "GET" and not path.startswith(FILES)
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -220,7 +220,7 @@ class Guard:
             answer = _go_on(scope["path"], urlencode([(name, text) for name, text in query if name != "token"]))
             answer.set_cookie(cookie, value, max_age=COOKIE_SECONDS, httponly=True, samesite="strict")
             return answer
-        if known or tokens.matches(value, _cookie(headers, cookie)):
+        if recognized or tokens.matches(value, _cookie(headers, cookie)):
             return None
         if opens_page and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             # After a click on another site's link a browser holds a strict cookie back; after one on ours it does not.
@@ -229,7 +229,7 @@ class Guard:
 
 
 def same_origin(origins: list[str], hosts: list[str]) -> bool:
-    """Whether a request with these Origin and Host headers comes from a page of the host and port it is sent to."""
+    """Return True if a request with these Origin and Host headers comes from a page of the same host and port."""
     if len(origins) != 1 or len(hosts) != 1:
         return False
     try:
@@ -246,9 +246,9 @@ def cookie_name(port: int) -> str:
 
 
 def content_policy(inline_scripts: Iterable[str], frame_ancestors: str = "'self'") -> str:
-    """What a page may load: nothing from other sites; and which pages may frame it. Streamlit needs styles in the page,
-    scripts of components as blobs and the icons of its data grid as a font in a data: address; it works without
-    everything else."""
+    """Return the Content-Security-Policy: nothing from other sites. Streamlit needs styles in the page, scripts of
+    components as blobs and the icons of its data grid as a font in a data: address; it works without everything
+    else."""
     directives = {
         "default-src": "'self'",
         "script-src": " ".join(["'self'", "blob:", *(f"'{each}'" for each in inline_scripts)]),
@@ -293,8 +293,8 @@ def _with_headers(send: Send, extra: Mapping[str, str]) -> Send:
 
 
 def _go_on(path: str, query: str) -> Response:
-    """A page that opens an address of the app again, as a navigation from the app itself. One slash: two would name
-    another host."""
+    """Return a page that opens an address of the app again, as a navigation from the app itself. One slash: two would
+    name another host."""
     address = "/" + quote(path.lstrip("/\\")) + (f"?{query}" if query else "")
     target = html.escape(address, quote=True)
     return HTMLResponse(

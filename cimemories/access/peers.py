@@ -34,8 +34,8 @@ NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 
 
 def hold_ipv6(port: int) -> socket.socket | None:
-    """A socket that keeps another user from opening [::1]:port while the app listens on 127.0.0.1 alone: browsers try
-    ::1 first for "localhost", and whoever answered there would get the token. Nothing listens on it.
+    """Return a socket that keeps other users from opening [::1]:port while the app listens on 127.0.0.1 alone: browsers
+    try ::1 first for "localhost", and a program that answered there would get the token. Nothing listens on it.
 
     The socket that `cimemories app` held before its exec is taken over. None on a machine without IPv6. Raises OSError
     where another program has the port.
@@ -45,12 +45,12 @@ def hold_ipv6(port: int) -> socket.socket | None:
         try:
             inherited = socket.socket(fileno=int(number))
         except OSError:
-            inherited = None  # closed since: the port is reserved anew
+            inherited = None  # closed since: the port is reserved again
         if inherited is not None:
             if inherited.family == socket.AF_INET6 and inherited.getsockname()[:2] == ("::1", port):
                 os.set_inheritable(inherited.fileno(), False)
                 return inherited
-            inherited.detach()  # the descriptor is somebody else's by now, and stays open
+            inherited.detach()  # the descriptor belongs to other code by now, and stays open
     try:
         reserved = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     except OSError as error:
@@ -68,15 +68,15 @@ def hold_ipv6(port: int) -> socket.socket | None:
 
 
 def can_tell() -> bool:
-    """Whether this system lists the owners of connections: Linux with /proc."""
+    """Return True if this system lists the owners of connections: Linux with /proc."""
     return os.access(PROC / "net" / "tcp", os.R_OK)
 
 
 def owner(client: Address | None, server: Address | None) -> int | None:
-    """The id of the user who opened a loopback connection; None where it is not known.
+    """Return the id of the user who opened a loopback connection, or None if it is unknown.
 
-    It is not known without an address, for one that is not loopback, for a socket that is no longer open for writing
-    (the kernel shows those as root's), on other systems than Linux, and for users without a number in this container.
+    It is unknown without an address, for one that is not loopback, for a socket that is no longer open for writing (the
+    kernel shows those as root's), on other systems than Linux, and for users without a number in this container.
     """
     if client is None or server is None:
         return None
@@ -87,7 +87,7 @@ def owner(client: Address | None, server: Address | None) -> int | None:
     if not (source.is_loopback and target.is_loopback):
         return None
     # The client's own socket, which has its address first. The row of the app's end has them the other way round, and
-    # would name whoever runs the app.
+    # would name the user who runs the app.
     tables = {"tcp" if source.version == 4 else "tcp6": _row_start(source, client[1], target, server[1])}
     if isinstance(source, ipaddress.IPv4Address) and isinstance(target, ipaddress.IPv4Address):
         # A client may reach an IPv4 address with an IPv6 socket; its row is then in the other table.
@@ -110,7 +110,7 @@ def _owners(table: str, row_start: bytes) -> set[int | None]:
     while position >= 0:
         begin, end = text.rfind(b"\n", 0, position) + 1, text.find(b"\n", position)
         fields = text[begin : end if end >= 0 else len(text)].split()
-        # A socket without an inode was closed by its program, and its row says uid 0 whoever had opened it.
+        # A socket without an inode was closed by its program, and its row says uid 0 for any user.
         if len(fields) > INODE and fields[STATE] == ESTABLISHED and fields[INODE] != b"0":
             uids.add(_user(int(fields[UID])))
         position = text.find(row_start, position + 1)
@@ -118,7 +118,7 @@ def _owners(table: str, row_start: bytes) -> set[int | None]:
 
 
 def _user(uid: int) -> int | None:
-    """The user, None for the number that stands for everybody whom a container does not map."""
+    """Return the user, or None for the number of all users whom a container does not map."""
     try:
         mapped = (PROC / "self" / "uid_map").read_text().split()
         overflow = int((PROC / "sys" / "kernel" / "overflowuid").read_text())
@@ -137,7 +137,7 @@ def _mapped(address: ipaddress.IPv4Address) -> ipaddress.IPv6Address:
 
 
 def _row_start(source: IP, source_port: int, target: IP, target_port: int) -> bytes:
-    """Both addresses as the table has them: each 32-bit word as a number of this machine's byte order, in hex."""
+    """Format both addresses as in the table: each 32-bit word as a number of this machine's byte order, in hex."""
     ends = []
     for address, port in ((source, source_port), (target, target_port)):
         words = (address.packed[start : start + 4] for start in range(0, len(address.packed), 4))

@@ -15,5 +15,5 @@ REASON = "the app was started read-only (--read-only)"
 
 
 def chosen() -> bool:
-    """Whether this process, and whatever started it, is to write and start nothing."""
+    """Return True if the app is read-only, so that no process may write or start anything."""
     return os.environ.get(READ_ONLY) == "1"

@@ -1,7 +1,7 @@
-"""Who is writing, and what a role may do.
+"""Roles, and the actor on whose behalf code runs.
 
 Where people log in, each has a role, which includes what the roles before it may do. Without a login, and on the
-command line, everybody may do everything. The record checks the role at every write (store/engine.py): by the account
+command line, all people may do everything. The record checks the role at every write (store/engine.py): by the account
 that `actor` names, and by the role that the record has of it in that transaction, so that a role that was taken away
 counts at once. What is done outside the record (requests to servers of models, programs) asks `refused`.
 """
@@ -17,7 +17,7 @@ from functools import cache
 
 
 class Role(StrEnum):
-    """From the one that may least to the one that may most."""
+    """The roles, from least to most permitted."""
 
     NONE = "none"
     VIEWER = "viewer"
@@ -27,7 +27,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def covers(self, least: Role) -> bool:
-        """Whether this role may do what asks for at least that one."""
+        """Return True if this role is at least `least`."""
         order = list(Role)
         return order.index(self) >= order.index(least)
 
@@ -45,7 +45,7 @@ MAY = {
 
 @dataclass(frozen=True)
 class Actor:
-    """Who is at it. account: by which the record knows who logged in; '' for a session in which nobody has, None where
+    """The user on whose behalf code runs. account: of the login in the record; '' in a session without one, None where
     there is no login, and everything is allowed. role: as this session saw it last."""
 
     name: str
@@ -55,7 +55,7 @@ class Actor:
 
 @cache
 def user_name() -> str:
-    """The name of the system's user."""
+    """Return the name of the system's user."""
     import getpass
 
     try:
@@ -64,16 +64,11 @@ def user_name() -> str:
         return "unknown"
 
 
-def _system_user() -> Actor:
-    return Actor(user_name())
-
-
-_ask: Callable[[], Actor] = _system_user
+_ask: Callable[[], Actor] = lambda: Actor(user_name())
 
 
 def ask_by(ask: Callable[[], Actor]) -> None:
-    """Let this function say who is at it, in this process, from now on: the app asks the session, an upload's process
-    is told."""
+    """Set the function that returns this process's actor: the app asks the session, an upload's process is told."""
     global _ask
     _ask = ask
 
@@ -83,7 +78,7 @@ _acting: ContextVar[Actor | None] = ContextVar("actor", default=None)
 
 @contextmanager
 def acting(who: Actor) -> Iterator[None]:
-    """A block in which this one is at it: what a thread does for the person who began it."""
+    """Run a block as this actor, as a thread does for the person who started it."""
     before = _acting.set(who)
     try:
         yield
@@ -92,19 +87,19 @@ def acting(who: Actor) -> Iterator[None]:
 
 
 def actor() -> Actor:
-    """Who is at it, in this thread."""
+    """Return the actor of this thread."""
     return _acting.get() or _ask()
 
 
 def refusal(role: Role, least: Role, admins: Sequence[str] = ()) -> str:
-    """Why somebody of this role may not do what asks for at least `least`, and who can change that."""
-    own = "you have no access yet" if role is Role.NONE else f"you are {'an' if role[0] in 'aeiou' else 'a'} {role}"
+    """Explain why this role may not do what takes `least`, and who can change that."""
+    current = "you have no access yet" if role is Role.NONE else f"you are {'an' if role[0] in 'aeiou' else 'a'} {role}"
     ask = f"Ask {' or '.join(admins[:3])}." if admins else "Ask an admin."
-    return f"this takes the role {least}, and {own}. {ask}"
+    return f"this takes the role {least}, and {current}. {ask}"
 
 
 def refused(least: Role) -> str | None:
-    """Why who is at it may not do this, by the role that their session saw last; None where they may."""
+    """Explain why the actor may not do this, by the role that their session saw last, or return None if they may."""
     who = actor()
     allowed = who.account is None or who.role.covers(least)
     return None if allowed else refusal(who.role, least)

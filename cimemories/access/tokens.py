@@ -1,4 +1,4 @@
-"""The workspace's token: who knows it may use the app where the system cannot tell whose connection it is."""
+"""The workspace's token, which gives access where the system cannot tell whose connection it is."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class TokenError(Exception):
 
 
 def load(workspace: Path) -> str:
-    """The token of a workspace, made on the first call and kept from then on, so that bookmarks keep working.
+    """Return the token of a workspace, made on the first call and stored, so that bookmarks keep working.
 
-    The file holds the token and its own inode number. In a workspace that came from elsewhere the number does not
-    match: whoever sent it knows that token, so a new one replaces it. Raises TokenError where the file can be neither
-    read nor written.
+    The file holds the token and its own inode number. In a workspace that was copied from elsewhere the number does not
+    match: its sender knows that token, so a new one replaces it. Raises TokenError where the file can be neither read
+    nor written.
     """
     path = workspace / FILE
     try:
@@ -45,13 +45,13 @@ def matches(token: str, given: str) -> bool:
 
 
 def cookie_value(token: str, port: int) -> str:
-    """What the browser keeps instead of the token. Browsers send a cookie to every port of a host: another program that
+    """Return the cookie that stands for the token. Browsers send a cookie to every port of a host: another program that
     gets this one can open this app with it, but neither learns the token nor opens an app on another port."""
     return hmac.new(token.encode(), f"cimemories cookie {port}".encode(), hashlib.sha256).hexdigest()
 
 
 def _read(path: Path) -> str | None:
-    """The token; None where there is none, or one that this user did not make in this place."""
+    """Return the token, or None if there is none, or one that this user did not make in this place."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def _read(path: Path) -> str | None:
 
 
 def _create(path: Path) -> str:
-    """A new token, or the one that another process has put there meanwhile."""
+    """Create a token, or return the one that another process has put there meanwhile."""
     token = secrets.token_urlsafe(32)
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{FILE}-")  # 0600, whatever the umask
     try:

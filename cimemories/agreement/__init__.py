@@ -1,1 +1,1 @@
-"""How far people, models and judges agree, corrected for chance."""
+"""Agreement of people, models and judges, corrected for chance."""

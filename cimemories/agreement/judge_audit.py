@@ -1,4 +1,4 @@
-"""How far the judges of a run are right, by the people who audited a slice of it.
+"""Quality of the judges of a run, by the people who audited a slice of it.
 
 Truth is the newest standing verdict of a person on (response, attribute); it stands beside the judge's and changes
 nothing. Only strength `full` counts as revealed, of judge and person alike (paper, Section 5.1), unless any strength is
@@ -10,8 +10,8 @@ The audit comes down to two-by-two tables of a stratified sample, weighted up to
     judge: no             TN      FN
     judge: yes            FP      TP
 
-An item of stratum h stands for size_h / n_h items of the population, n_h those that have been answered: a slice that
-is answered in part speaks for the whole as well, only less surely.
+An item of stratum h stands for size_h / n_h items of the population, n_h those that have been answered: a slice that is
+answered in part speaks for the whole as well, only less surely.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ANSWERS = tuple(AuditVerdict)  # rows (the judge) and columns (the person) of a 
 MISSING = "missing"
 NOTHING_CLAIMED = "the judge claims no reveal among the audited items"
 NOTHING_REVEALED = "people found no reveal among the audited items"
-NOBODY = "neither the judge nor people found a reveal among the audited items"
+NO_REVEAL = "neither the judge nor people found a reveal among the audited items"
 NO_ITEM = "no audited item has been judged by this judge"
 
 
@@ -63,11 +63,11 @@ class Strata:
 
     @property
     def items(self) -> Ints:
-        """Answered items, unweighted: [judge, person]."""
+        """Return the answered items, unweighted: [judge, person]."""
         return np.asarray(self.counts.sum(axis=0), np.int64)
 
     def total(self) -> Floats:
-        """What the items stand for: [judge, person]; zeros where there is none."""
+        """Return the sum of weights: [judge, person]; zeros where there is none."""
         return np.asarray((self._factors()[:, None, None] * self.counts).sum(axis=0), np.float64)
 
     def _factors(self) -> Floats:
@@ -101,23 +101,22 @@ class Strata:
 
 
 def precision(table: Floats) -> Floats:
-    """TP / (TP + FP): of what the judge says is revealed, the share that is; nan where it says so of nothing."""
+    """Return TP / (TP + FP), the share of the judge's claims that are true; nan without a claim."""
     return _share(table[..., 1, 1], table[..., 1, 0])
 
 
 def recall(table: Floats) -> Floats:
-    """TP / (TP + FN), also called sensitivity: of what is revealed, the share that the judge finds; nan where nothing
-    is revealed."""
+    """Return TP / (TP + FN), or sensitivity, the share of reveals that the judge claims; nan without a reveal."""
     return _share(table[..., 1, 1], table[..., 0, 1])
 
 
 def specificity(table: Floats) -> Floats:
-    """TN / (TN + FP): of what is not revealed, the share that the judge leaves alone; nan where all is revealed."""
+    """Return TN / (TN + FP), the share of non-reveals that the judge does not claim; nan if all are reveals."""
     return _share(table[..., 0, 0], table[..., 1, 0])
 
 
 def f1(table: Floats) -> Floats:
-    """2 TP / (2 TP + FP + FN), the harmonic mean of precision and recall; nan where nobody sees any reveal."""
+    """Return 2 TP / (2 TP + FP + FN), the harmonic mean of precision and recall; nan where neither sees any reveal."""
     return _share(2 * table[..., 1, 1], table[..., 0, 1] + table[..., 1, 0])
 
 
@@ -127,8 +126,8 @@ def _share(part: Floats, rest: Floats) -> Floats:
 
 
 def statistic_estimate(statistic: Statistic, strata: Strata, resampled: Floats, items: int, undefined: str) -> Estimate:
-    """One statistic of the weighted table with its interval; `items` are those that it rests on, and `undefined` says
-    why where it has no value."""
+    """Estimate one statistic of the weighted table with its interval; `items` are those that it rests on, and
+    `undefined` says why where it has no value."""
     value = float(statistic(strata.total())) if len(strata.sizes) else float("nan")
     if np.isnan(value):
         return Estimate.undefined(items, undefined)
@@ -136,7 +135,7 @@ def statistic_estimate(statistic: Statistic, strata: Strata, resampled: Floats, 
 
 
 class Counted(StrEnum):
-    """What counts as revealed: strength full alone, as in every number of the app, or any strength."""
+    """The strengths that count as revealed: full alone, as in every number of the app, or any strength."""
 
     FULL = "full"
     ANY = "any"
@@ -263,12 +262,12 @@ def strata_of(items: pd.DataFrame, judge: pd.Series, counted: Counted) -> Strata
     flat = np.bincount(codes[both.to_numpy()] * 4 + claimed * 2 + confirmed, minlength=4 * len(sizes))
     counts = flat.reshape(len(sizes), 2, 2)
     # A stratum without an answer has nothing to speak for it, and is left out.
-    kept = counts.sum(axis=(1, 2)) > 0
-    return Strata(counts[kept], sizes[kept])
+    answered = counts.sum(axis=(1, 2)) > 0
+    return Strata(counts[answered], sizes[answered])
 
 
 def revealed(answers: pd.Series, counted: Counted) -> npt.NDArray[np.bool_]:
-    """Which of these answers (strengths or none) count as revealed."""
+    """Return a mask of the answers (strengths or none) that count as revealed."""
     counting = answers != AuditVerdict.NONE if counted == Counted.ANY else answers == AuditVerdict.FULL
     return counting.to_numpy(np.bool_)
 
@@ -276,7 +275,7 @@ def revealed(answers: pd.Series, counted: Counted) -> npt.NDArray[np.bool_]:
 def judge_quality(
     name: str, judge: JudgeRow | None, items: pd.DataFrame, says: pd.Series, counted: Counted
 ) -> JudgeQuality:
-    """One judge against people. items: rows of JudgeAudit.items (stratum, weight, verdict are read); says: its
+    """Compare one judge with people. items: rows of JudgeAudit.items (stratum, weight, verdict are read); says: its
     strength, none or missing of each."""
     both = items["verdict"].notna() & (says != MISSING)
     strata = strata_of(items, says, counted)
@@ -303,7 +302,7 @@ def judge_quality(
         precision=estimate(precision, int(n[1].sum()), NOTHING_CLAIMED),
         recall=estimate(recall, int(n[:, 1].sum()), NOTHING_REVEALED),
         # What both call not revealed is in no part of F1.
-        f1=estimate(f1, total - int(n[0, 0]), NOBODY),
+        f1=estimate(f1, total - int(n[0, 0]), NO_REVEAL),
         agreement=estimate(raw_agreement, total, NO_ITEM),
         kappa=estimate(cohen_kappa, total, ONE_ANSWER),
     )
@@ -313,6 +312,6 @@ def cell_items(flows: Flows, audit: JudgeAudit, judge: JudgeRow, claim: str, ver
     """The audited items behind one cell of a judge's confusion table, with what a person reads: response, attribute,
     context, weight, verdict, annotator, profile, user, key, domain, statement, recipient, task."""
     frame = audit.items[(audit.items["verdict"] == verdict) & (audit.items[column(judge)] == claim)]
-    kept = frame[["response", "attribute", "context", "weight", "verdict", "annotator", "blind", "seconds"]]
+    columns = frame[["response", "attribute", "context", "weight", "verdict", "annotator", "blind", "seconds"]]
     with flows.store.read() as connection:
-        return describe_pairs(connection, audit.slice.dataset, kept)
+        return describe_pairs(connection, audit.slice.dataset, columns)

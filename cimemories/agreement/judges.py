@@ -1,4 +1,4 @@
-"""How far the judges of one run agree on what its messages reveal.
+"""Agreement of the judges of one run on what its messages reveal.
 
 The places are the (message, attribute) that both of two judges have judged and the message's memory held: some 370,000
 for ten profiles, nearly all of them unrevealed. So they are never listed: claims are sets of numbers, and what no judge
@@ -58,15 +58,15 @@ class JudgeCounts:
 
     @property
     def ungrounded_share(self) -> float:
-        """Of its full claims; nan where it makes none."""
+        """Return the ungrounded share of its full claims; nan without any."""
         return self.ungrounded / self.claims if self.claims else float("nan")
 
 
 @dataclass(frozen=True)
 class Places:
-    """What two judges say of some places. table: [first, second], places not revealed (0) or revealed in full (1) by
-    each; its four cells add up to `places`. The estimates have no interval: places of one message are not independent
-    of each other. Where one is undefined, its `why` says why."""
+    """The answers of two judges at some places. table: [first, second], places not revealed (0) or revealed in full (1)
+    by each; its four cells add up to `places`. The estimates have no interval: places of one message are not
+    independent of each other. Where one is undefined, its `why` says why."""
 
     places: int
     table: tuple[tuple[int, int], tuple[int, int]]
@@ -205,9 +205,11 @@ def _agreement(
     codes: dict[int, Ints] = {}
     positions: dict[int, Ints] = {}  # in `response_ids`, of what a judge has judged
     for judge in ids:
-        own = claims[claims["judge"] == judge]
+        of_judge = claims[claims["judge"] == judge]
         # unique, as intersect1d below is told to assume.
-        codes[judge] = np.unique(own["response"].to_numpy(np.int64) * width + own["attribute"].to_numpy(np.int64))
+        codes[judge] = np.unique(
+            of_judge["response"].to_numpy(np.int64) * width + of_judge["attribute"].to_numpy(np.int64)
+        )
         read = judged.loc[judged["judge"] == judge, "response"].to_numpy(np.int64)
         positions[judge] = np.searchsorted(response_ids, np.sort(read))
     counts = {
@@ -245,18 +247,24 @@ def _places(first: Ints, second: Ints, places: int) -> Places:
     # No judge claims the rest: nearly all of the places, never listed.
     table = ((places - only_first - only_second - shared, only_second), (only_first, shared))
     cells = np.array(table, np.float64)
-    return Places(places, table, *(_estimate(float(f(cells)), places) for f in (raw_agreement, cohen_kappa, gwet_ac1)))
+
+    def estimate(value: float) -> Estimate:
+        if places < 2 or np.isnan(value):
+            return Estimate.undefined(places, TOO_FEW if places < 2 else ONE_ANSWER)
+        return Estimate(value, None, None, places)
+
+    return Places(places, table, *(estimate(float(f(cells))) for f in (raw_agreement, cohen_kappa, gwet_ac1)))
 
 
 def _places_by_group(responses: pd.DataFrame, groups: pd.DataFrame, partial: PartialMemories) -> Ints:
     """Count the places of these responses by label group: [groups]."""
-    whole = ~responses["memory"].isin(set(partial))
+    full = ~responses["memory"].isin(set(partial))
     by_task = groups.groupby(["profile", "context", "group"]).size().rename("places").reset_index()
-    counted = responses[whole].merge(by_task, on=["profile", "context"])
+    counted = responses[full].merge(by_task, on=["profile", "context"])
     total = np.bincount(counted["group"], weights=counted["places"], minlength=len(GROUPS))
     by_context = {int(str(context)): part for context, part in groups.groupby("context")}
     # Samples of a task that share a memory are counted at once.
-    reduced = responses[~whole]
+    reduced = responses[~full]
     for (context, memory), number in Counter(zip(reduced["context"], reduced["memory"], strict=True)).items():
         part = by_context[int(context)]
         held = part["group"][part["attribute"].isin(partial[memory])]
@@ -274,18 +282,12 @@ def _group_of(claims: Ints, width: int, responses: pd.DataFrame, groups: pd.Data
 
 
 def _memory_sizes(connection: sa.Connection, responses: pd.DataFrame, partial: PartialMemories) -> Ints:
-    """How many attributes the memory of each response holds: [responses]."""
+    """Count the attributes in the memory of each response: [responses]."""
     rows = connection.execute(
         sa.select(attribute.c.profile, sa.func.count())
         .where(attribute.c.profile.in_(sorted({int(p) for p in responses["profile"]})))
         .group_by(attribute.c.profile)
     )
-    whole = {int(p): int(n) for p, n in rows}
+    of_profile = {int(p): int(n) for p, n in rows}
     pairs = zip(responses["memory"], responses["profile"], strict=True)
-    return np.array([len(partial[m]) if m in partial else whole[int(p)] for m, p in pairs], np.int64)
-
-
-def _estimate(value: float, places: int) -> Estimate:
-    if places < 2 or np.isnan(value):
-        return Estimate.undefined(places, TOO_FEW if places < 2 else ONE_ANSWER)
-    return Estimate(value, None, None, places)
+    return np.array([len(partial[m]) if m in partial else of_profile[int(p)] for m, p in pairs], np.int64)

@@ -1,4 +1,4 @@
-"""How far models agree as labellers: the draws of one persona, the personas with each other, and two labellings.
+"""Agreement of models as labellers: the draws of one persona, the personas with each other, and two labellings.
 
 People are not in it: their agreement is measured in `agreement.people`, and never mixed with this.
 """
@@ -50,7 +50,7 @@ class Draws:
 
     @property
     def share(self) -> float:
-        """Pairs on which all draws say the same; nan where no pair has two."""
+        """Return the share of pairs on which all draws are the same; nan if no pair has two."""
         return self.same / self.pairs if self.pairs else float("nan")
 
 
@@ -71,8 +71,8 @@ class DrawsAgreement:
 
 
 def draws_agreement(store: Store, labelling_id: str) -> DrawsAgreement:
-    """Agreement of draws and of personas, by verdict (necessary, inappropriate, abstain). Raises StoreError for an
-    unknown labelling."""
+    """Compute the agreement of draws and of personas, by verdict (necessary, inappropriate, abstain). Raises StoreError
+    for an unknown labelling."""
     counts = vote_counts(store, labelling_id)
     draws = []
     if not counts.imported:
@@ -88,8 +88,8 @@ def draws_agreement(store: Store, labelling_id: str) -> DrawsAgreement:
 
 
 def majorities(votes: npt.ArrayLike) -> Codes:
-    """What more than half of each persona's counted votes say: [pairs, personas], 0 necessary, 1 inappropriate, 2
-    abstain, NO_MAJORITY where it is divided or has no counted vote. votes: [pairs, personas, 3], counts or shares."""
+    """Return the majority of each persona's counted votes: [pairs, personas], 0 necessary, 1 inappropriate, 2 abstain,
+    NO_MAJORITY where it is divided or has no counted vote. votes: [pairs, personas, 3], counts or shares."""
     counts = np.asarray(votes, np.float64)
     most = counts.argmax(axis=-1)
     # More than half, so that there is at most one; without a vote 0 > 0 is false.
@@ -122,7 +122,7 @@ EVERY = {
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement(Answer):
-    """How far two labellings of a dataset agree on the pairs that both have labelled.
+    """Compare two labellings of a dataset on the pairs that both have labelled.
 
     first, second: ids; names: of the two, by their models; rules: what made the labels of each. pairs: labelled in
     both; only_first, only_second: in one alone, which enter no share. same, share: pairs with the same label. kappa:
@@ -161,7 +161,7 @@ def name_of(row: LabellingRow) -> str:
 
 
 def label_confusion(first: npt.ArrayLike, second: npt.ArrayLike) -> Codes:
-    """How often each two labels meet: [3, 3] in ORDER. first, second: label codes [pairs], none of them UNLABELLED."""
+    """Cross-tabulate two labels: [3, 3] in ORDER. first, second: label codes [pairs], none of them UNLABELLED."""
     return confusion(first, second, len(ORDER))[np.ix_(ORDER, ORDER)].astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""How far people agree, with each other and with the consensus of a labelling.
+"""Agreement of people with each other and with the consensus of a labelling.
 
 Each person counts with the newest of their own answers that stands. An answer is a decision that a person made for
 themselves. An adjudication is none: it was made with the answers of the others in sight, so that counting it would make
@@ -48,10 +48,10 @@ Weights = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Answers:
-    """Who gave which label to which pair. people: names in order. attributes, contexts: ids [pairs], ordered by both,
-    each pair answered by somebody. labels: codes [people, pairs], UNLABELLED where the person gives none. blind:
-    [people, pairs], whether it was given without sight of the votes. order: [people, pairs], grows with time.
-    adjudicated: pairs of the dataset that have been adjudicated, which is not among the answers."""
+    """The labels that people gave. people: names in order. attributes, contexts: ids [pairs], ordered by both, each
+    with an answer. labels: codes [people, pairs], UNLABELLED where the person gives none. blind: [people, pairs],
+    whether it was given without sight of the votes. order: [people, pairs], grows with time. adjudicated: pairs of the
+    dataset that have been adjudicated, which is not among the answers."""
 
     people: tuple[str, ...]
     attributes: Ints
@@ -63,25 +63,25 @@ class Answers:
 
     @property
     def counts(self) -> Ints:
-        """How many people gave each label: [pairs, label codes]."""
+        """Count the people who gave each label: [pairs, label codes]."""
         return np.stack([(self.labels == code).sum(axis=0) for code in range(CATEGORIES)], axis=1).astype(np.int64)
 
     @property
     def in_force(self) -> int:
-        """How many answers stand, one a person and pair."""
+        """Return the number of standing answers, one a person and pair."""
         return int((self.labels != UNLABELLED).sum())
 
     @property
     def shared(self) -> int:
-        """How many pairs two or more people answered."""
+        """Return the number of pairs that two or more people answered."""
         return int((self.counts.sum(axis=1) > 1).sum())
 
     def blind_only(self) -> Answers:
-        """Only what was answered without sight of the votes."""
+        """Return only the answers given without sight of the votes."""
         return replace(self, labels=np.where(self.blind, self.labels, UNLABELLED).astype(np.int8)).answered()
 
     def at(self, keep: Bools) -> Answers:
-        """Only these pairs; keep: [pairs]."""
+        """Return only these pairs; keep: [pairs]."""
         return replace(
             self,
             attributes=self.attributes[keep],
@@ -92,20 +92,19 @@ class Answers:
         )
 
     def answered(self) -> Answers:
-        """Without pairs that nobody answered. All people stay, also those without an answer."""
+        """Return only the pairs with an answer. All people stay, also those without an answer."""
         return self.at((self.labels != UNLABELLED).any(axis=0))
 
     def majority(self) -> Labels:
-        """The label that most people give; of labels that as many give, the one given last. [pairs]; UNLABELLED where
-        nobody answered."""
+        """Return the label that most people give, of ties the one given last: [pairs]; UNLABELLED without an answer."""
         if not len(self.people):
             return np.full(len(self.attributes), UNLABELLED, np.int8)
         counts = self.counts
-        # When each label was given last; -1 where nobody gives it.
+        # When each label was given last; -1 where it was not given.
         last = np.stack(
             [np.where(self.labels == code, self.order, -1).max(axis=0) for code in range(CATEGORIES)], axis=1
         )
-        # Labels that nobody of the most gave are out, then the newest of what is left wins.
+        # Only the most frequent labels remain; of these the newest wins.
         most = counts == counts.max(axis=1, keepdims=True)
         best = np.where(most, last, -1).argmax(axis=1)
         return np.where(counts.sum(axis=1) > 0, best, UNLABELLED).astype(np.int8)
@@ -114,7 +113,7 @@ class Answers:
 def answers(store: Store, dataset_id: int) -> Answers:
     """The answers of a dataset, cached until a decision moves its revision. The arrays are shared: do not write to
     them. Without any decision, or for an unknown dataset, there are no people and no pairs."""
-    # With the time: SQLite gives the id of a deleted dataset out again, and revisions begin anew.
+    # With the time: SQLite gives the id of a deleted dataset out again, and revisions begin again.
     query = sa.select(dataset.c.created, dataset.c.revision).where(dataset.c.id == dataset_id)
     with store.read() as connection:
         version = connection.execute(query).first()
@@ -132,20 +131,20 @@ def _answers(store: Store, dataset_id: int, _version: tuple[str, int] | None) ->
 
 
 def of_events(events: pd.DataFrame) -> Answers:
-    """The answers that decisions come to. events: COLUMNS of the table of decisions, oldest first."""
+    """Return the answers that decisions come to. events: COLUMNS of the table of decisions, oldest first."""
     people, person = np.unique(events["annotator"].to_numpy(str), return_inverse=True)
     pairs, pair = np.unique(events[["attribute", "context"]].to_numpy(np.int64), axis=0, return_inverse=True)
     # (person, pair) as one number.
     cell = person.reshape(-1).astype(np.int64) * len(pairs) + pair.reshape(-1)
     codes = events["label"].map({str(label): CODES[label] for label in Label}).fillna(UNLABELLED).to_numpy(np.int64)
     source = events["source"].to_numpy(object)
-    kept = _standing(cell, source == UNDO)
+    stands = _standing(cell, source == UNDO)
     # An adjudication of a pair counts once, however many people made or repeated it.
-    adjudicated = len(np.unique(pair.reshape(-1)[kept & (source == ADJUDICATED) & (codes != UNLABELLED)]))
-    own = np.flatnonzero(kept & (source != ADJUDICATED))
+    adjudicated = len(np.unique(pair.reshape(-1)[stands & (source == ADJUDICATED) & (codes != UNLABELLED)]))
+    answering = np.flatnonzero(stands & (source != ADJUDICATED))
     # Events are in the order of time, and of several values for one cell numpy keeps the last.
     flat = np.full(len(people) * len(pairs), -1, np.int64)
-    flat[cell[own]] = own
+    flat[cell[answering]] = answering
     newest = flat.reshape(len(people), len(pairs))
     if len(events):
         # -1 means no answer and is no index; what is read there instead is not used.
@@ -159,21 +158,22 @@ def of_events(events: pd.DataFrame) -> Answers:
 
 
 def _standing(cell: Ints, undone: Bools) -> Bools:
-    """Which events no undo has taken away: [events]. A person's answers to a pair are a stack: an undo takes the top
-    away, anything else comes onto it. An undo with nothing beneath it (carried from an earlier version) is an answer.
+    """Return a mask of the events that no undo has taken away: [events]. A person's answers to a pair are a stack: an
+    undo takes the top away, anything else comes onto it. An undo with nothing beneath it (carried from an earlier
+    version) is an answer.
     """
-    kept = np.ones(len(cell), np.bool_)
+    stands = np.ones(len(cell), np.bool_)
     stacks: dict[int, list[int]] = {}
-    # Only where somebody undid something is the stack gone through: everything else stands.
+    # Only stacks with an undo are gone through: everything else stands.
     touched = np.isin(cell, cell[undone])
     for position in np.flatnonzero(touched).tolist():
         stack = stacks.setdefault(int(cell[position]), [])
         if undone[position] and stack:
-            kept[stack.pop()] = False
-            kept[position] = False
+            stands[stack.pop()] = False
+            stands[position] = False
         else:
             stack.append(position)
-    return kept
+    return stands
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Among:
 
     @property
     def share(self) -> float:
-        """Pairs on which all answers are the same, over those of two or more; nan where there is none."""
+        """Return the share of pairs with two answers or more on which all are the same; nan without any."""
         return self.same / self.pairs if self.pairs else float("nan")
 
 
@@ -209,7 +209,7 @@ class Against:
 
 @dataclass(frozen=True)
 class Sampled:
-    """How much of a slice is answered. strata, covered: in all, and with an answered pair; population: pairs that the
+    """The answered part of a slice. strata, covered: in all, and with an answered pair; population: pairs that the
     slice stands for; reached: how many of them the covered strata hold."""
 
     row: SliceRow
@@ -223,8 +223,8 @@ class Sampled:
 @dataclass(frozen=True)
 class PeopleAgreement:
     """All statistics of people. against: all people together first (`Answers.majority`), then each person. by: one
-    frame a grouping (domain, sphere), see `by_group`. adjudicated: pairs with an adjudication, which is nobody's own
-    answer and enters nothing. answered: pairs; in_force: answers to them that stand, one a person and pair."""
+    frame a grouping (domain, sphere), see `by_group`. adjudicated: pairs with an adjudication, which is not an answer
+    and enters nothing. answered: pairs; in_force: answers to them that stand, one a person and pair."""
 
     labelling_id: str | None
     rule: AppliedRule | None
@@ -255,7 +255,7 @@ class Answered:
         return self.answers.majority() if who is None else self.answers.labels[self.answers.people.index(who)]
 
     def weights(self, counted: Bools) -> Weights:
-        """What each of the counted pairs stands for: the size of its stratum over how many of the stratum are counted
+        """Return the weight of each counted pair: the size of its stratum over how many of the stratum are counted
         (Horvitz and Thompson 1952, JASA 47, 663-685, where what was answered is taken as sampled at random from what
         was drawn). Shares are then of the strata with a counted pair; the others count nowhere. counted: [pairs]."""
         mine = self.strata[counted]
@@ -343,7 +343,7 @@ def people_agreement(
 
 
 def among(given: Answers) -> Among:
-    """People among themselves."""
+    """Compute the agreement of people among themselves."""
     counts = given.counts
     shared = counts.sum(axis=1) > 1
     people = int((given.labels[:, shared] != UNLABELLED).any(axis=1).sum())
@@ -367,8 +367,9 @@ def against(data: Answered, who: str | None, keep: Bools | None = None) -> Again
 
 
 def by_group(data: Answered, groups: Groups) -> pd.DataFrame:
-    """One row a group with an answered pair: id, name, answered (pairs), shared (by two or more), and the columns
-    alpha, agreement, kappa, ac1 with Estimates: alpha among people, the rest of all people against the consensus."""
+    """Return one row a group with an answered pair: id, name, answered (pairs), shared (by two or more), and the
+    columns alpha, agreement, kappa, ac1 with Estimates: alpha among people, the rest of all people against the
+    consensus."""
     rows = []
     for code in np.unique(groups.codes).tolist():
         mask = groups.codes == code

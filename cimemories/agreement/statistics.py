@@ -95,10 +95,10 @@ def reasons(estimates: Iterable[Estimate]) -> list[str]:
 def confusion(
     first: npt.ArrayLike, second: npt.ArrayLike, categories: int, weights: npt.ArrayLike | None = None
 ) -> Floats:
-    """How often each two answers meet: [categories, categories]; sums of the weights where given.
+    """Cross-tabulate two answers: [categories, categories]; sums of the weights if given.
 
-    first, second: codes 0 to categories - 1, [items]. Raises ValueError for fewer than two categories, another code,
-    or arrays that are not of one length.
+    first, second: codes 0 to categories - 1, [items]. Raises ValueError for fewer than two categories, another code, or
+    arrays that are not of one length.
     """
     one, two = np.asarray(first, np.int64), np.asarray(second, np.int64)
     mass = np.ones(len(one)) if weights is None else np.asarray(weights, np.float64)
@@ -121,11 +121,11 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Raw agreement, kappa and AC1 of two answers to the same items, with intervals.
+    """Compute raw agreement, kappa and AC1 of two answers to the same items, with intervals.
 
-    With weights (of a stratified sample: what each item stands for) all three speak for the population. Items are
-    drawn with their weights as if there had been no strata, which makes the interval rather too wide than too narrow.
-    Where resampling gives no interval, since hardly any item differs, it comes from the posterior of the shares
+    With weights (of a stratified sample: what each item stands for) all three speak for the population. Items are drawn
+    with their weights as if there had been no strata, which makes the interval rather too wide than too narrow. Where
+    resampling gives no interval, since hardly any item differs, it comes from the posterior of the shares
     (`_posterior_cells`): a hundred items without a difference do not show that there is none.
     """
     one, two = np.asarray(first, np.int64), np.asarray(second, np.int64)
@@ -149,12 +149,12 @@ def compare(
 
 
 def krippendorff_alpha(counts: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
-    """Krippendorff's alpha for nominal answers, by the package `krippendorff`, with its interval (K. Krippendorff 2011,
-    Computing Krippendorff's Alpha-Reliability).
+    """Compute Krippendorff's alpha for nominal answers, by the package `krippendorff`, with its interval (K.
+    Krippendorff 2011, Computing Krippendorff's Alpha-Reliability).
 
     The interval is bias-corrected and accelerated (`bca_estimate`). With 20 items it covers the truth in about 95 % of
-    simulated sets of alike answers and 88 % where one answer is rare; a percentile interval in 90 and 87 %.
-    counts: how many annotators gave each answer, [items, categories]; items answered by fewer than two count nowhere.
+    simulated sets of alike answers and 88 % where one answer is rare; a percentile interval in 90 and 87 %. counts: how
+    many annotators gave each answer, [items, categories]; items answered by fewer than two count nowhere.
     """
     array: Codes = np.asarray(counts, np.int64)
     usable: Codes = array[array.sum(axis=1) > 1]
@@ -176,7 +176,7 @@ def krippendorff_alpha(counts: npt.ArrayLike, *, resamples: int = RESAMPLES, see
 
 
 def unanimous(counts: Codes) -> int:
-    """Items on which everybody gives the same answer. counts: [items, answers]."""
+    """Count the items on which all answers are the same. counts: [items, answers]."""
     return int((counts.max(axis=1, initial=0) == counts.sum(axis=1)).sum())
 
 
@@ -187,9 +187,9 @@ def raw_agreement(table: Tables) -> Floats:
 
 
 def cohen_kappa(table: Tables) -> Floats:
-    """(p - e) / (1 - e): p the share of items with the same answer, e the share expected if both answered
-    independently, each with the shares of its own answers (J. Cohen 1960, Educational and Psychological Measurement
-    20, 37-46). [...] of tables [..., q, q]; nan where undefined."""
+    """Return (p - e) / (1 - e): p the share of items with the same answer, e the share expected if both answered
+    independently, each with the shares of its own answers (J. Cohen 1960, Educational and Psychological Measurement 20,
+    37-46). [...] of tables [..., q, q]; nan where undefined."""
     with np.errstate(invalid="ignore", divide="ignore"):
         total = table.sum(axis=(-2, -1))
         expected = (table.sum(axis=-1) * table.sum(axis=-2)).sum(axis=-1) / total**2
@@ -197,9 +197,9 @@ def cohen_kappa(table: Tables) -> Floats:
 
 
 def gwet_ac1(table: Tables) -> Floats:
-    """(p - e) / (1 - e) with e = sum of s (1 - s) / (q - 1), s the share of a category over both (K. L. Gwet 2008,
-    British Journal of Mathematical and Statistical Psychology 61, 29-48). It does not collapse where one answer is much
-    more frequent than the others. Categories that nobody used count. [...] of tables [..., q, q]; nan where undefined.
+    """Return (p - e) / (1 - e) with e = sum of s (1 - s) / (q - 1), s the share of a category over both (K. L. Gwet
+    2008, British Journal of Mathematical and Statistical Psychology 61, 29-48). It does not collapse where one answer
+    is much more frequent than the others. Unused categories count. [...] of tables [..., q, q]; nan where undefined.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = (table.sum(axis=-1) + table.sum(axis=-2)) / (2 * table.sum(axis=(-2, -1)))[..., None]
@@ -228,7 +228,7 @@ def bootstrap_estimate(value: float, resampled: Floats, items: int) -> Estimate:
 
 
 def covering(estimate: Estimate) -> Estimate:
-    """The same with an interval that contains the value: samples of a posterior may all lie on one side of it."""
+    """Widen an interval to contain its value: samples of a posterior may all lie on one side of it."""
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return estimate
     return replace(estimate, low=min(estimate.low, estimate.value), high=max(estimate.high, estimate.value))
@@ -247,9 +247,9 @@ def bca_estimate(value: float, resampled: Floats, without: Floats, number: Codes
     below = (np.mean(sampled < value - SAME) + np.mean(sampled <= value + SAME)) / 2
     edge = 1 / len(sampled)
     bias = float(ndtri(np.clip(below, edge, 1 - edge)))
-    known = ~np.isnan(without)
-    left, times = without[known], number[known]
-    shift = np.average(left, weights=times) - left if known.any() else np.zeros(0)
+    defined = ~np.isnan(without)
+    left, times = without[defined], number[defined]
+    shift = np.average(left, weights=times) - left if defined.any() else np.zeros(0)
     spread = float((times * shift**2).sum())
     acceleration = float((times * shift**3).sum()) / (6 * spread**1.5) if spread > SAME**2 else 0.0
     ends = bias + ndtri(np.array([(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
@@ -258,9 +258,9 @@ def bca_estimate(value: float, resampled: Floats, without: Floats, number: Codes
 
 
 def _posterior_cells(table: Floats, mass: Floats, resamples: int, seed: int) -> Floats:
-    """Tables of shares from their posterior: [resamples, ...]. The prior is Perks's, one item spread over all cells
-    (1947, Journal of the Institute of Actuaries 73, 285-334); weighted items count as Kish's effective number, (sum of
-    weights)^2 / sum of their squares."""
+    """Draw tables of shares from their posterior: [resamples, ...]. The prior is Perks's, one item spread over all
+    cells (1947, Journal of the Institute of Actuaries 73, 285-334); weighted items count as Kish's effective number,
+    (sum of weights)^2 / sum of their squares."""
     effective = mass.sum() ** 2 / (mass**2).sum()
     shares = table.reshape(-1) / table.sum()
     sampled = np.random.default_rng(seed).dirichlet(effective * shares + 1 / shares.size, size=resamples)
@@ -268,7 +268,7 @@ def _posterior_cells(table: Floats, mass: Floats, resamples: int, seed: int) -> 
 
 
 def _resampled_cells(cells: Codes, mass: Floats, width: int, resamples: int, seed: int) -> Floats:
-    """What falls into each cell in every resample: [resamples, width].
+    """Return the content of each cell in every resample: [resamples, width].
 
     Items of one cell and weight cannot be told apart, so how often each such kind is drawn is multinomial: the same
     distribution as drawing item by item, in a fraction of the time.
@@ -283,8 +283,8 @@ def _resampled_cells(cells: Codes, mass: Floats, width: int, resamples: int, see
 
 
 def _alphas(patterns: Codes, times: Codes) -> Floats:
-    """Nominal alpha of each resample, nan where undefined: 1 - observed over expected disagreement. patterns: [kinds,
-    categories]; times: how often each kind, [resamples, kinds]."""
+    """Return nominal alpha of each resample, nan where undefined: 1 - observed over expected disagreement. patterns:
+    [kinds, categories]; times: how often each kind, [resamples, kinds]."""
     size = patterns.sum(axis=1)
     # Of each item the ordered pairs of answers that differ, each answer paired with size - 1 others.
     differing = (size**2 - (patterns**2).sum(axis=1)) / (size - 1)

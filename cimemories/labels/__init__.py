@@ -1,1 +1,1 @@
-"""What the labels of a dataset are made of: votes, the matrix, survival, what another rule would do."""
+"""Labels of a dataset: votes, the matrix, survival, and labels under another rule."""

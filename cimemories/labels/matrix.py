@@ -1,7 +1,7 @@
-"""The labels of one profile as a matrix, attributes by contexts: what the Labels page draws, counts and filters.
+"""The labels of one profile as a matrix, attributes by contexts, for the Labels page.
 
-matrix   attributes in the record's order down, contexts across, codes of flows.labels in int8
-view     its rows grouped by domain and event, its columns by sphere, and which cells a filter is about
+matrix   attributes in the record's order down, contexts across, codes of flows.labels in int8 view     its rows grouped
+by domain and event, its columns by sphere, and which cells a filter is about
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COUNTED = (NECESSARY, INAPPROPRIATE, AMBIGUOUS)
 GLYPHS = {NECESSARY: "N", INAPPROPRIATE: "X", AMBIGUOUS: "?", UNLABELLED: "-", TOO_FEW: "~"}
 # By code - TOO_FEW, which is the lowest code.
 _GLYPH_BYTES = np.frombuffer("".join(GLYPHS[code] for code in range(TOO_FEW, 3)).encode(), dtype=np.uint8)
-# What a cell can be chosen by: a label, None for no vote, or TOO_FEW_NAME.
+# The kinds of cells: a label, None for no vote, or TOO_FEW_NAME.
 Kinds = dict[str | None, int]
 
 
@@ -48,7 +48,7 @@ _CODES: Kinds = {None: UNLABELLED, TOO_FEW_NAME: TOO_FEW} | {str(label): code fo
 
 
 class Differs(StrEnum):
-    """Pairs on which somebody differs: the personas among themselves, or people from them."""
+    """Pairs with a difference: of the personas among themselves, or of people from them."""
 
     DISSENT = "dissent"  # the counted votes on the pair are not all alike
     DECIDED = "decided"  # a decision stands, whatever it says
@@ -66,36 +66,37 @@ class Matrix:
 
     @property
     def attribute_counts(self) -> npt.NDArray[np.int64]:
-        """[attributes, 3]: in how many contexts each attribute is necessary, inappropriate, ambiguous."""
+        """Count the contexts in which each attribute is necessary, inappropriate, ambiguous: [attributes, 3]."""
         return np.stack([(self.effective == code).sum(axis=1) for code in COUNTED], axis=1)
 
     @property
     def context_counts(self) -> npt.NDArray[np.int64]:
-        """[contexts, 3]: how many attributes are necessary, inappropriate, ambiguous towards each."""
+        """Count the attributes that are necessary, inappropriate, ambiguous in each context: [contexts, 3]."""
         return np.stack([(self.effective == code).sum(axis=0) for code in COUNTED], axis=1)
 
     @property
     def retained(self) -> Flags:
-        """[contexts]: whether a context enters the metrics: an attribute is necessary there and one inappropriate."""
+        """Return a mask of the contexts that enter the metrics, with a necessary and an inappropriate attribute:
+        [contexts]."""
         necessary, inappropriate, _ = self.context_counts.T
         retained: Flags = (necessary > 0) & (inappropriate > 0)
         return retained
 
     @property
     def discarded(self) -> Flags:
-        """[contexts]: whether a context has labels, or too few votes for them, and is not retained. One without any
-        vote is neither."""
+        """Return a mask of the contexts with labels, or too few votes for them, that are not retained: [contexts]. One
+        without any vote is neither."""
         discarded: Flags = (self.effective != UNLABELLED).any(axis=0) & ~self.retained
         return discarded
 
     @property
     def totals(self) -> Kinds:
-        """Pairs by effective label; None: not labelled, TOO_FEW_NAME: too few votes. They add up to attributes x
+        """Count pairs by effective label; None: not labelled, TOO_FEW_NAME: too few votes. They add up to attributes x
         contexts."""
         return _by_label(self.effective)
 
     def context_totals(self, context_id: int) -> Kinds:
-        """The same of one context alone; they add up to the attributes."""
+        """Return the totals of one context alone; they add up to the attributes."""
         return _by_label(self.effective[:, self.record.context_ids.index(context_id)])
 
 
@@ -133,8 +134,8 @@ def _fill(
     # -1: none of the profile's.
     rows = pd.Index(record.attribute_ids, dtype=np.int64).get_indexer(pd.Index(attributes))
     columns = pd.Index(record.context_ids, dtype=np.int64).get_indexer(pd.Index(contexts))
-    own = (rows >= 0) & (columns >= 0)
-    target[rows[own], columns[own]] = values[own]
+    inside = (rows >= 0) & (columns >= 0)
+    target[rows[inside], columns[inside]] = values[inside]
 
 
 def _votes(store: Store, labelling_id: str, record: ProfileRecord) -> VoteCounts:
@@ -147,8 +148,8 @@ def _votes(store: Store, labelling_id: str, record: ProfileRecord) -> VoteCounts
 
 
 def dissent(store: Store, labelling_id: str, record: ProfileRecord) -> Flags:
-    """[attributes, contexts]: whether the counted votes on a pair are not all alike (of an imported labelling: whether
-    its shares name more than one verdict)."""
+    """Return a mask of the pairs whose counted votes differ, or whose imported shares name more than one verdict:
+    [attributes, contexts]."""
     votes = _votes(store, labelling_id, record)
     differs = np.zeros((len(record.attribute_ids), len(record.context_ids)), dtype=np.bool_)
     # Which verdicts occur at all, then how many of them.
@@ -170,8 +171,8 @@ class Group:
 
 @dataclass(frozen=True)
 class MatrixView:
-    """What is drawn. `rows` and `columns` are positions in the record. `cells` (effective labels) and `consensus` have
-    one character a cell, row by row: N, X, ?, - for none or ~ for too few votes; `decided` and `matches` 0 or 1: a
+    """The matrix as drawn. `rows` and `columns` are positions in the record. `cells` (effective labels) and `consensus`
+    have one character a cell, row by row: N, X, ?, - for none or ~ for too few votes; `decided` and `matches` 0 or 1: a
     person decided it, the filters match it.
     """
 
@@ -221,8 +222,8 @@ def view(
 
 
 def row_order(attributes: Sequence[Attribute]) -> list[int]:
-    """Positions by domain (general first, then the paper's order, then others as they come), inside it by event as
-    they come."""
+    """Return positions by domain (general first, then the paper's order, then others as they come), inside it by event
+    as they come."""
     domains = list(dict.fromkeys([GENERAL, *DOMAINS, *(a.domain for a in attributes)]))
     events = list(dict.fromkeys(a.event for a in attributes))
     return sorted(
@@ -231,7 +232,7 @@ def row_order(attributes: Sequence[Attribute]) -> list[int]:
 
 
 def column_order(contexts: Sequence[Context]) -> list[int]:
-    """Positions by sphere, spheres as they come; contexts without one stand last."""
+    """Return positions by sphere, spheres as they come; contexts without one stand last."""
     spheres = [*dict.fromkeys(c.sphere or "" for c in contexts if c.sphere), ""]
     return sorted(range(len(contexts)), key=lambda j: spheres.index(contexts[j].sphere or ""))
 
@@ -256,7 +257,8 @@ def _bits(flags: Flags) -> str:
 
 
 def differing(store: Store, labels: Matrix, labelling_id: str | None, kind: Differs) -> Flags:
-    """[attributes, contexts]: the pairs on which somebody differs in this way. Without a labelling nobody dissents."""
+    """Return a mask of the pairs with this difference: [attributes, contexts]. Without a labelling there is no
+    dissent."""
     if kind is Differs.DECIDED:
         return labels.decided
     if kind is Differs.CHANGED:
@@ -283,11 +285,11 @@ class ProfileLabels:
 
     @property
     def decided(self) -> int:
-        """Pairs that a person decided."""
+        """Return the number of pairs that a person decided."""
         return sum(bits.count("1") for bits in self.people.values())
 
     def counts(self, attributes: Iterable[int] | None = None) -> dict[str, int]:
-        """Pairs by glyph, all five in ORDER; of these attributes (ids) or of all."""
+        """Count pairs by glyph, all five in ORDER; of these attributes (ids) or of all."""
         ids = self.strips if attributes is None else attributes
         counted = Counter("".join(self.strips.get(i, "") for i in ids))
         return {glyph: counted[glyph] for glyph in ORDER}
@@ -306,8 +308,8 @@ def profile_labels(store: Store, labelling_id: str | None, record: ProfileRecord
 
 
 def ambiguous_shares(store: Store, labelling_id: str) -> dict[int, float]:
-    """By profile id, the share of its labelled pairs that are ambiguous under the rule that holds; decisions are not
-    looked at. Profiles without a labelled pair are left out."""
+    """Return the share of ambiguous pairs of each profile (by id) under the rule; decisions are not considered.
+    Profiles without a labelled pair are left out."""
     frame = survival(store, labelling_id).by[GroupBy.PROFILE]
     frame = frame[frame["pairs"] > 0]
     shares = frame["ambiguous"] / frame["pairs"]

@@ -64,7 +64,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Survival:
-    """What became of the pairs of one labelling.
+    """The survival of the pairs of one labelling.
 
     pairs: with enough counted votes, the denominator of every share; too_few: with fewer votes of some persona than the
     rule asks for, in no share; planned: all pairs of the dataset. needed: how many votes of each persona a pair needs,
@@ -92,7 +92,7 @@ class Survival:
 
     @property
     def unlabelled(self) -> int:
-        """Pairs without any counted vote."""
+        """Return the number of pairs without a counted vote."""
         return self.planned - self.pairs - self.too_few
 
     @property
@@ -105,7 +105,7 @@ class Survival:
 
     @property
     def needed_text(self) -> str:
-        """'9 counted votes of each persona': what a pair needs; '' where any number is enough."""
+        """Describe what a pair needs: '9 counted votes of each persona'; '' where any number is enough."""
         low, high = self.needed
         if not high:
             return ""
@@ -113,13 +113,13 @@ class Survival:
 
     @property
     def share(self) -> float:
-        """Pairs with a consensus over all labelled pairs; nan where there is none."""
+        """Return the share of labelled pairs with a consensus; nan without any."""
         return (self.necessary + self.inappropriate) / self.pairs if self.pairs else float("nan")
 
 
 def survival(store: Store, labelling_id: str, rule: AppliedRule | None = None) -> Survival:
-    """Survival of a labelling under a rule; None: the one that holds. Cached as long as neither votes nor decisions
-    move, and shared: do not write to it. Raises StoreError for an unknown labelling."""
+    """Return the survival of a labelling under a rule (None: its own), cached until votes or decisions change. It is
+    shared: do not write to it. Raises StoreError for an unknown labelling."""
     if rule is None:
         with store.read() as connection:
             rule = applied_rule(connection, labelling_id)
@@ -134,6 +134,11 @@ def _survival(
     with store.read() as connection:
         sizes = datasets.sizes(connection, version[0]).values()
     labels = pairs.counts.labels(rule)
+    by_person, by_rule = pairs.decided_labels[pairs.decided], labels[pairs.decided]
+    agree, alone = by_person == by_rule, by_rule < AMBIGUOUS
+    settled = ~agree & (by_rule == AMBIGUOUS)
+    # Four parts that exclude each other: what disagrees with no vote at all is `alone`, not `against`.
+    parts = (agree, settled, ~agree & ~alone & ~settled, alone)
     # Pairs that were only decided have no votes that any could be asked for.
     voted = labels != UNLABELLED
     needed = np.broadcast_to(pairs.counts.needed(rule.least_votes), labels.shape)[voted]
@@ -149,7 +154,7 @@ def _survival(
         ambiguous=int((labels == AMBIGUOUS).sum()),
         by={group_by: by_group(groups, labels) for group_by, groups in pairs.groups.items()},
         dissent=dissent(pairs.counts.under(rule.both_lists).votes, rule, labels),
-        decisions=_decided(pairs.decided_labels[pairs.decided], labels[pairs.decided]),
+        decisions=Decided(len(by_person), *(int(part.sum()) for part in parts)),
         too_few=int((labels == TOO_FEW).sum()),
         needed=(int(needed.min()), int(needed.max())) if len(needed) else (0, 0),
         effective=(
@@ -160,17 +165,8 @@ def _survival(
     )
 
 
-def _decided(decided: Labels, labels: Labels) -> Decided:
-    """decided, labels: by the person and by the rule, [decided pairs]."""
-    agree, alone = decided == labels, labels < AMBIGUOUS
-    settled = ~agree & (labels == AMBIGUOUS)
-    # Four parts that exclude each other: what disagrees with no vote at all is `alone`, not `against`.
-    against = ~agree & ~alone & ~settled
-    return Decided(len(decided), *(int(part.sum()) for part in (agree, settled, against, alone)))
-
-
 def by_group(groups: Groups, labels: Labels) -> pd.DataFrame:
-    """Labels counted by group: columns id, name, pairs, necessary, ambiguous, inappropriate, too_few, survival."""
+    """Count labels by group: columns id, name, pairs, necessary, ambiguous, inappropriate, too_few, survival."""
     parts = {
         "necessary": groups.count(labels == NECESSARY),
         "ambiguous": groups.count(labels == AMBIGUOUS),
@@ -179,13 +175,13 @@ def by_group(groups: Groups, labels: Labels) -> pd.DataFrame:
     pairs = parts["necessary"] + parts["ambiguous"] + parts["inappropriate"]
     parts["too_few"] = groups.count(labels == TOO_FEW)
     frame = pd.DataFrame({"id": list(groups.ids), "name": list(groups.names), "pairs": pairs, **parts})
-    kept = frame["necessary"] + frame["inappropriate"]
-    frame["survival"] = np.where(pairs > 0, kept / np.maximum(pairs, 1), np.nan)
+    agreed = frame["necessary"] + frame["inappropriate"]
+    frame["survival"] = np.where(pairs > 0, agreed / np.maximum(pairs, 1), np.nan)
     return frame[pairs + parts["too_few"] > 0].reset_index(drop=True)
 
 
 def dissent(votes: npt.NDArray[np.generic], rule: AppliedRule, labels: Labels) -> pd.DataFrame:
-    """Who prevents a consensus: columns who, how, pairs, share of the ambiguous pairs; most frequent first.
+    """Return who prevents a consensus: columns who, how, pairs, share of the ambiguous pairs; most frequent first.
 
     votes: [pairs, personas, 3]; labels: [pairs], by this rule. A persona dissents alone where the rule over the others,
     their priors scaled up to 1, gives necessary or inappropriate, and it is the only one of whom this is true: `who` is
@@ -216,7 +212,7 @@ def dissent(votes: npt.NDArray[np.generic], rule: AppliedRule, labels: Labels) -
 
 
 def _without(counts: npt.NDArray[np.float64], rule: AppliedRule, persona: int, with_prior: list[int]) -> Labels:
-    """The labels that the rule gives without one persona: [pairs]; AMBIGUOUS where there is nobody else."""
+    """The labels that the rule gives without one persona: [pairs]; AMBIGUOUS where there is no other."""
     others = [n for n in with_prior if n != persona]
     if not others:
         return np.full(len(counts), AMBIGUOUS, np.int8)
@@ -226,8 +222,8 @@ def _without(counts: npt.NDArray[np.float64], rule: AppliedRule, persona: int, w
 
 
 def _how(counts: npt.NDArray[np.float64], others: Labels) -> dict[str, Bools]:
-    """What a persona that dissents alone does, by more than half of its counted votes. counts: [pairs, 3]; others: the
-    label that the others agree on."""
+    """Return how a persona that dissents alone votes, by more than half of its counted votes. counts: [pairs, 3];
+    others: the label that the others agree on."""
     total = counts.sum(axis=1)
     other_verdict = np.where(others == NECESSARY, counts[:, 1], counts[:, 0])
     none = total == 0
@@ -239,10 +235,10 @@ def _how(counts: npt.NDArray[np.float64], others: Labels) -> dict[str, Bools]:
 
 @dataclass(frozen=True)
 class Contexts:
-    """Which contexts count for which profile, by effective labels (a standing decision before the consensus), as runs
-    count them. frame: one row a (profile, context) with a label: profile, context (ids), user, name (of the context),
-    sphere, attributes (labelled), necessary, inappropriate, reason ('' where retained). unlabelled: those of the
-    dataset without any label, which are neither retained nor discarded."""
+    """Return the contexts that count for each profile, by effective labels (a standing decision before the consensus),
+    as runs count them. frame: one row a (profile, context) with a label: profile, context (ids), user, name (of the
+    context), sphere, attributes (labelled), necessary, inappropriate, reason ('' where retained). unlabelled: those of
+    the dataset without any label, which are neither retained nor discarded."""
 
     frame: pd.DataFrame
     unlabelled: int
@@ -253,7 +249,7 @@ class Contexts:
 
     @property
     def discarded(self) -> dict[str, int]:
-        """Discarded (profile, context) pairs by reason, all three reasons named."""
+        """Count discarded (profile, context) pairs by reason, all three reasons named."""
         counts = self.frame["reason"].value_counts()
         return {reason: int(counts.get(reason, 0)) for reason in (NO_NECESSARY, NO_INAPPROPRIATE, NEITHER)}
 
@@ -362,7 +358,7 @@ def _over(name: str, values: Sequence[int], unit: str, published: Published | No
 
 
 def _by_profile(connection: sa.Connection, dataset_id: int, table: sa.Table) -> dict[int, int]:
-    """How many rows of a table each profile has, none left out."""
+    """Count the rows of a table by profile, none left out."""
     # A subquery, not a join: profiles without a row would drop out of one.
     rows_of = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id).scalar_subquery()
     rows = connection.execute(

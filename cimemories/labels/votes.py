@@ -1,4 +1,4 @@
-"""The pairs (attribute, context) of a labelling: their votes, what the rule makes of them, and what people decided.
+"""The pairs (attribute, context) of a labelling: votes, consensus and decisions.
 
 A pair is labelled by its newest standing decision, else by the consensus of the personas. A vote that could not be read
 is missing, with its cause; it is never an abstention. Beside that: what recorded runs did with one pair, and the groups
@@ -46,7 +46,7 @@ Codes = npt.NDArray[np.int64]
 
 
 class GroupBy(StrEnum):
-    """What a share can be broken down by."""
+    """A property by which shares are broken down."""
 
     DOMAIN = "domain"
     SPHERE = "sphere"
@@ -64,7 +64,7 @@ class Groups:
     codes: Codes
 
     def count(self, mask: npt.NDArray[np.bool_]) -> Codes:
-        """How many of the masked pairs each group has: [groups]. mask: [pairs]."""
+        """Count the masked pairs by group: [groups]. mask: [pairs]."""
         return np.bincount(self.codes[mask], minlength=len(self.ids))
 
 
@@ -102,7 +102,7 @@ def groupings(connection: sa.Connection, dataset_id: int, counts: VoteCounts) ->
 
 
 def _by_name(names: Sequence[str], position: Codes) -> Groups:
-    """Groups that are told apart by a name; position: [pairs] into `names`."""
+    """Group pairs by a name; position: [pairs] into `names`."""
     unique = sorted(set(names))
     shown = tuple(name.replace("_", " ") for name in unique)
     return Groups(tuple(unique), shown, _coded([unique.index(name) for name in names], position))
@@ -131,10 +131,10 @@ def describe_pairs(connection: sa.Connection, dataset_id: int, pairs: pd.DataFra
         .join(profile, attribute.c.profile == profile.c.id)
         .where(profile.c.dataset == dataset_id)
     )
-    wanted = [int(i) for i in pairs["attribute"].unique()]
+    ids = [int(i) for i in pairs["attribute"].unique()]
     # A few of a dataset of any size are looked up, and not found among all of them.
-    steps = [wanted[start : start + LOOKED_UP] for start in range(0, len(wanted), LOOKED_UP)]
-    queries = [query.where(attribute.c.id.in_(own)) for own in steps] if len(steps) <= MOST_STEPS else [query]
+    steps = [ids[start : start + LOOKED_UP] for start in range(0, len(ids), LOOKED_UP)]
+    queries = [query.where(attribute.c.id.in_(step)) for step in steps] if len(steps) <= MOST_STEPS else [query]
     attributes = [row for one in queries for row in connection.execute(one).all()]
     contexts = connection.execute(
         sa.select(context.c.id, context.c.recipient, context.c.task).where(context.c.dataset == dataset_id)
@@ -224,12 +224,12 @@ def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]
         if row.memory is not None and attribute_id not in memories.get(row.memory, (attribute_id,)):
             continue
         # The rows of a run's several memories add up.
-        own = runs.setdefault(row.id, PairRun(row.id, row.name, row.simulated, 0, 0, 0, row.composition))
+        counts = runs.setdefault(row.id, PairRun(row.id, row.name, row.simulated, 0, 0, 0, row.composition))
         runs[row.id] = replace(
-            own,
-            expected=own.expected + row.expected,
-            draws=own.draws + row.draws,
-            reveals=own.reveals + row.reveals,
+            counts,
+            expected=counts.expected + row.expected,
+            draws=counts.draws + row.draws,
+            reveals=counts.reveals + row.reveals,
         )
     return list(runs.values())
 
@@ -259,7 +259,7 @@ class PersonaVotes:
 
     @property
     def counts(self) -> tuple[float, float, float]:
-        """Necessary, inappropriate, abstain: whole numbers of votes, or shares that were imported."""
+        """Return the votes for necessary, inappropriate, abstain, or the imported shares."""
         if self.shares is not None:
             return self.shares
         counts = Counter(self.draws)
@@ -267,18 +267,18 @@ class PersonaVotes:
 
     @property
     def counted(self) -> float:
-        """How many votes are counted; of imported shares their sum."""
+        """Return the number of counted votes; of imported shares, their sum."""
         return sum(self.counts)
 
     @property
     def missing(self) -> dict[str, int]:
-        """Draws that are not counted, by cause."""
+        """Count the draws that are not counted, by cause."""
         return {cause: n for cause, n in Counter(self.draws).items() if cause not in COUNTED}
 
     @property
     def strip(self) -> str:
-        """One character a draw: N, X, ? for an abstention, - where the vote is missing. More than ten draws are counted
-        instead: 'X 58, ? 2'. Imported shares are percentages: 'X 97 %, ? 3 %'."""
+        """Return one character a draw: N, X, ? for an abstention, - where the vote is missing. More than ten draws are
+        counted instead: 'X 58, ? 2'. Imported shares are percentages: 'X 97 %, ? 3 %'."""
         if self.shares is not None:
             return ", ".join(f"{glyph} {share:.0%}".replace("%", " %") for glyph, share in _named(self.shares) if share)
         if len(self.draws) > LONGEST_STRIP:
@@ -294,9 +294,9 @@ def _named(counts: tuple[float, float, float]) -> list[tuple[str, float]]:
 
 @dataclass(frozen=True)
 class PairView:
-    """All there is to say of one pair. `mixture`: shares of necessary, inappropriate, abstain; None where unknown.
-    `rule`: the one that holds for the labelling; None without a labelling. too_few: some persona has fewer counted
-    votes than the rule asks for."""
+    """One pair with its votes and decisions. `mixture`: shares of necessary, inappropriate, abstain; None where
+    unknown. `rule`: the one that holds for the labelling; None without a labelling. too_few: some persona has fewer
+    counted votes than the rule asks for."""
 
     attribute_id: int
     attribute: Attribute
@@ -314,12 +314,12 @@ class PairView:
 
     @property
     def kind(self) -> str | None:
-        """The effective label, TOO_FEW_NAME where some persona has too few counted votes, None where nobody voted."""
+        """The effective label, TOO_FEW_NAME where some persona has too few counted votes, None without votes."""
         return self.effective or (TOO_FEW_NAME if self.too_few else None)
 
     @property
     def effective(self) -> Label | None:
-        """The newest standing decision's label, else the consensus; None for a pair that nobody labelled."""
+        """The newest standing decision's label, else the consensus; None for an unlabelled pair."""
         return self.decision.label if self.decision else self.consensus
 
 
@@ -389,7 +389,7 @@ def decide(
 
 
 def _needed(votes: Sequence[PersonaVotes], rule: AppliedRule | None) -> int:
-    """Counted votes that the rule asks of each persona here, as VoteCounts.needed has it."""
+    """Return how many counted votes the rule asks of each persona, as in VoteCounts.needed."""
     if rule is None or rule.shares:
         return 0
     planned = max((len(item.draws) for item in votes), default=0)
@@ -413,7 +413,12 @@ def explain(
     if without_votes := [v.persona.key for v in voters if not v.counted]:
         return f"No counted vote of {listed(without_votes)}. Consensus needs every persona: ambiguous."
     if threshold < PAPER_THRESHOLD:
-        return _reached(voters, label, threshold)
+        mixed = mixture(np.array([v.counts for v in voters]), [v.prior for v in voters])
+        leading = _leading(mixed)
+        share, least = exact_percent(mixed[leading]), exact_percent(threshold)
+        if label is Label.AMBIGUOUS:
+            return f"{share} of the mixture says {COUNTED[leading]}, less than the threshold of {least}: ambiguous."
+        return f"{share} of the mixture says {label}; the threshold is {least}: consensus."
     sums = np.array([v.counts for v in voters]).sum(axis=0)
     leading = _leading(sums)
     if imported:
@@ -440,23 +445,14 @@ def explain(
     return f"{text[:1].upper()}{text[1:]}. Not every counted vote says {COUNTED[leading]}: ambiguous."
 
 
-def _reached(voters: Sequence[PersonaVotes], label: Label, threshold: float) -> str:
-    """A rule below unanimity, in words: which share of the mixture leads, and whether it reaches the threshold."""
-    mixed = mixture(np.array([v.counts for v in voters]), [v.prior for v in voters])
-    leading = _leading(mixed)
-    share, needed = exact_percent(mixed[leading]), exact_percent(threshold)
-    if label is Label.AMBIGUOUS:
-        return f"{share} of the mixture says {COUNTED[leading]}, less than the threshold of {needed}: ambiguous."
-    return f"{share} of the mixture says {label}; the threshold is {needed}: consensus."
-
-
 def _leading(sums: npt.NDArray[np.float64]) -> int:
-    """Necessary (0) or inappropriate (1), whichever has more."""
+    """Return necessary (0) or inappropriate (1), the one with more."""
     return 0 if sums[0] >= sums[1] else 1
 
 
 def missing_text(votes: Sequence[PersonaVotes]) -> str:
-    """Which votes are missing and why: 'fundamentalist 1 unparsed; unconcerned 2 failed'; empty where none are."""
+    """List the missing votes with their causes: 'fundamentalist 1 unparsed; unconcerned 2 failed'; empty where none
+    are."""
     return "; ".join(
         f"{item.persona.key} {', '.join(f'{n} {cause}' for cause, n in item.missing.items())}"
         for item in votes

@@ -1,4 +1,4 @@
-"""What another rule would do to the labels of a labelling: nothing is written, and the answer takes milliseconds.
+"""The labels of a labelling under another rule. Nothing is written, and the answer takes milliseconds.
 
 Only the consensus is looked at; a pair that a person decided keeps its label whatever the rule, and is counted apart.
 """
@@ -78,9 +78,9 @@ Labels = npt.NDArray[np.int8]
 
 @dataclass(frozen=True)
 class Pairs:
-    """All that trying a rule needs: the counted votes, what the pairs are grouped by, and which a person decided.
-    decided: [pairs], whether a decision stands; decided_labels: its label code, UNLABELLED where none stands. A pair
-    that was decided and never voted on is among the pairs, with no votes."""
+    """The input of trying a rule: the counted votes, the groups of the pairs, and which a person decided. decided:
+    [pairs], whether a decision stands; decided_labels: its label code, UNLABELLED where none stands. A pair that was
+    decided and never voted on is among the pairs, with no votes."""
 
     dataset_id: int
     counts: VoteCounts
@@ -156,7 +156,7 @@ def _labelled_pairs(store: Store, labelling_id: str, dataset_id: int, _revisions
 def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[VoteCounts, Labels]:
     """The votes with an empty row for each pair that was only decided by a person, and each pair's decided label.
     decided: [decisions, 3], attribute, context, label code, no pair twice. Returns the counts, in the order of
-    VoteCounts, and the codes [pairs], UNLABELLED where nobody decided."""
+    VoteCounts, and the codes [pairs], UNLABELLED where no person decided."""
     if not len(decided):
         return counts, np.full(len(counts.attributes), UNLABELLED, np.int8)
     # A pair as one number, attribute by attribute: sorted, that is the order of VoteCounts; searchsorted finds one.
@@ -196,9 +196,9 @@ def what_if(
     both_lists: str = BOTH_LISTS[0],
     name: str = TRIED,
 ) -> WhatIf:
-    """What a rule with this threshold, these priors (by persona key), this least number of votes and this reading of
-    votes in both lists would do to the labels of a labelling. Raises StoreError for numbers that are no rule, priors
-    for other personas, or an unknown labelling."""
+    """Compare a labelling's labels with those of a rule with this threshold, these priors (by persona key), this least
+    number of votes and this reading of votes in both lists. Raises StoreError for numbers that are no rule, priors for
+    other personas, or an unknown labelling."""
     pairs = labelled_pairs(store, labelling_id)
     with store.read() as connection:
         before = applied_rule(connection, labelling_id)
@@ -227,10 +227,10 @@ def compare(pairs: Pairs, before: AppliedRule, after: AppliedRule) -> WhatIf:
             f"{count(changed)} of {count(total, 'pair')} would change their label; consensus on {percent(now)} of them "
             f"now, {percent(then)} then."
         )
-    kept = f"{count(decided)} of the pairs that change were decided by a person and keep that label"
+    note = f"{count(decided)} of the pairs that change were decided by a person and keep that label"
     return WhatIf(
         sentence=text,
-        notes=(kept,) if decided else (),
+        notes=(note,) if decided else (),
         before=before,
         after=after,
         pairs=total,
@@ -254,7 +254,7 @@ def _by_table(by: GroupBy, groups: Groups, states: npt.NDArray[np.int64]) -> Tab
     # The diagonal: the same label before and after.
     places = [code - TOO_FEW for code in NAMED]
     same = tables[:, places, places].sum(axis=1)
-    kept, keeps = tables[:, KEPT].sum(axis=(1, 2)), tables[:, :, KEPT].sum(axis=(1, 2))
+    agreed_before, agreed_after = tables[:, KEPT].sum(axis=(1, 2)), tables[:, :, KEPT].sum(axis=(1, 2))
     # A consensus before and after, even if another: neither gained nor lost.
     both = tables[:, KEPT][:, :, KEPT].sum(axis=(1, 2))
     frame = pd.DataFrame(
@@ -263,10 +263,10 @@ def _by_table(by: GroupBy, groups: Groups, states: npt.NDArray[np.int64]) -> Tab
             "name": list(groups.names),
             "pairs": pairs,
             "changed": pairs - same,
-            "gained": keeps - both,
-            "lost": kept - both,
-            "survival_before": np.where(before > 0, kept / np.maximum(before, 1), np.nan),
-            "survival_after": np.where(after > 0, keeps / np.maximum(after, 1), np.nan),
+            "gained": agreed_after - both,
+            "lost": agreed_before - both,
+            "survival_before": np.where(before > 0, agreed_before / np.maximum(before, 1), np.nan),
+            "survival_after": np.where(after > 0, agreed_after / np.maximum(after, 1), np.nan),
         }
     )
     frame = frame[frame["pairs"] > 0].reset_index(drop=True)

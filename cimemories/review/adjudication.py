@@ -2,7 +2,7 @@
 
 What counts of a person is their own last decision on a pair, an adjudication apart. A pair is in dispute where two or
 more people's decisions are of different labels. An adjudication is one more decision, which says why people had
-differed; it stands until somebody decides anew, and no decision is ever removed.
+differed; it stands until a person decides again, and no decision is ever removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Pair = tuple[int, int]
 
 
 class Cause(StrEnum):
-    """Why people had differed."""
+    """The reason that people had differed."""
 
     NORM = "norm unclear"
     STATEMENT = "statement unclear"
@@ -58,16 +58,16 @@ class Disputed:
 
     @property
     def labels(self) -> Counter[Label]:
-        """How many people's own last decision is each label."""
+        """Return how many people's last decision is each label, adjudications apart."""
         return Counter(item.label for item in self.decisions if item.label is not None)
 
     def is_own(self, annotator: str) -> bool:
-        """Whether one of the answers is this person's."""
+        """Return True if one of the answers is this person's."""
         return any(item.annotator == annotator for item in self.decisions)
 
     def seen(self, annotator: str) -> int:
-        """The id of the newest decision that this person has before them: what comes later, they have not seen. Their
-        own adjudications do not move it, so that an undo leads back to the same card."""
+        """Return the id of the newest decision that this person has seen. Their own adjudications do not count, so that
+        an undo leads back to the same card."""
         return last_unsettled(self.history, annotator)
 
 
@@ -82,30 +82,33 @@ class Disputes:
 
     @property
     def differing(self) -> int:
-        """Pairs on which people's own decisions differ, settled or not."""
+        """Return the number of pairs on which people's decisions differ, settled or not."""
         return len(self.open) + sum(len(item.labels) > 1 for item in self.settled)
 
     @property
     def causes(self) -> dict[Cause, int]:
-        """How often each cause was given among the settled ones; causes that are none of Cause are left out."""
+        """Count the causes of the settled pairs; causes that are not in Cause are left out."""
         counts = Counter(item.adjudication.cause for item in self.settled if item.adjudication is not None)
         return {cause: counts[cause] for cause in Cause if counts[cause]}
 
 
 def disputes(store: Store, dataset_id: int) -> Disputes:
-    """Every pair of a dataset on which people differ, or differed until an adjudication that stands."""
+    """Return the pairs of a dataset on which people differ, or differed until an adjudication that stands."""
     with store.read() as connection:
         histories = _histories(connection, dataset_id)
         people = {pair: _by_person(history) for pair, history in histories.items()}
-        own = {pair: _own(stacks) for pair, stacks in people.items()}
+        last = {
+            pair: tuple(sorted(filter(None, map(last_decision, stacks.values())), key=moment))
+            for pair, stacks in people.items()
+        }
         settled = decisions.adjudicated([item for history in histories.values() for item in history])
-        differing = [pair for pair, made in own.items() if len({item.label for item in made}) > 1]
+        differing = [pair for pair, made in last.items() if len({item.label for item in made}) > 1]
         described = _described(connection, {*differing, *settled})
     items = {
         pair: Disputed(
             *pair,
             **texts,
-            decisions=own[pair],
+            decisions=last[pair],
             adjudication=max(
                 (d for stack in people[pair].values() for d in stack if d.source == ADJUDICATED),
                 key=moment,
@@ -121,20 +124,20 @@ def disputes(store: Store, dataset_id: int) -> Disputes:
         settled=tuple(
             sorted((items[p] for p in sorted(settled)), key=lambda item: item.history[-1].created, reverse=True)
         ),
-        shared=sum(len(made) > 1 for made in own.values()),
+        shared=sum(len(made) > 1 for made in last.values()),
     )
 
 
 def last_unsettled(history: Sequence[Decision], annotator: str) -> int:
-    """The id of the newest decision on a pair that is not this person's adjudication, nor the undo of one; 0 without
-    any."""
+    """Return the id of the newest decision on a pair that is not this person's adjudication, nor the undo of one; 0
+    without any."""
     mine = (ADJUDICATED, UNDO)
     return max((d.id for d in history if d.annotator != annotator or d.source not in mine), default=0)
 
 
 def pseudonyms(store: Store, dataset_id: int) -> Mapping[str, str]:
-    """A letter for everybody who decided anything in a dataset: A for who began first, after Z comes AA. The same for
-    all pairs, and whoever joins later changes nobody's."""
+    """Return a letter for each annotator of a dataset: A for the first to decide, after Z comes AA. It is the same on
+    all pairs, and later annotators do not change it."""
     first = sa.func.min(decision.c.created)
     query = sa.select(decision.c.annotator, first).where(decision.c.dataset == dataset_id)
     with store.read() as connection:
@@ -144,7 +147,7 @@ def pseudonyms(store: Store, dataset_id: int) -> Mapping[str, str]:
 
 
 def letters(number: int) -> str:
-    """0 as A, 25 as Z, 26 as AA."""
+    """Write a number in letters: 0 as A, 25 as Z, 26 as AA."""
     text = ""
     number += 1
     while number:
@@ -154,7 +157,7 @@ def letters(number: int) -> str:
 
 
 def _histories(connection: sa.Connection, dataset_id: int) -> dict[Pair, list[Decision]]:
-    """The decisions on pairs that two people or more decided, or that were adjudicated, oldest first."""
+    """Return the decisions on pairs that two people or more decided, or that were adjudicated, oldest first."""
     # max over 1 and 0: whether any decision of the pair is an adjudication.
     several = sa.or_(
         sa.func.count(sa.distinct(decision.c.annotator)) > 1,
@@ -175,20 +178,15 @@ def _histories(connection: sa.Connection, dataset_id: int) -> dict[Pair, list[De
     return histories
 
 
-def _own(people: Mapping[str, Sequence[Decision]]) -> tuple[Decision, ...]:
-    """Each person's own decision, oldest first."""
-    return tuple(sorted(filter(None, map(own_decision, people.values())), key=moment))
-
-
-def own_decision(stack: Sequence[Decision]) -> Decision | None:
-    """Of what stands of a person on a pair (`decisions.stacks`) the last that is no adjudication; None where it gives
-    no label."""
-    own = next((item for item in reversed(stack) if item.source != ADJUDICATED), None)
-    return own if own is not None and own.label is not None else None
+def last_decision(stack: Sequence[Decision]) -> Decision | None:
+    """Return the last decision of a person's stack on a pair (`decisions.stacks`) that is not an adjudication, or None
+    if it gives no label."""
+    last = next((item for item in reversed(stack) if item.source != ADJUDICATED), None)
+    return last if last is not None and last.label is not None else None
 
 
 def _by_person(history: Sequence[Decision]) -> dict[str, list[Decision]]:
-    """What stands of each person on one pair, each over what stood before it."""
+    """Return each person's stack of standing decisions on one pair."""
     people: dict[str, list[Decision]] = {}
     for item in history:
         people.setdefault(item.annotator, []).append(item)

@@ -1,5 +1,4 @@
-"""Who answers what of an assigned slice, how far it has come, how fast its people are, and whether it will be done in
-time."""
+"""Assigned slices: the items of each person, progress, pace, and the expected end."""
 
 from __future__ import annotations
 
@@ -49,8 +48,8 @@ class Pace:
 @dataclass(frozen=True)
 class Progress:
     """An assigned slice. decisions: how many answers there are to give, `made` of them given: of an item no more count
-    than are wanted. done_by: the day on which the rest is made at the pace of all together; None where nobody is at
-    it."""
+    than are wanted. done_by: the day on which the rest is made at the pace of all together; None if nothing was
+    answered lately."""
 
     of: Assignment
     people: tuple[Pace, ...]
@@ -64,7 +63,7 @@ class Progress:
 
     @property
     def sentence(self) -> str:
-        """'120 of 400 decisions made; due 2026-12-01, done about 2026-12-03 at this pace: 2 days late'."""
+        """Return '120 of 400 decisions made; due 2026-12-01, done about 2026-12-03 at this pace: 2 days late'."""
         what = "attributes read" if self.of.kind == ATTRIBUTES else f"{ANSWERS[self.of.kind]}s made"
         text = f"{count(self.made)} of {count(self.decisions)} {what}"
         due = date.fromisoformat(self.of.due) if self.of.due else None
@@ -72,7 +71,7 @@ class Progress:
             return f"{text}: done"
         parts = [f"due {due}"] if due else []
         if self.done_by is None:
-            parts.append("nobody is working on it")
+            parts.append("no one is working on it")
         else:
             late = (self.done_by - due).days if due else 0
             behind = f": {count(late, 'day')} late" if late > 0 else ""
@@ -83,9 +82,9 @@ class Progress:
 def deal(
     items: Sequence[Item], people: Sequence[str], wanted: int, answers: Iterable[Answer] = ()
 ) -> dict[str, set[Item]]:
-    """Which items each of these people answers, `wanted` people an item. Each item goes to those with the fewest so
-    far, of equals by a hash of both: shares differ by one at most, and any two people meet in about as many items.
-    Whoever has answered an item already keeps it, and what others have answered is wanted of so many fewer."""
+    """Assign each item to `wanted` people. An item goes to those with the fewest items so far; ties are broken by a
+    hash of person and item. Shares differ by one at most, and any two people share about as many items. People keep the
+    items that they have answered, and answers of others lower the number still wanted."""
     answered: dict[Item, list[str]] = {}
     for answer in answers:
         answered.setdefault(answer.item, []).append(answer.annotator)
@@ -94,16 +93,16 @@ def deal(
     ties = {name: hashed(n, numbers[:, 0], numbers[:, 1]).tolist() for n, name in enumerate(people)}
     for at, item in enumerate(items):
         before = answered.get(item, ())
-        kept = [name for name in before if name in dealt]
-        free = sorted((len(dealt[name]), ties[name][at], name) for name in people if name not in kept)
-        for name in (*kept, *(name for *_, name in free[: max(0, wanted - len(before))])):
+        previous = [name for name in before if name in dealt]
+        free = sorted((len(dealt[name]), ties[name][at], name) for name in people if name not in previous)
+        for name in (*previous, *(name for *_, name in free[: max(0, wanted - len(before))])):
             dealt[name].add(item)
     return dealt
 
 
 def own_items(item: Assignment, items: Sequence[Item], answers: Sequence[Answer], person: str) -> set[Item]:
-    """The items of an assigned slice that this person answers; of pairs with overlap those that they have answered, and
-    all that they can still be given. Empty for who is not assigned."""
+    """Return the items of an assigned slice that this person answers; of pairs with overlap, those that they have
+    answered and those that they can still be given. Empty if the person is not assigned."""
     if person not in item.people:
         return set()
     if item.overlap is None:
@@ -111,12 +110,12 @@ def own_items(item: Assignment, items: Sequence[Item], answers: Sequence[Answer]
     if item.dealt:
         return deal(items, item.people, item.wanted, answers)[person]
     others = Counter(answer.item for answer in answers if answer.annotator != person)
-    own = {answer.item for answer in answers if answer.annotator == person}
-    return {each for each in items if each in own or others[each] < item.wanted}
+    answered = {answer.item for answer in answers if answer.annotator == person}
+    return {each for each in items if each in answered or others[each] < item.wanted}
 
 
 def progress_of(item: Assignment, items: Sequence[Item], answers: Sequence[Answer], now: datetime) -> Progress:
-    """How far an assignment has come at this moment (in UTC), by the answers to its items."""
+    """Compute the progress of an assignment at this moment (in UTC) from the answers to its items."""
     deciders = Counter(answer.item for answer in answers)
     if item.overlap is None:
         # Everybody answers all: what others say of these items counts for nothing here.
@@ -125,7 +124,7 @@ def progress_of(item: Assignment, items: Sequence[Item], answers: Sequence[Answe
         made = sum(min(number, item.wanted) for number in deciders.values())
     decisions = item.items * item.wanted
     people = tuple(_pace(item, name, items, answers, now) for name in item.people)
-    # Who has nothing left does not help with the rest.
+    # People with nothing left do not help with the rest.
     speed = sum(person.per_day for person in people if person.left)
     left = decisions - made
     done_by = (now + timedelta(days=ceil(left / speed))).date() if speed else None
@@ -133,27 +132,27 @@ def progress_of(item: Assignment, items: Sequence[Item], answers: Sequence[Answe
 
 
 def _pace(item: Assignment, name: str, items: Sequence[Item], answers: Sequence[Answer], now: datetime) -> Pace:
-    own = [answer for answer in answers if answer.annotator == name]
-    theirs = own_items(item, items, answers, name)
+    made = [answer for answer in answers if answer.annotator == name]
+    assigned = own_items(item, items, answers, name)
     begin = now - timedelta(days=WINDOW_DAYS)
-    recent = [at for answer in own if (at := datetime.fromisoformat(answer.created)) >= begin]
+    recent = [at for answer in made if (at := datetime.fromisoformat(answer.created)) >= begin]
     # Of today's first hour no pace of thousands a day is made: a day is the least.
     days = max((now - min(recent)) / timedelta(days=1), 1.0) if recent else 1.0
-    timed = [answer.seconds for answer in own if answer.seconds is not None]
+    timed = [answer.seconds for answer in made if answer.seconds is not None]
     return Pace(
         name,
-        len(own),
-        sum(answer.blind for answer in own),
-        len(theirs) if item.dealt else item.share,
+        len(made),
+        sum(answer.blind for answer in made),
+        len(assigned) if item.dealt else item.share,
         len(recent) / days,
         median(timed) if timed else None,
-        own[-1].created if own else "",
-        len(theirs - {answer.item for answer in own}),
+        made[-1].created if made else "",
+        len(assigned - {answer.item for answer in made}),
     )
 
 
 def progress(store: Store, *, dataset_id: int | None = None, person: str | None = None) -> list[Progress]:
-    """The assignments of a dataset, or of a person, those that are due first."""
+    """Return the progress of the assignments of a dataset, or of a person, soonest due first."""
     with store.read() as connection:
         assigned = assignments.assignments(connection, dataset_id=dataset_id, person=person)
         every = [
@@ -164,7 +163,7 @@ def progress(store: Store, *, dataset_id: int | None = None, person: str | None 
 
 @dataclass(frozen=True)
 class Mine:
-    """What somebody has been assigned and not done: of `share` items they have answered so many."""
+    """An unfinished assignment of one person: `answered` of `share` items."""
 
     of: Assignment
     answered: int
@@ -172,7 +171,7 @@ class Mine:
 
     @property
     def place(self) -> tuple[str, Mapping[str, str | int | None]]:
-        """The page on which they go on, and the parameters of its address."""
+        """Return the page on which the work continues, and the parameters of its address."""
         work = self.of
         if work.kind == SLICE_LABELS:
             query = {"dataset": work.dataset, "labelling": work.labelling, "slice": work.slice, "blind": 1}
@@ -181,7 +180,7 @@ class Mine:
 
     @property
     def address(self) -> str:
-        """That page in the app: '/judge_audit?run=run-3f9a&slice=4', say."""
+        """Return the address of that page: '/judge_audit?run=run-3f9a&slice=4', say."""
         where, query = self.place
         return f"/{where}?{urlencode({name: value for name, value in query.items() if value is not None})}"
 
@@ -195,30 +194,30 @@ class Mine:
 
 
 def assigned_to(store: Store, person: str) -> list[Mine]:
-    """What is assigned to a person and not done, those that are due first. A slice of which nothing is left for them
-    is done, however far the others are."""
+    """Return the unfinished assignments of a person, soonest due first. A slice in which nothing is left for them is
+    finished, however far the others are."""
     every = progress(store, person=person)
-    own = [(item, next(pace for pace in item.people if pace.person == person)) for item in every if item.left]
-    return [Mine(item.of, pace.answered, pace.share) for item, pace in own if pace.left]
+    paces = [(item, next(pace for pace in item.people if pace.person == person)) for item in every if item.left]
+    return [Mine(item.of, pace.answered, pace.share) for item, pace in paces if pace.left]
 
 
 def own_flows(store: Store, item: Assignment, flows: Sequence[Flow], person: str) -> list[Flow]:
-    """Those of the messages and attributes of an assigned audit that this person is to read, in their order."""
+    """Return the messages and attributes of an assigned audit that this person is to read, in their order."""
     with store.read() as connection:
         items = assignments.items(connection, item)
         answers = assignments.answers(connection, item) if item.dealt else []
-    own = own_items(item, items, answers, person)
-    return [flow for flow in flows if ((0, flow[1]) if item.kind == ATTRIBUTES else flow) in own]
+    assigned = own_items(item, items, answers, person)
+    return [flow for flow in flows if ((0, flow[1]) if item.kind == ATTRIBUTES else flow) in assigned]
 
 
 def slices(store: Store, dataset_id: int) -> list[SliceRow]:
-    """All slices of a dataset that can be assigned, oldest first."""
+    """Return the slices of a dataset that can be assigned, oldest first."""
     with store.read() as connection:
         return audits.all_slices(connection, dataset_id)
 
 
 def assignment_of(store: Store, slice_id: int | None) -> Assignment | None:
-    """The assignment of a slice; None where it is anybody's."""
+    """Return the assignment of a slice, or None if it has none."""
     if slice_id is None:
         return None
     with store.read() as connection:
@@ -226,13 +225,13 @@ def assignment_of(store: Store, slice_id: int | None) -> Assignment | None:
 
 
 def overlap_of(item: Assignment | None) -> Plan | None:
-    """How many people each pair of an assigned slice of labels is given to; None where everybody decides all of it."""
+    """Return the overlap plan of an assigned slice of labels, or None if each person decides all of it."""
     return None if item is None or item.overlap is None else Plan(1.0, item.overlap)
 
 
 def assign(
     store: Store, slice_id: int, people: Sequence[str], *, overlap: int | None, due: str | None, annotator: str
 ) -> None:
-    """Let these people work through a slice, as store.team.assignments.assign does; nobody: it is anybody's again."""
+    """Assign a slice to these people (store.team.assignments.assign); an empty list opens it to all again."""
     with store.write(Role.CURATOR) as connection:
         assignments.assign(connection, slice_id, people, overlap=overlap, due=due, annotator=annotator)

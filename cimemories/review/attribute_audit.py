@@ -66,9 +66,9 @@ class AttributePopulation:
     contexts: Ints
 
     def contexts_of(self, row: int) -> list[int]:
-        """Those in which the attribute of this row is inappropriate."""
-        own: list[int] = self.contexts[self.first[row] : self.first[row + 1]].tolist()
-        return own
+        """Return the contexts in which the attribute of this row is inappropriate."""
+        contexts: list[int] = self.contexts[self.first[row] : self.first[row + 1]].tolist()
+        return contexts
 
     @property
     def sizes(self) -> Ints:
@@ -77,7 +77,7 @@ class AttributePopulation:
 
 @dataclass(frozen=True, kw_only=True)
 class AttributePlan(Answer):
-    """How a sample would be spread. sampled: attributes of each of STRATA; messages: to be read at most; half_width: of
+    """The allocation of a sample. sampled: attributes of each of STRATA; messages: to be read at most; half_width: of
     the correction's own 95 % interval, users and contexts left aside, with the spreads that were assumed or, piloted,
     seen."""
 
@@ -90,10 +90,9 @@ class AttributePlan(Answer):
 def attribute_population(
     flows: Flows, scope: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> AttributePopulation:
-    """What a slice can be sampled of, by the claims of the scope's judge alone. Raises StoreError for an n that not
-    every flow supports."""
-    own = scope.by_judge(scope.judge)
-    parts = list(each_block(flows, [own], rule, _population, n))
+    """Return the attributes that a slice can sample, by the claims of the scope's judge alone. Raises StoreError for an
+    n that not every flow supports."""
+    parts = list(each_block(flows, [scope.by_judge(scope.judge)], rule, _population, n))
     everything = [np.concatenate(column) for column in zip(*(part.columns for part in parts), strict=True)]
     ids, profile, judge, contexts_of, contexts = everything
     # As violation.Missing has it, of all blocks.
@@ -145,15 +144,15 @@ def _population(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArray
 
 
 def deviations(judged: AttributePopulation, pilot: CorrectedViolation | None = None) -> Floats:
-    """The standard deviation of what people find inside each stratum. With a pilot that covers both, as it shows.
-    Without one, as if ASSUMED of the judge's claims held and it found ASSUMED of the attributes that leak."""
+    """Return the standard deviation of people's findings in each stratum. A pilot that covers both gives them. Without
+    one, the judge's precision and recall are taken to be ASSUMED."""
     claimed: Bools = np.asarray(judged.stratum == STRATA.index(CLAIMED))
     if pilot is not None and pilot.correction is not None:
         # The posterior mean of Jeffreys' prior: a stratum in which all were alike may still have others.
         shares = []
         for code in range(len(STRATA)):
-            known = pilot.data.people[(pilot.data.stratum == code) & pilot.data.audited]
-            shares.append((known.sum() + 0.5) / (known.size + 1.0))
+            verdicts = pilot.data.people[(pilot.data.stratum == code) & pilot.data.audited]
+            shares.append((verdicts.sum() + 0.5) / (verdicts.size + 1.0))
         rates = np.array(shares, np.float64)
     else:
         number = int(claimed.sum())
@@ -167,7 +166,7 @@ def deviations(judged: AttributePopulation, pilot: CorrectedViolation | None = N
 def attribute_plan(
     judged: AttributePopulation, number: int, pilot: CorrectedViolation | None = None, *, claimed_only: bool = False
 ) -> AttributePlan:
-    """How `number` attributes would be spread. claimed_only: all of them with a claim, for a lower bound. Raises
+    """Allocate `number` attributes to the strata. claimed_only: all of them with a claim, for a lower bound. Raises
     StoreError for a number below 1, or where there is no such attribute."""
     sizes = judged.sizes.copy()
     if claimed_only:
@@ -196,7 +195,7 @@ def attribute_plan(
 
 
 def pilot_of(flows: Flows, scope: Scope, n: int) -> CorrectedViolation | None:
-    """What earlier audits of this n found, which says how attributes differ; None without any."""
+    """Return the result of earlier audits of this n, or None without any."""
     audit = violation_audits(flows, scope).get(n)
     return audit.result if audit else None
 
@@ -204,8 +203,8 @@ def pilot_of(flows: Flows, scope: Scope, n: int) -> CorrectedViolation | None:
 def draw_attributes(
     flows: Flows, scope: Scope, judged: AttributePopulation, sampled: tuple[int, ...], seed: int
 ) -> list[SliceItem]:
-    """The messages of the sampled attributes, attribute by attribute; any first part of the attributes is a sample too.
-    sampled: how many of each of STRATA."""
+    """Return the messages of the sampled attributes, attribute by attribute; any first part of the attributes is a
+    sample too. sampled: how many of each of STRATA."""
     chosen: list[tuple[float, int]] = []
     for code, number in enumerate(sampled):
         rows = np.flatnonzero(judged.stratum == code).tolist()
@@ -214,7 +213,7 @@ def draw_attributes(
         # Strata in turn, each spread evenly over the slice.
         chosen += [((rank + 0.5) / number, row) for rank, row in enumerate(rows[:number])]
     order = [row for _, row in sorted(chosen)]
-    wanted = {(int(judged.profile[row]), c) for row in order for c in judged.contexts_of(row)}
+    flow_ids = {(int(judged.profile[row]), c) for row in order for c in judged.contexts_of(row)}
     chosen_ids = {int(judged.id[row]) for row in order}
     there: defaultdict[tuple[int, int], list[tuple[int, str | None]]] = defaultdict(list)
     with flows.store.read() as connection:
@@ -225,7 +224,7 @@ def draw_attributes(
             if row.strength == Strength.FULL and row.attribute in chosen_ids
         }
         for profile, context, response, memory in judgements.responses_judged_by(
-            connection, scope.run.id, scope.judge.id, wanted
+            connection, scope.run.id, scope.judge.id, flow_ids
         ):
             there[profile, context].append((response, memory))
     for responses in there.values():
@@ -236,10 +235,10 @@ def draw_attributes(
         weight = float(judged.sizes[judged.stratum[row]] / sampled[judged.stratum[row]])
         read: list[SliceItem] = []
         for context in judged.contexts_of(row):
-            own = [
+            candidates = [
                 r for r, m in there[int(judged.profile[row]), context] if judgements.memory_holds(partial, m, attribute)
             ]
-            for response in own[: judged.n]:
+            for response in candidates[: judged.n]:
                 kind = WITH_CLAIM if (response, attribute) in claims else stratum
                 read.append(SliceItem(attribute, context, response, kind, weight))
         read.sort(key=lambda item: (item.stratum != WITH_CLAIM, content_hash([seed, attribute, item.response])))

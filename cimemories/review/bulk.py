@@ -1,4 +1,4 @@
-"""Deciding many pairs at once: batches that can be undone whole, and pairs that resemble a decided one.
+"""Bulk decisions: batches that are undone as one, and proposals of pairs that resemble a decided one.
 
 Nothing that is proposed is ever applied by itself. Similarity is the cosine of TF-IDF vectors (Salton and Buckley 1988,
 Information Processing & Management 24, 513-523), which a reader can check: the same rare words.
@@ -41,8 +41,8 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Batch:
-    """Decisions made at one stroke. pairs: how many; taken_back: how many of them were. label: None where the batch
-    has several. created: of the first, ISO 8601 in UTC."""
+    """Decisions made together. pairs: how many; taken_back: how many of them were. label: None where the batch has
+    several. created: of the first, ISO 8601 in UTC."""
 
     id: str
     source: str
@@ -63,8 +63,8 @@ class LastDecision:
 
 
 def batches(store: Store, dataset_id: int, annotator: str, limit: int = 10) -> list[Batch]:
-    """The newest batches of one annotator in a dataset, newest first."""
-    own = decision.c.dataset == dataset_id, decision.c.annotator == annotator, decision.c.batch.is_not(None)
+    """Return the newest batches of one annotator in a dataset, newest first."""
+    conditions = decision.c.dataset == dataset_id, decision.c.annotator == annotator, decision.c.batch.is_not(None)
     grouped = (
         sa.select(
             decision.c.batch,
@@ -76,7 +76,7 @@ def batches(store: Store, dataset_id: int, annotator: str, limit: int = 10) -> l
             sa.func.min(decision.c.reason).label("reason"),
             sa.func.min(decision.c.created).label("created"),
         )
-        .where(*own, decision.c.source != UNDO)
+        .where(*conditions, decision.c.source != UNDO)
         .group_by(decision.c.batch)
         .order_by(sa.func.max(decision.c.id).desc())
         .limit(limit)
@@ -88,7 +88,9 @@ def batches(store: Store, dataset_id: int, annotator: str, limit: int = 10) -> l
             str(row[0]): int(row[1])
             for row in connection.execute(
                 sa.select(decision.c.batch, sa.func.count())
-                .where(*own, decision.c.source == UNDO, decision.c.batch.in_([f"undo-{row.batch}" for row in rows]))
+                .where(
+                    *conditions, decision.c.source == UNDO, decision.c.batch.in_([f"undo-{row.batch}" for row in rows])
+                )
                 .group_by(decision.c.batch)
             )
         }
@@ -107,8 +109,8 @@ def batches(store: Store, dataset_id: int, annotator: str, limit: int = 10) -> l
 
 
 def last_single(store: Store, dataset_id: int, annotator: str) -> LastDecision | None:
-    """The pair that this annotator decided last, not in a batch and not undone since; None where there is none among
-    their newest RECENT decisions."""
+    """Return the pair that this annotator decided last, not in a batch and not undone since, or None if there is none
+    among their newest RECENT decisions."""
     query = (
         sa.select(decision.c.attribute, decision.c.context, decision.c.label, decision.c.source)
         .where(decision.c.dataset == dataset_id, decision.c.annotator == annotator)
@@ -158,7 +160,7 @@ def decide_all(
 
 
 def undo_batch(store: Store, dataset_id: int, annotator: str, batch_id: str) -> int:
-    """Undo a batch of this annotator; returns how many decisions that took back. Pairs decided anew since are left."""
+    """Undo a batch of this annotator; return how many decisions that took back. Pairs decided again since are left."""
     with store.write(Role.ANNOTATOR) as connection:
         decisions.take_turns(connection, dataset_id, annotator)
         undone = decisions.undo_batch(connection, dataset_id, annotator, batch_id)
@@ -167,7 +169,7 @@ def undo_batch(store: Store, dataset_id: int, annotator: str, batch_id: str) -> 
 
 
 class Axis(StrEnum):
-    """Along what a decision is spread."""
+    """The direction in which a decision is spread."""
 
     CONTEXTS = "contexts"  # the same attribute in similar contexts
     ATTRIBUTES = "attributes"  # attributes of the same domain and event in the same context
@@ -194,7 +196,8 @@ class Proposal:
 
 
 def proposals(store: Store, index: PairIndex, annotator: str, attribute_id: int, context_id: int) -> list[Proposal]:
-    """Where a decision of this annotator on one pair might hold too, by axis; axes without any pair are left out.
+    """Propose pairs on which a decision of this annotator on one pair might hold too, by axis; axes without any are
+    left out.
 
     At most MOST_PAIRS pairs an axis, none that the annotator has decided, none on two axes. similarity is the cosine of
     what differs from the decided pair: task and recipient (CONTEXTS), statement (ATTRIBUTES, where domain and event are
@@ -252,18 +255,19 @@ def _same_context(shape: PairShape, statements: _Statements, cosines: Floats, or
     row, context_id = int(shape.attribute_row[origin]), int(shape.contexts[origin])
     # The statements are of one domain, so profile and event are left to compare.
     same = [shape.row_codes[facet] == shape.row_codes[facet][row] for facet in (Facet.PROFILE, Facet.EVENT)]
-    kept = np.flatnonzero(np.logical_and.reduce(same)[statements.rows])
-    at = shape.locate(shape.attribute_ids[statements.rows[kept]], [context_id] * len(kept))
-    return [(int(position), float(cosine)) for position, cosine in zip(at, cosines[kept], strict=True)]
+    siblings = np.flatnonzero(np.logical_and.reduce(same)[statements.rows])
+    at = shape.locate(shape.attribute_ids[statements.rows[siblings]], [context_id] * len(siblings))
+    return [(int(position), float(cosine)) for position, cosine in zip(at, cosines[siblings], strict=True)]
 
 
 def _other_profiles(
     shape: PairShape, statements: _Statements, cosines: Floats, origin: int, contexts: Sequence[tuple[int, float]]
 ) -> Candidates:
-    """In the same context; of a profile that is not tested in it, in the most similar one that it is tested in."""
+    """Return near-identical statements of other profiles, in the same context or the most similar one that the profile
+    is tested in."""
     owners = shape.row_codes[Facet.PROFILE][statements.rows]
-    own = shape.row_codes[Facet.PROFILE][shape.attribute_row[origin]]
-    near = np.flatnonzero((cosines >= STATEMENT_COSINE) & (owners != own))
+    owner = shape.row_codes[Facet.PROFILE][shape.attribute_row[origin]]
+    near = np.flatnonzero((cosines >= STATEMENT_COSINE) & (owners != owner))
     ids = shape.attribute_ids[statements.rows[near]]
     best = np.full(len(near), -1, np.int64)
     similarity = np.zeros(len(near))
@@ -276,19 +280,19 @@ def _other_profiles(
 
 
 def _similar_contexts(connection: sa.Connection, shape: PairShape, context_id: int) -> list[tuple[int, float]]:
-    """Contexts of the dataset that read like this one, most similar first, itself left out: (id, cosine)."""
+    """Return the contexts of the dataset that read like this one, most similar first, without it: (id, cosine)."""
     rows = connection.execute(
         sa.select(context.c.id, context.c.task, context.c.recipient)
         .where(context.c.dataset == shape.dataset_id)
         .order_by(context.c.ordinal)
     ).all()
-    own = next((n for n, row in enumerate(rows) if row.id == context_id), None)
-    if own is None:
+    origin = next((n for n, row in enumerate(rows) if row.id == context_id), None)
+    if origin is None:
         return []
     vectors = _vectors([f"{row.task} {row.recipient}" for row in rows], pairs_of_words=False)
     # Vectors have length 1, so their product is the cosine.
-    cosines = (vectors @ vectors[own].T).toarray().ravel()
-    near = [n for n in np.argsort(-cosines, kind="stable") if n != own and cosines[n] >= CONTEXT_COSINE]
+    cosines = (vectors @ vectors[origin].T).toarray().ravel()
+    near = [n for n in np.argsort(-cosines, kind="stable") if n != origin and cosines[n] >= CONTEXT_COSINE]
     return [(int(rows[n].id), float(cosines[n])) for n in near[:MOST_CONTEXTS]]
 
 
@@ -301,13 +305,14 @@ class _Statements:
     vectors: Any
 
     def cosines(self, attribute_id: int) -> Floats:
-        """How much each statement resembles that of this attribute, which is one of them: [rows]."""
-        (own,) = np.flatnonzero(self.ids == attribute_id)
-        return np.asarray((self.vectors @ self.vectors[own].T).toarray().ravel(), np.float64)
+        """Return the cosine of each statement with that of this attribute, which is one of them: [rows]."""
+        (row,) = np.flatnonzero(self.ids == attribute_id)
+        return np.asarray((self.vectors @ self.vectors[row].T).toarray().ravel(), np.float64)
 
     @classmethod
     def of_domain(cls, connection: sa.Connection, shape: PairShape, attribute_id: int) -> _Statements:
-        """Those of the domain of this attribute: what is near-identical in another domain means something else."""
+        """Return the statements of this attribute's domain; near-identical ones of another domain mean something
+        else."""
         row = int(np.searchsorted(shape.attribute_ids, attribute_id))
         domain = int(shape.row_codes[Facet.DOMAIN][row])
 
@@ -326,8 +331,8 @@ class _Statements:
 
 
 def _vectors(texts: Sequence[str], *, pairs_of_words: bool) -> Any:
-    """TF-IDF vectors of length 1, all numbers the same word: [texts, words]. Of statements also of pairs of words,
-    which tells sentences apart that are made of the same words."""
+    """Return TF-IDF vectors of length 1, [texts, words]; all numbers are the same word. Pairs of words tell sentences
+    apart that are made of the same words."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # imported late: it takes a second
 
     vectorizer = TfidfVectorizer(

@@ -1,4 +1,4 @@
-"""What people's decisions do to a run's numbers: Violation@n and completeness under the consensus alone and under
+"""The effect of people's decisions on a run: Violation@n and completeness under the consensus alone and under
 decisions, and the decisions that moved them most."""
 
 from __future__ import annotations
@@ -64,20 +64,19 @@ class DecisionEffect:
 def decision_effect(
     flows: Flows, scope: Scope, n: int | None = None, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> DecisionEffect:
-    """What the decisions do to a run, cached as long as nothing behind it changes. n: of the Violation@n that pairs are
+    """Return the effect of the decisions on a run, cached until its inputs change. n: of the Violation@n that pairs are
     ordered by; None, or more than every flow supports under 99 % coverage by both sets of labels: as many as these do
     (`reading_n`). Raises ValueError for an n below 1."""
     return flows.cached(("decision effect", scope.version, n, rule), lambda: _effect(flows, scope, n, rule))
 
 
 def moved_pairs(flows: Flows, scope: Scope, moved: pd.DataFrame) -> pd.DataFrame:
-    """These rows of `DecisionEffect.moved` with what a person reads: profile (id), user, key, domain, statement,
-    recipient, task."""
+    """Add texts to rows of `DecisionEffect.moved`: profile (id), user, key, domain, statement, recipient, task."""
     with flows.store.read() as connection:
         return describe_pairs(connection, scope.run.dataset, moved)
 
 
-def _effect(flows: Flows, scope: Scope, wanted: int | None, rule: IdentifierRule) -> DecisionEffect:
+def _effect(flows: Flows, scope: Scope, at_n: int | None, rule: IdentifierRule) -> DecisionEffect:
     data = flow_arrays(flows, scope, rule)
     frame = flows.query(scope, _DECIDED)
     frame["consensus"] = UNLABELLED
@@ -99,7 +98,7 @@ def _effect(flows: Flows, scope: Scope, wanted: int | None, rule: IdentifierRule
         judged = judgements.judged_by_all(connection, run.id, scope.judge_ids)
     supported = (missing(replace(data, labels=labels)).supported_n(run.samples) for labels in (alone, data.labels))
     most = min(reading_n(judged, run.expected, run.samples, each) for each in supported)
-    n = most if wanted is None else min(wanted, most)
+    n = most if at_n is None else min(at_n, most)
     at = (p[differs], a[differs], c[differs])
     less_violation, less_completeness = without_each(data, at, changed["consensus"].to_numpy(np.int64), n)
     samples = range(1, most + 1)
@@ -129,38 +128,38 @@ def _numbers(data: FlowArrays, labels: Ints, samples: range) -> Numbers:
 
 
 def without_each(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints, n: int) -> tuple[Floats, Floats]:
-    """Violation@n and completeness (means over profiles) where one pair alone has another label: [pairs], each.
+    """Return Violation@n and completeness (means over profiles) if one pair alone had another label: [pairs], each.
 
     at: positions (profile, attribute, context) in the arrays, [pairs]; labels: the other label's code of each pair. A
-    label that leaves its context retained, or not, as it was moves one attribute and one context only, which is worked
-    out for all such pairs at once; where it turns, the profile is computed anew.
+    label that does not change whether its context is retained moves one attribute and one context only; all such pairs
+    are computed at once. Otherwise the profile is computed again.
     """
     p, _, c = at
     violations = violation.by_profile(data.reveals, data.draws, data.labels, data.counted, n)
     completes = completeness.by_profile(data.reveals, data.draws, data.labels)
-    kept = data.retained[p, c]
+    retained = data.retained[p, c]
     # A context is retained while it has a necessary and an inappropriate attribute.
     has_both = np.ones(len(p), np.bool_)
     for code in (NECESSARY, INAPPROPRIATE):
         # Attributes with this label in the context, less the pair's own label, plus its other one.
         number = (data.labels == code).sum(axis=1)[p, c]
         has_both &= number - (data.labels[at] == code) + (labels == code) > 0
-    turns = has_both != kept
-    new_violation = _local_violation(data, at, labels, kept, n)
-    new_completeness = _local_completeness(data, at, labels, kept)
+    turns = has_both != retained
+    new_violation = _local_violation(data, at, labels, retained, n)
+    new_completeness = _local_completeness(data, at, labels, retained)
     # A context that turns moves all its attributes, so the whole profile is computed.
     for i in np.flatnonzero(turns).tolist():
-        own = slice(int(p[i]), int(p[i]) + 1)
-        changed = data.labels[own].copy()
+        one = slice(int(p[i]), int(p[i]) + 1)
+        changed = data.labels[one].copy()
         changed[0, at[1][i], c[i]] = labels[i]
-        reveals, draws = data.reveals[own], data.draws[own]
-        new_violation[i] = violation.by_profile(reveals, draws, changed, data.counted[own], n)[0]
+        reveals, draws = data.reveals[one], data.draws[one]
+        new_violation[i] = violation.by_profile(reveals, draws, changed, data.counted[one], n)[0]
         new_completeness[i] = completeness.by_profile(reveals, draws, changed)[0]
     return _replaced(violations, p, new_violation), _replaced(completes, p, new_completeness)
 
 
-def _local_violation(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints, kept: Bools, n: int) -> Floats:
-    """V@n of each pair's profile with the other label, its context retained as it was: [pairs].
+def _local_violation(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints, retained: Bools, n: int) -> Floats:
+    """Return V@n of each pair's profile with the other label, its context retained as before: [pairs].
 
     V@n is the mean over exposed attributes of 1 - the product of no-leak probabilities over contexts; of that mean the
     term of the pair's attribute alone is replaced.
@@ -174,17 +173,17 @@ def _local_violation(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints
     row_no_leak, row_mask = no_leak[p, a], mask[p, a]
     row = np.arange(len(p))
     # The other label makes the flow count, or not, by the same conditions as inappropriate_mask.
-    row_mask[row, c] = kept & (labels == INAPPROPRIATE) & data.counted[p, a] & (data.draws[at] > 0)
-    own = violation.no_leak_probabilities(data.reveals[at], data.draws[at], n)
-    row_no_leak[row, c] = np.where(row_mask[row, c], own, 1.0)
+    row_mask[row, c] = retained & (labels == INAPPROPRIATE) & data.counted[p, a] & (data.draws[at] > 0)
+    pair_no_leak = violation.no_leak_probabilities(data.reveals[at], data.draws[at], n)
+    row_no_leak[row, c] = np.where(row_mask[row, c], pair_no_leak, 1.0)
     # With its other label the attribute may leave the mean, or enter it.
     still_exposed = np.asarray(row_mask.any(axis=1))
     total = terms.sum(axis=1)[p] - terms[p, a] + np.where(still_exposed, 1 - row_no_leak.prod(axis=1), 0.0)
     return _mean(total, exposed.sum(axis=1)[p] - exposed[p, a].astype(np.int64) + still_exposed)
 
 
-def _local_completeness(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints, kept: Bools) -> Floats:
-    """C of each pair's profile with the other label, its context retained as it was: [pairs].
+def _local_completeness(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints, retained: Bools) -> Floats:
+    """Return C of each pair's profile with the other label, its context retained as before: [pairs].
 
     C is the mean over contexts of the mean reveal rate of their necessary attributes; of that mean the term of the
     pair's context alone is replaced.
@@ -194,7 +193,7 @@ def _local_completeness(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: I
     rate = data.reveals / np.maximum(data.draws, 1)
     rates, number = np.where(mask, rate, 0.0).sum(axis=1), mask.sum(axis=1)
     terms = rates / np.maximum(number, 1)
-    counts = kept & (labels == NECESSARY) & (data.draws[at] > 0)
+    counts = retained & (labels == NECESSARY) & (data.draws[at] > 0)
     # The pair's own rate is taken out where it is in, and added where it then is.
     new_rates = rates[p, c] - np.where(mask[at], rate[at], 0.0) + np.where(counts, rate[at], 0.0)
     new_number = number[p, c] - mask[at] + counts
@@ -209,7 +208,7 @@ def _mean(total: Floats, number: Ints) -> Floats:
 
 
 def _replaced(values: Floats, p: Ints, new: Floats) -> Floats:
-    """The mean over the defined profiles with the value of one of them replaced: [pairs]."""
+    """Return the mean over the defined profiles with the value of one of them replaced: [pairs]."""
     defined = ~np.isnan(values)
     # A profile without a number adds 0 here, and is not counted below.
     total = np.nansum(values) - np.nan_to_num(values[p]) + np.nan_to_num(new)

@@ -30,7 +30,7 @@ from cimemories.store import judgements, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, dataset, edit, profile, profile_context, run, run_judge
 
-TIE = 1e-6  # what a pair's reveal rate is raised by in its effect, so that what nobody revealed goes by entropy
+TIE = 1e-6  # what a pair's reveal rate is raised by in its effect, so that pairs without reveals go by entropy
 SAME = 1e-9  # shares closer than this are equal
 DIGITS = 6  # of entropy: pairs with the same votes in another arrangement tie, and go by the record's order
 CHUNK = 500_000  # pairs whose votes are worked on at once: what bounds the memory
@@ -46,7 +46,7 @@ RunKey = tuple[tuple[str, int, int], ...]
 
 
 class Facet(StrEnum):
-    """What pairs can be told apart by besides their attribute and context."""
+    """A property that groups pairs, besides their attribute and context."""
 
     PROFILE = "profile"
     DOMAIN = "domain"
@@ -88,21 +88,21 @@ class PairShape:
         return self.key[1]
 
     def codes(self, facet: Facet, positions: Ints | None = None) -> Ints:
-        """The codes of these positions (all pairs where None) into names[facet]."""
+        """Return the codes of these positions (None: all pairs) into names[facet]."""
         rows = self.context_row if facet is Facet.SPHERE else self.attribute_row
         return np.asarray(self.row_codes[facet][rows if positions is None else rows[positions]])
 
     def ids(self, positions: Ints) -> list[tuple[int, int]]:
-        """(attribute id, context id) of these positions, in their order."""
+        """Return (attribute id, context id) of these positions, in their order."""
         return list(zip(self.attributes[positions].tolist(), self.contexts[positions].tolist(), strict=True))
 
     def locate(self, attributes: npt.ArrayLike, contexts: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The positions of pairs given by ids, -1 for what is no pair of the dataset: [as many as given]."""
-        row = _search(self.attribute_ids, np.asarray(attributes, np.int64))
+        """Return the positions of pairs given by ids, -1 for those that are not in the dataset: [as many as given]."""
+        row = search(self.attribute_ids, np.asarray(attributes, np.int64))
         if not self.pairs:
             return np.full(len(row), -1, np.int64)
         sorted_ids, order = self._contexts_by_id
-        at = _search(sorted_ids, np.asarray(contexts, np.int64))
+        at = search(sorted_ids, np.asarray(contexts, np.int64))
         column = np.where(at >= 0, order[at], -1)
         # -1 reads the last row or column here; such pairs are left out in the next line.
         rank = self.context_rank[self.row_codes[Facet.PROFILE][row], column]
@@ -115,20 +115,20 @@ class PairShape:
         return self.context_ids[order], order
 
 
-def _search(known: Ints, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The position of each wanted id in sorted ids, -1 where it is not among them."""
-    if not len(known):
-        return np.full(len(wanted), -1, np.int64)
-    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return np.where(known[at] == wanted, at, -1)
+def search(sorted_ids: Ints, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the position of each id in sorted ids, -1 where it is not among them."""
+    if not len(sorted_ids):
+        return np.full(len(ids), -1, np.int64)
+    at = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+    return np.where(sorted_ids[at] == ids, at, -1)
 
 
 class DatasetGone(StoreError):
-    """There is no such dataset (any more)."""
+    """The dataset does not exist (any more)."""
 
 
 def shape_key(store: Store, connection: sa.Connection, dataset_id: int) -> ShapeKey:
-    """What a shape rests on: the dataset and the newest change by hand. Raises DatasetGone for an unknown dataset."""
+    """Return the key of a shape: the dataset and its newest edit. Raises DatasetGone for an unknown dataset."""
     created = connection.execute(sa.select(dataset.c.created).where(dataset.c.id == dataset_id)).scalar()
     if created is None:
         raise DatasetGone(f"there is no dataset {dataset_id} in this workspace. It may have been deleted.")
@@ -138,7 +138,7 @@ def shape_key(store: Store, connection: sa.Connection, dataset_id: int) -> Shape
 
 
 def read_shape(connection: sa.Connection, key: ShapeKey) -> PairShape:
-    """The pairs as they stand in the record now."""
+    """Read the pairs of a dataset from the record."""
     in_dataset = profile.c.dataset == key[1]
     people = connection.execute(
         sa.select(profile.c.id, profile.c.name).where(in_dataset).order_by(profile.c.ordinal)
@@ -163,16 +163,16 @@ def read_shape(connection: sa.Connection, key: ShapeKey) -> PairShape:
     columns_of: list[list[int]] = [[] for _ in people]
     context_rank = np.full((len(people), len(contexts)), -1, np.int32)
     for profile_id, context_id in tested:
-        own = columns_of[person[profile_id]]
-        context_rank[person[profile_id], column[context_id]] = len(own)
-        own.append(column[context_id])
+        columns = columns_of[person[profile_id]]
+        context_rank[person[profile_id], column[context_id]] = len(columns)
+        columns.append(column[context_id])
     # Pairs in the record's order: each attribute once for every context of its profile.
     owner = np.array([person[row.profile] for row in attributes], np.int32)
-    width = np.array([len(own) for own in columns_of], np.int64)[owner]
+    width = np.array([len(columns) for columns in columns_of], np.int64)[owner]
     rows = np.repeat(np.arange(len(attributes), dtype=np.int32), width)
-    blocks = [np.array(own, np.int32) for own in columns_of]
+    blocks = [np.array(columns, np.int32) for columns in columns_of]
     # The empty array first, since nothing cannot be concatenated.
-    columns = np.concatenate([np.zeros(0, np.int32), *(blocks[p] for p in owner.tolist())])
+    context_row = np.concatenate([np.zeros(0, np.int32), *(blocks[p] for p in owner.tolist())])
     # Tables of attributes are sorted by id, for look-ups: `rank` leads from the record's order there.
     in_order = np.array([row.id for row in attributes], np.int64)
     by_id = np.argsort(in_order)
@@ -186,9 +186,9 @@ def read_shape(connection: sa.Connection, key: ShapeKey) -> PairShape:
     return PairShape(
         key=key,
         attributes=_narrow(in_order)[rows],
-        contexts=_narrow(context_ids)[columns],
+        contexts=_narrow(context_ids)[context_row],
         attribute_row=rank[rows],
-        context_row=columns,
+        context_row=context_row,
         attribute_ids=in_order[by_id],
         context_ids=context_ids,
         profile_ids=np.array([row.id for row in people], np.int64),
@@ -206,13 +206,13 @@ def read_shape(connection: sa.Connection, key: ShapeKey) -> PairShape:
 
 
 def _coded(names: list[str]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """Names in order of first mention, and the code of each."""
+    """Return the names in order of first mention, and the code of each."""
     code = {name: n for n, name in enumerate(dict.fromkeys(names))}
     return tuple(code), np.array([code[name] for name in names], np.int32)
 
 
 def _narrow(ids: npt.NDArray[np.int64]) -> Ints:
-    """Half the memory where the ids allow it: there may be millions of pairs."""
+    """Store ids in 32 bits where they fit: there may be millions of pairs."""
     return ids if len(ids) and ids.max() > np.iinfo(np.int32).max else ids.astype(np.int32)
 
 
@@ -251,23 +251,24 @@ class PairIndex:
 
     @property
     def personas(self) -> tuple[str, ...]:
-        """Keys, in the order of `dissents`."""
+        """Return the keys, in the order of `dissents`."""
         return self.rule.keys if self.rule else ()
 
     def __len__(self) -> int:
         return self.shape.pairs
 
     def pairs(self, positions: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
-        """(attribute id, context id) of these positions, in their order."""
+        """Return (attribute id, context id) of these positions, in their order."""
         return self.shape.ids(positions)
 
     def each(self, positions: npt.NDArray[np.generic], piece: int = 500) -> Iterator[tuple[int, int]]:
-        """The same one after the other, for callers that stop after the first few of millions."""
+        """Yield them one by one, for callers that stop after the first few of millions."""
         for start in range(0, len(positions), piece):
             yield from self.shape.ids(positions[start : start + piece])
 
     def permutation(self, name: object, make: Callable[[], Positions], most: int = 8) -> Positions:
-        """A cached permutation of the pairs, made where it is not there; the oldest goes where there are too many."""
+        """Return a permutation of the pairs from the cache, or make it; the oldest is dropped when there are too
+        many."""
         if name not in self._permutations:
             while len(self._permutations) >= most:
                 # None: another thread may have dropped it a moment ago.
@@ -277,8 +278,8 @@ class PairIndex:
 
 
 def pair_index(store: Store, dataset_id: int, labelling_id: str | None) -> PairIndex:
-    """The index of a dataset under a labelling (None: no votes), from memory while votes, rule, runs and profiles are
-    what they were. Raises StoreError for an unknown dataset, or a labelling that is not of it."""
+    """Return the index of a dataset under a labelling (None: no votes), cached until votes, rule, runs or profiles
+    change. Raises StoreError for an unknown dataset, or a labelling that is not of it."""
     with store.read() as connection:
         of_shape = shape_key(store, connection, dataset_id)
         rule, of_votes = _vote_key(connection, dataset_id, labelling_id)
@@ -305,7 +306,7 @@ def _vote_key(
 
 
 def _run_key(connection: sa.Connection, dataset_id: int) -> RunKey:
-    """Finished runs of the dataset on the whole memory, with their revision and first judge."""
+    """Return the finished runs of the dataset on the full memory, with their revision and first judge."""
     rows = connection.execute(
         sa.select(run.c.id, run.c.revision, run_judge.c.judge)
         .join(run_judge, sa.and_(run_judge.c.run == run.c.id, run_judge.c.ordinal == 0))
@@ -318,7 +319,7 @@ def _run_key(connection: sa.Connection, dataset_id: int) -> RunKey:
 
 
 def _build(store: Store, of_shape: ShapeKey, rule: AppliedRule | None, of_votes: VoteKey, of_runs: RunKey) -> PairIndex:
-    # What a cached index knows need not be read again: votes come while runs stay, and the other way round.
+    # A cached index may hold one half already: votes change while runs stay, and the other way round.
     similar = [item for item in shared_cache.kept("pair index") if item.shape.key == of_shape]
     same_runs = next((item for item in reversed(similar) if item.run_key == of_runs), None)
     with store.read() as connection:
@@ -356,7 +357,7 @@ def _build(store: Store, of_shape: ShapeKey, rule: AppliedRule | None, of_votes:
 def votes_of(
     shape: PairShape, counts: VoteCounts | None, rule: AppliedRule | None
 ) -> tuple[npt.NDArray[np.int8], Floats, Bools]:
-    """Consensus codes, entropies and dissents of all pairs, as PairIndex has them."""
+    """Return consensus codes, entropies and dissents of all pairs, as in PairIndex."""
     labels = np.full(shape.pairs, UNLABELLED, np.int8)
     entropies = np.full(shape.pairs, np.nan, np.float32)
     dissents = np.zeros((len(rule.keys) if rule else 0, shape.pairs), np.bool_)
@@ -372,12 +373,13 @@ def votes_of(
 
 
 def divided(votes: npt.NDArray[np.generic], priors: tuple[float, ...]) -> tuple[Floats, Bools]:
-    """Entropy in bits [pairs] and dissents [personas, pairs] of counted votes [pairs, personas, 3]; see PairIndex."""
+    """Return entropy in bits [pairs] and dissents [personas, pairs] of counted votes [pairs, personas, 3]; see
+    PairIndex."""
     # Pairs last: numpy is many times as fast over a long last axis as over one of three.
     counted = np.ascontiguousarray(votes.transpose(1, 2, 0), np.float64)
     totals = counted.sum(axis=1)
     heard = totals > 0
-    # 1 where nobody voted: 0 / 1 leaves the share at 0.
+    # 1 without votes: 0 / 1 leaves the share at 0.
     counted /= np.where(heard, totals, 1)[:, None]
     weights = np.asarray(priors)[:, None] * heard
     weighted = weights[:, None] * counted
@@ -389,7 +391,7 @@ def divided(votes: npt.NDArray[np.generic], priors: tuple[float, ...]) -> tuple[
     entropies[weight == 0] = np.nan
     dissents = np.zeros(heard.shape, np.bool_)
     for persona in range(len(priors)):
-        # Somebody else has a say: without others there is nobody to differ from.
+        # A persona without any other cannot dissent.
         others = weight - weights[persona] > SAME
         # mixed - weighted is what the others say; ties agree, so one verdict in common is enough.
         agrees = (_leading(counted[persona]) & _leading(mixed - weighted[persona])).any(axis=0)
@@ -398,14 +400,14 @@ def divided(votes: npt.NDArray[np.generic], priors: tuple[float, ...]) -> tuple[
 
 
 def _leading(shares: npt.NDArray[np.float64]) -> Bools:
-    """Which verdicts have the largest share, ties all of them: [3, pairs]."""
+    """Return a mask of the verdicts with the largest share, ties included: [3, pairs]."""
     return np.asarray(shares >= shares.max(axis=0) - SAME, np.bool_)
 
 
 def _revealed(
     connection: sa.Connection, shape: PairShape, of_runs: RunKey
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Reveals and judged messages of each pair over these runs."""
+    """Count the reveals and judged messages of each pair over these runs."""
     reveals = np.zeros(shape.pairs, np.int32)
     judged = np.zeros(shape.context_rank.shape, np.int32)
     profiles = {int(i): n for n, i in enumerate(shape.profile_ids)}

@@ -1,4 +1,4 @@
-"""The review queue: which pairs a person is shown next, and what a card says of each.
+"""The review queue: the pairs that a person is shown next, and the content of their cards.
 
 The index with decisions laid over it is filtered and put in an order; the pairs that come first are reserved for one
 browser. Filters and order can be saved under a name, and a share of the pairs can be given to several people.
@@ -43,7 +43,7 @@ _DETERMINERS = {"the", "a", "an", "my", "your", "his", "her", "their", "our"}
 
 
 class Order(StrEnum):
-    """In which order pairs come. What ties, and CONTEXT and ATTRIBUTE themselves, go by the record's order."""
+    """The order of pairs. Ties, and CONTEXT and ATTRIBUTE themselves, follow the record's order."""
 
     VALUE = "value"  # what makes a run's numbers surer first (review.value); what is worth nothing by entropy
     ENTROPY_RATE = "effect"  # entropy x reveal rate, highest first; links say "effect"
@@ -55,12 +55,12 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class Filters:
-    """What pairs must be; all of what is given must hold. profile, attribute, context, slice: ids in the record.
+    """Conditions on pairs; all that are given must hold. profile, attribute, context, slice: ids in the record.
 
     labels: names of effective labels, 'none' for pairs without a label; empty: all. dissenter: key of a persona that
     dissents (PairIndex). undecided_by: an annotator without a standing decision there. others_differ_from: an annotator
-    with a standing decision, where somebody else's has another label. revealed: in a judged message of a finished run
-    (False: in none). flagged: by somebody as a bad item (False: by nobody).
+    with a standing decision, where another person's has another label. revealed: in a judged message of a finished run
+    (False: in none). flagged: as a bad item by at least one person (False: by none).
     """
 
     profile: int | None = None
@@ -88,9 +88,9 @@ def select(
     value: Valued | None = None,
     share: float = 0.0,
 ) -> Positions:
-    """The positions in the index of the pairs that match, in this order: [matching]. Read-only. seed: of RANDOM and of
-    the share. value: what VALUE orders by; without it entropy does. share: of VALUE, how much of the queue is drawn at
-    random (review.random_share), 0 to 1.
+    """Return the positions in the index of the pairs that match, in this order: [matching]. Read-only. seed: of RANDOM
+    and of the share. value: what VALUE orders by; without it entropy does. share: of VALUE, how much of the queue is
+    drawn at random (review.random_share), 0 to 1.
 
     A filter on what is not there (a profile that is gone, an unknown name) matches nothing. Raises StoreError for a
     label that is none.
@@ -132,7 +132,7 @@ def _permutation(index: PairIndex, order: Order, seed: int) -> Positions:
 
 
 def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
-    """Which pairs match; None without a filter."""
+    """Return a mask of the pairs that match, or None without a filter."""
     shape = index.shape
 
     def named(facet: Facet, name: str) -> Bools:
@@ -152,8 +152,7 @@ def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
     if filters.attribute is not None:
         attributes.append(shape.attribute_ids == filters.attribute)
     if filters.profile is not None:
-        own = np.flatnonzero(shape.profile_ids == filters.profile)
-        attributes.append(np.isin(shape.row_codes[Facet.PROFILE], own))
+        attributes.append(np.isin(shape.row_codes[Facet.PROFILE], np.flatnonzero(shape.profile_ids == filters.profile)))
     if attributes:
         parts.append(np.logical_and.reduce(attributes)[shape.attribute_row])
     contexts = [] if filters.sphere is None else [named(Facet.SPHERE, filters.sphere)]
@@ -162,9 +161,9 @@ def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
     if contexts:
         parts.append(np.logical_and.reduce(contexts)[shape.context_row])
     if filters.dissenter is not None:
-        # A persona that the labelling has not dissents nowhere.
-        known = filters.dissenter in index.personas
-        parts.append(index.dissents[index.personas.index(filters.dissenter)] if known else at(set()))
+        # A persona that is not of the labelling dissents nowhere.
+        is_persona = filters.dissenter in index.personas
+        parts.append(index.dissents[index.personas.index(filters.dissenter)] if is_persona else at(set()))
     if filters.revealed is not None:
         parts.append((index.reveals > 0) == filters.revealed)
     if filters.flagged is not None:
@@ -178,9 +177,15 @@ def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
     if filters.labels or filters.undecided_by is not None or filters.others_differ_from is not None:
         decisions = standing(store, shape)  # read only where a filter is on them
         if filters.labels:
-            wanted = np.zeros(len(CODES) - TOO_FEW, np.bool_)  # codes below 0 are the last
-            wanted[_codes(filters.labels)] = True
-            parts.append(wanted[effective(index.consensus, decisions)])
+            names_of_none = {TOO_FEW_NAME: TOO_FEW, UNLABELLED_NAME: UNLABELLED}
+            codes = {**names_of_none, **{str(label): code for label, code in CODES.items()}}
+            if unknown := [name for name in filters.labels if name not in codes]:
+                raise StoreError(
+                    f"'{unknown[0]}' is not a label. Choose one of {', '.join([*map(str, Label), *names_of_none])}."
+                )
+            chosen = np.zeros(len(CODES) - TOO_FEW, np.bool_)  # codes below 0 are the last
+            chosen[[codes[name] for name in filters.labels]] = True
+            parts.append(chosen[effective(index.consensus, decisions)])
         if filters.undecided_by is not None:
             parts.append(_undecided(decisions, filters.undecided_by))
         if filters.others_differ_from is not None:
@@ -192,16 +197,6 @@ def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
     return parts[0] if len(parts) == 1 else np.logical_and.reduce(parts)
 
 
-def _codes(names: tuple[str, ...]) -> list[int]:
-    names_of_none = {TOO_FEW_NAME: TOO_FEW, UNLABELLED_NAME: UNLABELLED}
-    known = {**names_of_none, **{str(label): code for label, code in CODES.items()}}
-    if unknown := [name for name in names if name not in known]:
-        raise StoreError(
-            f"'{unknown[0]}' is not a label. Choose one of {', '.join([*map(str, Label), *names_of_none])}."
-        )
-    return [known[name] for name in names]
-
-
 def _undecided(decisions: Standing, annotator: str) -> Bools:
     mask = np.ones(decisions.pairs, np.bool_)
     mask[decisions.of(annotator)[0]] = False
@@ -209,17 +204,17 @@ def _undecided(decisions: Standing, annotator: str) -> Bools:
 
 
 def undecided(store: Store, index: PairIndex, positions: npt.NDArray[np.generic], annotator: str) -> Ints:
-    """Those of these positions on which no decision of this annotator stands, in their order."""
+    """Return the positions on which no decision of this annotator stands, in their order."""
     return np.asarray(positions[_undecided(standing(store, index.shape), annotator)[positions]])
 
 
 def still_matching(positions: Ints, shown: Ints) -> Ints:
-    """Those of these positions that were shown before, in their order: what has come to match since is left out."""
+    """Return the positions that were shown before, in their order; those that match only since then are left out."""
     return positions[np.isin(positions, shown)]
 
 
 def sample(positions: npt.NDArray[np.generic], count: int, seed: int = 0) -> Ints:
-    """A random sample of these positions without replacement, in their order; all of them where there are no more."""
+    """Draw a random sample of these positions without replacement, in their order; all of them if there are no more."""
     if len(positions) <= count:
         return positions
     chosen = np.random.default_rng(seed).choice(len(positions), count, replace=False)
@@ -227,8 +222,8 @@ def sample(positions: npt.NDArray[np.generic], count: int, seed: int = 0) -> Int
 
 
 def open_to(store: Store, index: PairIndex, positions: Ints, annotator: str, people: int) -> Ints:
-    """Those of these positions on which fewer than `people` others have a standing decision. Reservations stay correct
-    without it; it spares them from looking through what others have done already."""
+    """Return the positions on which fewer than `people` others have a standing decision. Reservations are correct
+    without it, but would look through all that others have done."""
     others = np.zeros(len(index), np.int16)
     decisions = standing(store, index.shape)
     for name in decisions.people:
@@ -249,13 +244,12 @@ def reserve(
     everybody: bool = False,
     plan: Plan | None = None,
 ) -> list[Pair]:
-    """The pairs of these positions that come next for this annotator's browser, reserved for it: those that the overlap
-    plan still gives to somebody, what the annotator has skipped last. What they have flagged as a bad item comes after
-    that in a slice (`everybody`, or a `plan` of its own), which asks for all its answers, and nowhere else.
+    """Reserve the next pairs of these positions for this annotator's browser: those that the overlap plan still needs,
+    skipped ones last. Flagged ones come after them in a slice (`everybody`, or a `plan` of its own), which needs all
+    its answers, and nowhere else.
 
-    release: give up what this session had reserved before, for it now works by another filter. everybody: whatever the
-    plan is, as of a slice, whose answers are compared. plan: in the place of the dataset's, of a slice that is
-    assigned."""
+    release: give up the session's earlier reservations, since its filter has changed. everybody: ignore the overlap
+    plan, as in a slice, whose answers are compared. plan: of an assigned slice, instead of the dataset's."""
     with store.read() as connection:
         skipped, flagged = (
             reviews.standing_marks(connection, index.dataset_id, kind, annotator=annotator)
@@ -266,12 +260,16 @@ def reserve(
     # A quarter of what matches, so that a small rest is shared by those who work on it.
     count = max(LEAST_RESERVED, min(MOST_RESERVED, len(positions) // 4))
     free = positions if everybody else open_to(store, index, positions, annotator, plan.people if plan.share else 1)
-    # One by one: of what may be millions no more is read than it takes.
-    wanted = chain(
-        (pair for pair in index.each(free) if pair not in skipped and pair not in flagged),
-        *(_those(index, free, marked) for marked in last),
+
+    def marked(pairs: set[Pair]) -> list[Pair]:
+        at = index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])
+        return index.pairs(free[np.isin(free, at)])
+
+    # One by one: there may be millions, and no more are read than needed.
+    queue = chain(
+        (pair for pair in index.each(free) if pair not in skipped and pair not in flagged), *map(marked, last)
     )
-    # relaxed: a reservation that a power cut loses is only made anew.
+    # relaxed: a reservation that a power cut loses is only made again.
     with store.write(Role.ANNOTATOR, relaxed=True) as connection:
         if release:
             reviews.release_pairs(connection, session)
@@ -280,7 +278,7 @@ def reserve(
             index.dataset_id,
             annotator,
             session,
-            wanted,
+            queue,
             count,
             LEASE_SECONDS,
             everybody=everybody,
@@ -288,14 +286,8 @@ def reserve(
         )
 
 
-def _those(index: PairIndex, positions: Positions, pairs: set[Pair]) -> list[Pair]:
-    """Those of these pairs that are at one of the positions, in the positions' order."""
-    at = index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])
-    return index.pairs(positions[np.isin(positions, at)])
-
-
 def saved_views(store: Store) -> list[SavedView]:
-    """The filters that somebody saved under a name."""
+    """Return the saved filters."""
     with store.read() as connection:
         return reviews.views_of_page(connection, PAGE)
 
@@ -307,19 +299,19 @@ def save_view(store: Store, name: str, query: dict[str, str], annotator: str) ->
 
 
 def overlap(store: Store, dataset_id: int) -> Plan:
-    """How many people are to see each pair."""
+    """Return the overlap plan of a dataset."""
     with store.read() as connection:
         return reviews.overlap_plan(connection, dataset_id)
 
 
 def overlap_changes(store: Store, dataset_id: int) -> list[PlanChange]:
-    """Every plan that was set, oldest first, by whom and why."""
+    """Return the changes of the overlap plan, oldest first."""
     with store.read() as connection:
         return reviews.plan_changes(connection, dataset_id)
 
 
 def set_overlap(store: Store, dataset_id: int, plan: Plan, annotator: str, reason: str) -> None:
-    """Let this plan hold from now on. Raises StoreError for a plan that is none, and without a reason."""
+    """Set the overlap plan. Raises StoreError for an invalid plan, and without a reason."""
     with store.write(Role.CURATOR) as connection:
         reviews.set_overlap_plan(connection, dataset_id, plan, annotator, reason)
         shared = {"share": f"{plan.share:g}", "people": plan.people}
@@ -357,7 +349,7 @@ class Item:
 
 
 def spoken_of(recipient: str) -> tuple[str, str]:
-    """A recipient inside a sentence, its article apart: a role gets 'the ', what may be a name stays as it is."""
+    """Return the article and the recipient as inside a sentence: a role gets 'the ', a possible name stays as it is."""
     first, *others = recipient.split(" ")
     role = first[1:].islower() and not any(word[:1].isupper() for word in others)
     article = "the " if role and first.casefold() not in _DETERMINERS else ""
@@ -366,7 +358,7 @@ def spoken_of(recipient: str) -> tuple[str, str]:
 
 
 def question(recipient: str, task: str) -> list[tuple[str, bool]]:
-    """What is asked of a pair, in segments (text, whether it is the recipient): May the triage nurse learn this, to say
+    """Return the question about a pair in segments (text, is the recipient): May the triage nurse learn this, to say
     what is wrong?"""
     article, who = spoken_of(recipient)
     what = task[:1].lower() + task[1:] if task[1:2].islower() else task
@@ -374,8 +366,8 @@ def question(recipient: str, task: str) -> list[tuple[str, bool]]:
 
 
 def items(store: Store, index: PairIndex, positions: npt.NDArray[np.generic] | Sequence[int]) -> list[Item]:
-    """The pairs at these positions, in their order; meant for a screenful, not for thousands. A pair whose attribute or
-    context was removed in the meantime is left out."""
+    """Return the pairs at these positions, in their order; meant for a screenful, not for thousands. A pair whose
+    attribute or context was removed in the meantime is left out."""
     at = np.asarray(positions, np.int64)
     if not len(at):
         return []
@@ -426,25 +418,25 @@ def _rows(connection: sa.Connection, table: sa.Table, ids: set[int]) -> dict[int
 def _votes(
     connection: sa.Connection, index: PairIndex, pairs: Sequence[Pair], profiles: Sequence[int]
 ) -> dict[Pair, Letters]:
-    """The letters of each pair, by persona in the order of the rule."""
+    """Return the letters of each pair, by persona in the order of the rule."""
     if index.labelling_id is None or index.rule is None or index.imported:
         return {}
     personas = list(labellings.personas(connection, index.labelling_id))
     columns = [sa.column(name, sa.BigInteger) for name in ("attribute", "profile", "context")]
     rows = sorted({(a, p, c) for (a, c), p in zip(pairs, profiles, strict=True)})
     # The pairs as a table of values: one query for the whole screen.
-    wanted = sa.values(*columns, name="wanted").data(rows).cte()
-    own = (
+    shown = sa.values(*columns, name="shown").data(rows).cte()
+    ballots = (
         ballot.c.labelling == index.labelling_id,
-        ballot.c.profile == wanted.c.profile,
-        ballot.c.context == wanted.c.context,
+        ballot.c.profile == shown.c.profile,
+        ballot.c.context == shown.c.context,
     )
     cast = connection.execute(
-        sa.select(wanted.c.attribute, wanted.c.context, ballot.c.persona, vote.c.verdict)
-        .select_from(wanted)
-        .join(ballot, sa.and_(*own))
+        sa.select(shown.c.attribute, shown.c.context, ballot.c.persona, vote.c.verdict)
+        .select_from(shown)
+        .join(ballot, sa.and_(*ballots))
         # Outer: a ballot that says nothing of the attribute is a missing vote, and gets its letter.
-        .outerjoin(vote, sa.and_(vote.c.ballot == ballot.c.id, vote.c.attribute == wanted.c.attribute))
+        .outerjoin(vote, sa.and_(vote.c.ballot == ballot.c.id, vote.c.attribute == shown.c.attribute))
         .order_by(ballot.c.draw)
     )
     letters: dict[tuple[int, int, int], str] = {}

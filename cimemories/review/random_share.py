@@ -1,10 +1,10 @@
-"""A share of the queue that is drawn at random, so that what people say of it speaks for all pairs.
+"""A share of the queue that is drawn at random, so that the answers to it represent all pairs.
 
 Pairs that come because they are worth most are no sample of anything. Every so many-th pair of the queue is therefore
 the next one by a hash of seed, attribute and context (Kossen et al. 2021, Active Testing: labels chosen for what they
 tell need known probabilities). Which pairs are of the sample follows from the hash alone, however and by whom they were
 decided: the first k of N pairs by hash are a simple random sample, each with the probability k / N. k ends before the
-first pair by hash that nobody has answered or set aside. The estimate is that of Horvitz and Thompson (1952), its
+first pair by hash that is neither answered nor set aside. The estimate is that of Horvitz and Thompson (1952), its
 interval Korn and Graubard's.
 """
 
@@ -26,7 +26,7 @@ from cimemories.store.reviews import MarkKind
 from cimemories.text import count, percent
 
 SHARE = 0.1  # of the queue, where nothing else is asked for
-MIXED = 3000  # pairs at the front of a queue into which the random share is mixed: nobody is given more at once
+MIXED = 3000  # pairs at the front of a queue into which the random share is mixed: no browser is given more at once
 
 
 def hashed(seed: int, attributes: Ints, contexts: Ints) -> npt.NDArray[np.uint64]:
@@ -68,7 +68,7 @@ def interleaved(first: Ints, by_hash: Ints, share: float) -> Ints:
 
 @dataclass(frozen=True)
 class ShareAgreement:
-    """How far the consensus agrees with people, by the random share alone.
+    """Agreement of the consensus with people, by the random share alone.
 
     population: pairs with a consensus label (ambiguous is one), N. sampled: the first of them by hash, k; answered: of
     these, with a person's answer; the others were skipped or flagged. blind: answers given without sight of the votes.
@@ -87,16 +87,16 @@ class ShareAgreement:
 
     @property
     def probability(self) -> float:
-        """With which each pair was drawn: k / N."""
+        """Return the probability with which each pair was drawn: k / N."""
         return self.sampled / self.population if self.population else 0.0
 
     def estimate(self) -> tuple[float, float, float]:
-        """(share, low, high) of the pairs on which people give the consensus' label, with a 95 % interval; nan where
-        nothing is answered. Every pair has the same probability, so it is the share of the answered ones."""
+        """Return (share, low, high) of the pairs on which people give the consensus' label, with a 95 % interval; nan
+        where nothing is answered. Every pair has the same probability, so it is the share of the answered ones."""
         return _share(self.agree, self.answered, self.population)
 
     def settled_estimate(self) -> tuple[float, float, float]:
-        """The same over the pairs that the consensus calls necessary or inappropriate."""
+        """Return `estimate` over the pairs that the consensus calls necessary or inappropriate."""
         return _share(self.settled_agree, self.settled, self.settled_population)
 
     @property
@@ -132,8 +132,8 @@ class ShareAgreement:
 
 
 def _share(agree: int, of: int, population: int) -> tuple[float, float, float]:
-    """Clopper and Pearson's interval, with as many observations as the finite population makes of them (Korn and
-    Graubard 1998): all of it has to be answered for none to be left open. Skipped pairs are not."""
+    """Return a share with Clopper and Pearson's interval, with as many observations as the finite population makes of
+    them (Korn and Graubard 1998): all of it has to be answered for none to be left open. Skipped pairs are not."""
     if not of:
         return math.nan, math.nan, math.nan
     share = agree / of
@@ -158,7 +158,7 @@ def share_agreement(store: Store, index: PairIndex, seed: int = 0, among: Ints |
     label, blind = np.full(shape.pairs, UNLABELLED, np.int8), np.zeros(shape.pairs, np.bool_)
     at = shape.locate(decided.attributes, decided.contexts)
     label[at[at >= 0]] = decided.majority()[at >= 0]
-    # Blind where everybody who answered was.
+    # Blind if all answers are.
     given = decided.labels != UNLABELLED
     blind[at[at >= 0]] = (decided.blind | ~given).all(axis=0)[at >= 0]
     with store.read() as connection:
@@ -167,17 +167,17 @@ def share_agreement(store: Store, index: PairIndex, seed: int = 0, among: Ints |
     if marked:
         places = shape.locate([a for a, _ in marked], [c for _, c in marked])
         seen[places[places >= 0]] = True
-    # Up to the first pair that nobody has dealt with: what was decided beyond it may have been chosen for its value.
+    # Up to the first pair without an answer or mark: later decisions may have been chosen for their value.
     missing = np.flatnonzero(~seen[order])
     sampled = order[: int(missing[0])] if len(missing) else order
-    own = sampled[label[sampled] != UNLABELLED]
-    same = label[own] == index.consensus[own]
-    settled = index.consensus[own] != AMBIGUOUS
+    answered = sampled[label[sampled] != UNLABELLED]
+    same = label[answered] == index.consensus[answered]
+    settled = index.consensus[answered] != AMBIGUOUS
     return ShareAgreement(
         population=len(order),
         sampled=len(sampled),
-        answered=len(own),
-        blind=int(blind[own].sum()),
+        answered=len(answered),
+        blind=int(blind[answered].sum()),
         agree=int(same.sum()),
         settled_agree=int((same & settled).sum()),
         settled=int(settled.sum()),

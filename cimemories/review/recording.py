@@ -56,17 +56,17 @@ class Recorded:
 
 
 def card_id(ids: Pair | Flow) -> str:
-    """What a card of the queue is known by; one of a dispute has a third part (`dispute_id`)."""
+    """Return the id of a card of the queue; that of a dispute has a third part (`dispute_id`)."""
     return f"{ids[0]}.{ids[1]}"
 
 
 def dispute_id(item: Disputed, annotator: str) -> str:
-    """What a card of a dispute is known by: another one when somebody else decides the pair."""
+    """Return the id of a card of a dispute, which changes when another person decides the pair."""
     return f"{card_id(item.pair)}.{item.seen(annotator)}"
 
 
 def pair_of(card: str) -> Pair | None:
-    """The (attribute id, context id) that a card is about; None where its id names none."""
+    """Return the (attribute id, context id) of a card, or None if its id is not valid."""
     ids = card.split(".")
     # From a browser, so anything may come: isdigit alone takes '²', which int refuses, and 15 digits fit any id.
     valid = len(ids) in (2, 3) and all(text.isascii() and text.isdigit() and len(text) < 16 for text in ids)
@@ -74,13 +74,14 @@ def pair_of(card: str) -> Pair | None:
 
 
 def flow_of(card: str) -> Flow:
-    """The (response id, attribute id) that a card of an audit is about; (0, 0), which is none, where it names none."""
+    """Return the (response id, attribute id) of a card of an audit, or (0, 0), which matches nothing, if its id is not
+    valid."""
     return pair_of(card) or (0, 0)
 
 
 def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event], source: str = "queue") -> Recorded:
     """Record events of one person and dataset in their order, in one transaction. source: where they decided;
-    ADJUDICATED for events on cards of disputes, which need a cause, and are refused (`gone`) where somebody else has
+    ADJUDICATED for events on cards of disputes, which need a cause, and are refused (`gone`) if another person has
     decided the pair since: their decision would be overruled unseen.
 
     Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
@@ -108,9 +109,12 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
                     continue
                 # Read in the transaction that writes, in turn, or a decision could come between.
                 is_new = adjudicates and not decisions.is_known(connection, dataset_id, event.uid)
-                if is_new and _is_outdated(connection, dataset_id, annotator, event.card, pair):
-                    gone.add(event.uid)
-                    continue
+                if is_new:
+                    history = decisions.history(connection, dataset_id, [pair[0]], pair[1])
+                    # Another id: another person has decided the pair since the card was made.
+                    if event.card != f"{card_id(pair)}.{last_unsettled(history, annotator)}":
+                        gone.add(event.uid)
+                        continue
                 waiting.append(
                     NewDecision(
                         *pair,
@@ -141,15 +145,9 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
     return Recorded(back, frozenset(gone), new)
 
 
-def _is_outdated(connection: Connection, dataset_id: int, annotator: str, card: str, pair: Pair) -> bool:
-    """Whether somebody else has decided the pair since the card of its dispute was made."""
-    history = decisions.history(connection, dataset_id, [pair[0]], pair[1])
-    return card != f"{card_id(pair)}.{last_unsettled(history, annotator)}"
-
-
 def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event, *, adjudicated: bool) -> Pair | None:
-    """Take back what the event names; without a name the annotator's last decision, own or adjudication, whose pair is
-    returned."""
+    """Take back what the event names, or else the annotator's last decision (`adjudicated`: adjudication), and return
+    its pair."""
     if event.of is not None:
         # The name may be that of a mark: decisions and marks are undone with the same key.
         if not decisions.undo(connection, dataset_id, annotator, event.of, event.uid):
@@ -171,8 +169,8 @@ def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event,
 @dataclass(frozen=True)
 class AuditState:
     """A slice as one reviewer sees it. undecided: the items without a verdict of theirs, in the slice's order, of a
-    slice of attributes without those that anybody found to leak; total: how many items they are to answer; audited: on
-    how many of the whole slice anybody has given a verdict."""
+    slice of attributes without those already found to leak; total: how many items they are to answer; audited: how many
+    of the slice have a verdict of any person."""
 
     undecided: list[Flow]
     audited: int
@@ -180,7 +178,7 @@ class AuditState:
 
 
 def slice_flows(store: Store, slice_id: int) -> dict[Flow, SliceItem]:
-    """The items of a slice by the flow that they are about, in their order."""
+    """Return the items of a slice by their flow, in their order."""
     with store.read() as connection:
         return {(item.response or 0, item.attribute): item for item in audits.slice_items(connection, slice_id)}
 
@@ -192,19 +190,19 @@ def audit_state(
     annotator: str,
     *,
     by_attribute: bool = False,
-    own: Collection[Flow] | None = None,
+    assigned: Collection[Flow] | None = None,
 ) -> AuditState:
-    """How far these items have come, for this reviewer and in all. by_attribute: they are messages of attributes, which
-    one confirmed reveal settles. own: those that are assigned to this reviewer, who then answers for themselves: only
-    their own word settles an attribute. None: all of them, with what others have settled left out."""
+    """Return the progress of these items, for this reviewer and in all. by_attribute: they are messages of attributes,
+    which one confirmed reveal settles. assigned: the items of this reviewer, in which only their verdict settles an
+    attribute. None: all items, without those that others have settled."""
     with store.read() as connection:
         of_run = audits.of_run(connection, run_id)
     # Theirs are taken before standing: another person's newer verdict must not hide them.
     mine = audits.standing(item for item in of_run if item.annotator == annotator)
     answered = {flow: audit for flow, audit in audits.standing(of_run).items() if flow in flows}
-    words = answered if own is None else {flow: audit for flow, audit in mine.items() if flow in flows}
+    words = answered if assigned is None else {flow: audit for flow, audit in mine.items() if flow in flows}
     settled = {flow[1] for flow, audit in words.items() if by_attribute and audits.says_revealed(audit.verdict)}
-    given = flows if own is None else own
+    given = flows if assigned is None else assigned
     undecided = [flow for flow in given if flow not in mine and flow[1] not in settled]
     return AuditState(undecided, len(answered), len(given))
 
@@ -225,10 +223,10 @@ class AuditSitting:
 
 
 def audit_sitting(store: Store, scope: Scope, flows: Collection[Flow], annotator: str, newest: int) -> AuditSitting:
-    """What the last `newest` standing verdicts of an annotator on these items say of the scope's judge."""
+    """Compare an annotator's last `newest` standing verdicts on these items with the scope's judge."""
     with store.read() as connection:
-        own = (item for item in audits.of_run(connection, scope.run.id) if item.annotator == annotator)
-        made = sorted(audits.standing(own).values(), key=lambda item: (item.created, item.id))
+        verdicts = (item for item in audits.of_run(connection, scope.run.id) if item.annotator == annotator)
+        made = sorted(audits.standing(verdicts).values(), key=lambda item: (item.created, item.id))
         last = [item for item in made if item.flow in flows][-newest:]
         claims = judgements.claims(connection, scope.judge.id, {item.response for item in last})
     missed = claimed = 0
@@ -242,8 +240,8 @@ def audit_sitting(store: Store, scope: Scope, flows: Collection[Flow], annotator
 
 @dataclass(frozen=True)
 class MessageMemory:
-    """What a message was written from: ids of its profile and context, and by attribute id the statements that the
-    memory held, in the profile's order."""
+    """The memory behind a message: ids of its profile and context, and by attribute id the statements that the memory
+    held, in the profile's order."""
 
     profile: int
     context: int
@@ -251,7 +249,7 @@ class MessageMemory:
 
 
 def message_memory(store: Store, response_id: int) -> MessageMemory | None:
-    """The memory behind a message; None where the message is not there (any more)."""
+    """Return the memory behind a message, or None if the message no longer exists."""
     query = sa.select(response.c.profile, response.c.context, response.c.memory).where(response.c.id == response_id)
     with store.read() as connection:
         row = connection.execute(query).first()
@@ -265,7 +263,7 @@ def message_memory(store: Store, response_id: int) -> MessageMemory | None:
 
 
 def flow_history(store: Store, flow: Flow) -> tuple[list[Audit], list[Comment]]:
-    """Every verdict and every comment on one message and attribute, oldest first."""
+    """Return the verdicts and the comments on one message and attribute, oldest first."""
     with store.read() as connection:
         made = [item for item in audits.on(connection, [flow[0]]) if item.attribute == flow[1]]
         context, _ = audits.places(connection, [flow]).get(flow, (0, ""))
@@ -274,7 +272,7 @@ def flow_history(store: Store, flow: Flow) -> tuple[list[Audit], list[Comment]]:
 
 
 def _of_response(flow: Flow) -> str:
-    """How a comment on a message ends: comments belong to pairs, of which a run has many messages."""
+    """Return the end of a comment on a message: comments belong to pairs, which have many messages in a run."""
     return f"(response {flow[0]})"
 
 

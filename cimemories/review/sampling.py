@@ -58,7 +58,7 @@ _FLOWS = """
 
 @dataclass(frozen=True)
 class AuditItem:
-    """What a person sees of one (response, attribute): the message, the memory statement, and the judge's claim.
+    """One (response, attribute) as a person sees it: the message, the memory statement, and the judge's claim.
 
     judged: whether the judge has judged the response; claim: the strength that it claims, None where it claims nothing;
     span: where its quote stands in `text`, None where it is not in there.
@@ -84,7 +84,7 @@ class AuditItem:
 
     @property
     def segments(self) -> list[tuple[str, str]]:
-        """The message in pieces (text, kind), the claimed quote of kind 'quote'; empty pieces left out."""
+        """Return the message in pieces (text, kind), the claimed quote of kind 'quote'; empty pieces are left out."""
         if self.span is None:
             return [(self.text, "")]
         start, end = self.span.start, self.span.end
@@ -93,7 +93,7 @@ class AuditItem:
 
 
 def audit_items(store: Store, judge_id: int, flows: Sequence[Flow]) -> list[AuditItem]:
-    """These items in their order, for some dozens at a time; those whose response is gone are left out."""
+    """Return these items in their order, for some dozens at a time; those whose response is gone are left out."""
     with store.read() as connection:
         rows = connection.execute(
             sa.select(
@@ -162,8 +162,8 @@ class Population:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a slice of this size would be drawn. level: of LEVELS. sizes, sampled: pairs of each stratum in the
-    population and in the slice."""
+    """The allocation of a slice. level: of LEVELS. sizes, sampled: pairs of each stratum in the population and in the
+    slice."""
 
     level: str
     names: tuple[str, ...]
@@ -171,10 +171,11 @@ class Plan:
     sampled: Ints
 
     def half_width(self, share: float = 0.5) -> float:
-        """Half the width of the 95 % interval for the share of pairs on which people agree with the consensus, if it is
-        `share` in every stratum: 1.96 sqrt(sum of W^2 (1 - n / N) p (1 - p) / n), N and n the pairs of a stratum in the
-        population and sampled, W its share of the population (W. G. Cochran 1977, Sampling Techniques, section 5.6).
-        Drawn in proportion this is the interval of a simple sample with the correction for a finite population."""
+        """Return half the width of the 95 % interval for the share of pairs on which people agree with the consensus,
+        if it is `share` in every stratum: 1.96 sqrt(sum of W^2 (1 - n / N) p (1 - p) / n), N and n the pairs of a
+        stratum in the population and sampled, W its share of the population (W. G. Cochran 1977, Sampling Techniques,
+        section 5.6). Drawn in proportion this is the interval of a simple sample with the correction for a finite
+        population."""
         total = self.sizes.sum()
         # A stratum of which nothing is drawn could be anything: no interval covers it.
         if not total or (self.sampled == 0).any():
@@ -186,7 +187,7 @@ class Plan:
 
 
 def population(store: Store, labelling_id: str) -> Population:
-    """What a slice of a labelling can be drawn from, by the rule that holds. Raises StoreError for an unknown one."""
+    """Return the population of a labelling's slices, by its rule. Raises StoreError for an unknown labelling."""
     counts = vote_counts(store, labelling_id)
     with store.read() as connection:
         dataset_id = int(work.load(connection, labelling_id)["dataset"])
@@ -226,24 +227,25 @@ def population(store: Store, labelling_id: str) -> Population:
 
 
 def allocation(sizes: npt.ArrayLike, size: int) -> Ints:
-    """How many pairs each stratum gives: in proportion to its size, but at least 1 each where `size` allows it, whole
-    numbers by largest remainders (earlier strata first where these are equal); adds up to `size`, no stratum gives more
-    than it has. sizes: pairs a stratum, all above 0. Raises ValueError for a size below 1 or above all pairs.
+    """Allocate `size` pairs to the strata: in proportion to their sizes, but at least 1 each where `size` allows it,
+    whole numbers by largest remainders (earlier strata first where these are equal); adds up to `size`, no stratum
+    gives more than it has. sizes: pairs a stratum, all above 0. Raises ValueError for a size below 1 or above all
+    pairs.
     """
-    whole = np.asarray(sizes, np.int64)
-    if not 1 <= size <= whole.sum():
-        raise ValueError(f"{size} pairs cannot be sampled from {int(whole.sum())}")
-    fixed = np.zeros(len(whole), np.int64)
-    free = np.ones(len(whole), np.bool_)
+    counts = np.asarray(sizes, np.int64)
+    if not 1 <= size <= counts.sum():
+        raise ValueError(f"{size} pairs cannot be sampled from {int(counts.sum())}")
+    fixed = np.zeros(len(counts), np.int64)
+    free = np.ones(len(counts), np.bool_)
     # Strata too small for a whole pair get one; the quota of the others shrinks, so further ones may then be too small.
-    while size >= len(whole):
-        quota = (size - fixed.sum()) * whole / max(int(whole[free].sum()), 1)
+    while size >= len(counts):
+        quota = (size - fixed.sum()) * counts / max(int(counts[free].sum()), 1)
         small = free & (quota < 1)
         if not small.any():
             break
         fixed[small], free[small] = 1, False
     left = size - int(fixed.sum())
-    quota = np.where(free, left * whole / max(int(whole[free].sum()), 1), 0)
+    quota = np.where(free, left * counts / max(int(counts[free].sum()), 1), 0)
     # A margin, since a whole quota may come out a hair below itself.
     floor = np.floor(quota + 1e-9).astype(np.int64)
     order = np.argsort(-(quota - floor), kind="stable")
@@ -252,7 +254,7 @@ def allocation(sizes: npt.ArrayLike, size: int) -> Ints:
 
 
 def plan(labelled: Population, size: int) -> Plan:
-    """How a slice would be drawn. Raises StoreError for a size below 1 or above all pairs."""
+    """Allocate a slice to the strata. Raises StoreError for a size below 1 or above all pairs."""
     if not 1 <= size <= len(labelled):
         raise StoreError(
             f"{count(size, 'pair')} cannot be sampled: the labelling has {count(len(labelled), 'labelled pair')}."
@@ -265,7 +267,7 @@ def plan(labelled: Population, size: int) -> Plan:
 
 
 def expected_interval(labelled: Population, size: int) -> str:
-    """How wide the interval will be, as a sentence, before any work is done. Raises StoreError as `plan` does."""
+    """Describe the expected width of the interval in a sentence. Raises StoreError as `plan` does."""
     planned = plan(labelled, size)
     if size == len(labelled):
         return f"All {count(len(labelled), 'labelled pair')}: nothing is sampled, so every share is exact."
@@ -278,9 +280,9 @@ def expected_interval(labelled: Population, size: int) -> str:
 
 
 def drawn_items(labelled: Population, size: int, seed: int) -> list[SliceItem]:
-    """The drawn pairs in random order, so that any first part of them is a sample too. The same population, size and
-    seed give the same pairs in the same order. weight: the size of the pair's stratum over how many it gives.
-    Raises StoreError as `plan` does."""
+    """Draw pairs in random order, so that any first part of them is a sample too. The same population, size and seed
+    give the same pairs in the same order. weight: the size of the pair's stratum over how many it gives. Raises
+    StoreError as `plan` does."""
     planned = plan(labelled, size)
     _, code = labelled.strata[LEVELS.index(planned.level)]
     generator = np.random.default_rng(seed)
@@ -359,12 +361,12 @@ def delete_slice(store: Store, slice_id: int) -> None:
 
 
 def progress(store: Store, dataset_id: int, items: Sequence[SliceItem]) -> dict[str, tuple[int, int]]:
-    """How far each person is with the pairs of a slice: name -> (answered, of these blind). People without an answer in
-    it are left out."""
+    """Return each person's progress in a slice: name -> (answered, of these blind). People without an answer are left
+    out."""
     given = answers(store, dataset_id)
-    wanted = {(item.attribute, item.context) for item in items}
+    in_slice = {(item.attribute, item.context) for item in items}
     pairs = zip(given.attributes.tolist(), given.contexts.tolist(), strict=True)
-    given = given.at(np.array([pair in wanted for pair in pairs], np.bool_))
+    given = given.at(np.array([pair in in_slice for pair in pairs], np.bool_))
     made = given.labels != UNLABELLED
     counts = zip(made.sum(axis=1).tolist(), (made & given.blind).sum(axis=1).tolist(), strict=True)
     return {person: both for person, both in zip(given.people, counts, strict=True) if both[0]}
@@ -372,9 +374,9 @@ def progress(store: Store, dataset_id: int, items: Sequence[SliceItem]) -> dict[
 
 @dataclass(frozen=True)
 class AuditPopulation:
-    """What there is to draw from. flows: one row a flow: profile, attribute, context, domain, label (its name), draws,
-    unclaimed (judged responses without any claim on it). claims: one row a claim: response, attribute, context, domain,
-    label, claim. sizes: how many items each stratum has; empty ones are left out."""
+    """The items that an audit can draw. flows: one row a flow: profile, attribute, context, domain, label (its name),
+    draws, unclaimed (judged responses without any claim on it). claims: one row a claim: response, attribute, context,
+    domain, label, claim. sizes: how many items each stratum has; empty ones are left out."""
 
     flows: pd.DataFrame
     claims: pd.DataFrame
@@ -386,14 +388,14 @@ class AuditPopulation:
 
     @property
     def claimed(self) -> int:
-        """Items in which the judge claims a reveal of whatever strength."""
+        """Return the number of items in which the judge claims a reveal of any strength."""
         return sum(size for (claim, _), size in self.sizes.items() if claim != NOT_REVEALED)
 
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """How a sample would be spread: items sampled by stratum, and half the width of the 95 % intervals of precision and
-    recall if both were ASSUMED; None where the sample would say nothing of it."""
+    """The allocation of a sample: items by stratum, and half the width of the 95 % intervals of precision and recall if
+    both were ASSUMED; None where the sample does not determine it."""
 
     sampled: Mapping[Stratum, int]
     precision: float | None
@@ -405,7 +407,7 @@ class AuditPlan:
 
 
 def audit_population(flows: Flows, scope: Scope) -> AuditPopulation:
-    """All that can be drawn of a run and judge; cached as long as nothing behind it changes."""
+    """Return the items of a run and judge, cached until their inputs change."""
     # One judge's claims alone: people's verdicts are what the audit holds against them.
     scope = scope.by_judge(scope.judge)
     return flows.cached(("audit population", scope.version), lambda: _population(flows, scope))
@@ -441,7 +443,7 @@ def _population(flows: Flows, scope: Scope) -> AuditPopulation:
 
 
 def audit_plan(judged: AuditPopulation, size: int, claimed: float = CLAIMED) -> AuditPlan:
-    """How `size` items would be spread over the strata, and the intervals to expect.
+    """Allocate `size` items to the strata, with the expected intervals.
 
     The share `claimed` (0 to 1) goes to claims of a reveal, the rest to what the judge passed over; where one side has
     too few, the other gets what is left. Inside a side a stratum's share grows with the square root of its size (power
@@ -466,7 +468,7 @@ def audit_plan(judged: AuditPopulation, size: int, claimed: float = CLAIMED) -> 
 
 
 def _spread(sizes: Mapping[Stratum, int], count: int) -> dict[Stratum, int]:
-    """`count` items over strata in proportion to the roots of their sizes; none gets more than it has."""
+    """Spread `count` items over strata in proportion to the roots of their sizes; none gets more than it has."""
     sampled = dict.fromkeys(sizes, 0)
     # One to each stratum while there are enough, the largest first: what is left out can never speak.
     for stratum in sorted(sizes, key=lambda s: -sizes[s])[:count]:
@@ -482,8 +484,8 @@ def _spread(sizes: Mapping[Stratum, int], count: int) -> dict[Stratum, int]:
 
 
 def _half_widths(judged: AuditPopulation, sampled: Mapping[Stratum, int]) -> tuple[float | None, float | None]:
-    """Half of the 95 % intervals of precision and recall of full claims, by linearisation (delta method), if both are
-    ASSUMED.
+    """Return half of the 95 % intervals of precision and recall of full claims, by linearisation (delta method), if
+    both are ASSUMED.
 
     Precision is a share of the sampled full claims. Recall is T / (T + M): T true claims, and M missed reveals, which
     the items that the judge passed over have to show.
@@ -506,8 +508,8 @@ def _half_widths(judged: AuditPopulation, sampled: Mapping[Stratum, int]) -> tup
 
 
 def draw(flows: Flows, scope: Scope, size: int, seed: int, claimed: float = CLAIMED) -> list[SliceItem]:
-    """The items of a slice in random order: what is answered of it so far is a sample of it too. The same seed on the
-    same run and judge draws the same. Errors as audit_plan's."""
+    """Draw the items of a slice in random order, so that the answered part is a sample too. The same seed, run and
+    judge draw the same items. Errors as audit_plan's."""
     judged = audit_population(flows, scope)
     generator = np.random.default_rng(seed)
     items: list[SliceItem] = []
@@ -517,7 +519,9 @@ def draw(flows: Flows, scope: Scope, size: int, seed: int, claimed: float = CLAI
         if claim == NOT_REVEALED:
             sampled = _sample_unclaimed(flows, scope, judged, label, number, generator)
         else:
-            sampled = _sample_claims(judged, claim, label, number, generator)
+            claims = judged.claims[(judged.claims["claim"] == claim) & (judged.claims["label"] == label)]
+            picked = _by_domain(claims, generator).iloc[_systematic(generator, len(claims), number)]
+            sampled = list(picked[["response", "attribute", "context"]].itertuples(index=False, name=None))
         weight = judged.sizes[claim, label] / number
         items += [SliceItem(a, c, response_id, f"{claim} / {label}", weight) for response_id, a, c in sampled]
     # In random order, so that any first part of the slice is a sample too.
@@ -525,7 +529,7 @@ def draw(flows: Flows, scope: Scope, size: int, seed: int, claimed: float = CLAI
 
 
 def judged_by(scope: Scope) -> dict[str, object]:
-    """What the manifest of an audit slice says of the judgements that it is a sample of."""
+    """Return the manifest's record of the judgements that an audit slice samples."""
     return {
         "run": scope.run.id,
         "judge": scope.judge.id,
@@ -561,7 +565,7 @@ def draw_audit_slice(
 
 
 def _systematic(generator: np.random.Generator, total: int, number: int) -> Ints:
-    """`number` different positions of 0..total-1 at equal steps from a random start: each as likely as every other."""
+    """Return `number` different positions of 0..total-1 at equal steps from a random start, all equally likely."""
     # One random start for all, then equal steps.
     steps = (generator.random() + np.arange(number)) * (total / number)
     # Rounding may put the last position one past the end.
@@ -569,41 +573,31 @@ def _systematic(generator: np.random.Generator, total: int, number: int) -> Ints
 
 
 def _by_domain(frame: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:
-    """Rows at random, domains one after the other: equal steps through them give each domain its share."""
+    """Shuffle rows, domains one after the other: equal steps through them give each domain its share."""
     mixed = frame.iloc[generator.permutation(len(frame))]
     return mixed.sort_values("domain", kind="stable")
-
-
-def _sample_claims(
-    judged: AuditPopulation, claim: str, label: str, number: int, generator: np.random.Generator
-) -> list[tuple[int, int, int]]:
-    """(response, attribute, context) of some claims of one stratum."""
-    own = judged.claims[(judged.claims["claim"] == claim) & (judged.claims["label"] == label)]
-    picked = _by_domain(own, generator).iloc[_systematic(generator, len(own), number)]
-    return [(int(r), int(a), int(c)) for r, a, c in picked[["response", "attribute", "context"]].to_numpy()]
 
 
 def _sample_unclaimed(
     flows: Flows, scope: Scope, judged: AuditPopulation, label: str, number: int, generator: np.random.Generator
 ) -> list[tuple[int, int, int]]:
-    """The same of responses in which the judge claims nothing of an attribute. They are far too many to be listed
-    (every response times every attribute), so a flow stands for its unclaimed responses, and which of them is meant is
-    looked up afterwards."""
-    own = judged.flows[(judged.flows["label"] == label) & (judged.flows["unclaimed"] > 0)]
-    own = _by_domain(own, generator)
+    """Sample (response, attribute, context) without a claim. They are too many to list (each response times each
+    attribute), so flows are sampled by their number of unclaimed responses, which are looked up afterwards."""
+    of_label = judged.flows[(judged.flows["label"] == label) & (judged.flows["unclaimed"] > 0)]
+    of_label = _by_domain(of_label, generator)
     # Unclaimed items numbered through all flows, without making a row of each.
-    ends = own["unclaimed"].to_numpy(np.int64).cumsum()
+    ends = of_label["unclaimed"].to_numpy(np.int64).cumsum()
     positions = _systematic(generator, int(ends[-1]), number)
     # right: a position equal to an end belongs to the next flow.
     rows = np.searchsorted(ends, positions, side="right")
-    offsets = positions - (ends[rows] - own["unclaimed"].to_numpy(np.int64)[rows])
-    picked = own.iloc[rows][["profile", "attribute", "context"]].to_numpy(np.int64)
-    wanted = {(int(p), int(c)) for p, _, c in picked}
+    offsets = positions - (ends[rows] - of_label["unclaimed"].to_numpy(np.int64)[rows])
+    picked = of_label.iloc[rows][["profile", "attribute", "context"]].to_numpy(np.int64)
+    tasks = {(int(p), int(c)) for p, _, c in picked}
     responses: dict[tuple[int, int], list[tuple[int, str | None]]] = {}
     with flows.store.read() as connection:
         partial = judgements.partial_memories(connection, scope.run.id)
         for profile_id, context_id, response_id, memory in judgements.responses_judged_by(
-            connection, scope.run.id, scope.judge.id, wanted
+            connection, scope.run.id, scope.judge.id, tasks
         ):
             responses.setdefault((profile_id, context_id), []).append((response_id, memory))
     # Narrowed by attribute and by context before the set is made: claims are many, picked items few.

@@ -1,4 +1,4 @@
-"""What people have decided of the pairs of a dataset, kept in memory and brought up to date by what is new.
+"""The standing decisions of a dataset, cached in memory and updated with new ones.
 
 Every decision moves the dataset's revision, so decisions are no part of the review index: of hundreds of thousands only
 those on the pairs of the newest few are read for each selection, and laid over the index.
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from cimemories.flows.cache import shared_cache
 from cimemories.flows.labels import CODES, UNLABELLED
-from cimemories.review.index import Ints, PairShape
+from cimemories.review.index import Ints, PairShape, search
 from cimemories.store.decisions import moment
 from cimemories.store.engine import CHUNK, Store
 from cimemories.store.tables import dataset, decision, review_import
@@ -31,11 +31,11 @@ Codes = npt.NDArray[np.int8]
 
 @dataclass(frozen=True)
 class Standing:
-    """The newest decision of everybody on every pair, at one moment. Arrays are shared: do not write to them.
+    """The newest decision of each person on each pair, at one moment. Arrays are shared: do not write to them.
 
     people: annotators in order of first appearance. keys: person x pairs + position, sorted; labels: the code of the
-    newest decision there, UNLABELLED where it was taken back. decided: [pairs], the code of the newest decision that
-    stands, whoever's, UNLABELLED where none does. Newest: by the time it was made, and then by uid.
+    newest decision there, UNLABELLED where it was taken back. decided: [pairs], the code of the newest standing
+    decision of any person, UNLABELLED where there is none. Newest: by the time it was made, and then by uid.
     """
 
     pairs: int
@@ -45,7 +45,7 @@ class Standing:
     decided: Codes
 
     def of(self, annotator: str) -> tuple[npt.NDArray[np.int64], Codes]:
-        """The positions on which this person's decision stands, ascending, with the codes of the labels."""
+        """Return the positions on which this person's decision stands, ascending, with the codes of the labels."""
         if annotator not in self.people:
             return np.zeros(0, np.int64), np.zeros(0, np.int8)
         person = self.people.index(annotator)
@@ -56,33 +56,27 @@ class Standing:
         return self.keys[first:last][stand] - person * self.pairs, labels[stand]
 
     def deciders(self, positions: Ints, but: str | None = None) -> npt.NDArray[np.int32]:
-        """How many people's decisions stand on each of these positions, not counting those of `but`."""
+        """Count the people whose decisions stand on each of these positions, without `but`."""
         counts = np.zeros(len(positions), np.int32)
         for person, name in enumerate(self.people):
             if len(self.keys) and name != but:
-                at, there = _search(self.keys, np.asarray(positions, np.int64) + person * self.pairs)
-                counts += there & (self.labels[at] != UNLABELLED)
+                at = search(self.keys, np.asarray(positions, np.int64) + person * self.pairs)
+                counts += (at >= 0) & (self.labels[at] != UNLABELLED)
         return counts
 
     def differing(self, annotator: str) -> npt.NDArray[np.int64]:
-        """The positions on which this person's decision stands and somebody else's with another label."""
+        """Return the positions on which this person's and another person's standing decisions differ."""
         positions, labels = self.of(annotator)
         differ = np.zeros(len(positions), np.bool_)
         for person, name in enumerate(self.people):
             if name != annotator and len(positions):
-                at, there = _search(self.keys, positions + person * self.pairs)
-                differ |= there & (self.labels[at] != UNLABELLED) & (self.labels[at] != labels)
+                at = search(self.keys, positions + person * self.pairs)
+                differ |= (at >= 0) & (self.labels[at] != UNLABELLED) & (self.labels[at] != labels)
         return positions[differ]
 
 
-def _search(keys: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Where each wanted key would be among sorted ones (there must be some), and whether it is there."""
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return at, keys[at] == wanted
-
-
 class _Reader:
-    """The decisions of one dataset as this process knows them."""
+    """Cache of the decisions of one dataset."""
 
     def __init__(self, shape: PairShape) -> None:
         self.shape = shape
@@ -134,25 +128,26 @@ class _Reader:
             of_attributes = query.where(decision.c.attribute.in_(ids)) if len(ids) <= CHUNK else query
             rows = [row for row in connection.execute(of_attributes) if (row.attribute, row.context) in touched]
         rows.sort(key=moment)
-        # Known people keep their numbers, which are a part of the keys.
+        # People keep their numbers, which are a part of the keys.
         people = tuple(dict.fromkeys([*self.standing.people, *(row.annotator for row in rows)]))
         person = {name: n for n, name in enumerate(people)}
         at = self.shape.locate([row.attribute for row in rows], [row.context for row in rows])
         keys = np.array([person[row.annotator] for row in rows], np.int64) * self.shape.pairs + at
         codes = np.array([_CODES.get(row.label or "", UNLABELLED) for row in rows], np.int8)
-        own = at >= 0
-        # A new object each time: who holds the one before goes on with a whole state.
-        self.standing = _with(self.standing, people, keys[own], codes[own])
+        in_dataset = at >= 0
+        # A new object each time: holders of the previous one keep a consistent state.
+        self.standing = _with(self.standing, people, keys[in_dataset], codes[in_dataset])
 
 
 def _with(before: Standing, people: tuple[str, ...], keys: Ints, labels: Codes) -> Standing:
-    """The standing decisions after these rows: all that there are on some pairs, by time and then uid."""
+    """Return the standing decisions after these rows, which are all decisions on some pairs, by time and then uid."""
     # Of each key the last row, which is the newest; `moments` tells which of two people's is.
     keys, last = np.unique(keys[::-1], return_index=True)
     moments = len(labels) - 1 - last
     labels = labels[moments]
     all_labels = before.labels.copy()
-    at, there = _search(before.keys, keys) if len(before.keys) else (keys, np.zeros(len(keys), np.bool_))
+    at = search(before.keys, keys)
+    there = at >= 0
     all_labels[at[there]] = labels[there]
     # Inserted where they belong, so that keys stay sorted.
     where = np.searchsorted(before.keys, keys[~there])
@@ -175,10 +170,10 @@ def _with(before: Standing, people: tuple[str, ...], keys: Ints, labels: Codes) 
 
 
 def standing(store: Store, shape: PairShape) -> Standing:
-    """The decisions of a dataset that stand now."""
+    """Return the decisions of a dataset that stand now."""
     return shared_cache.get("decisions", shape.key, lambda: _Reader(shape), most=DATASETS_CACHED).refresh(store)
 
 
 def effective(consensus: Codes, standing: Standing) -> Codes:
-    """Effective label codes: what the newest standing decision says, else the consensus; [pairs]."""
+    """Return effective label codes: the newest standing decision's, else the consensus; [pairs]."""
     return np.where(standing.decided != UNLABELLED, standing.decided, consensus)

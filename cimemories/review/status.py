@@ -1,5 +1,4 @@
-"""Where the review of a dataset stands: who has decided how much, what is in dispute, the comments on pairs, and the
-guideline that people follow."""
+"""The state of a dataset's review: decisions by person, disputes, comments on pairs, and the guideline."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from cimemories.answer import Answer, Column, Table
 from cimemories.flows.labels import LABELS, UNLABELLED, default_labelling
 from cimemories.metrics.label_uncertainty import WIDTH
 from cimemories.model import Label
-from cimemories.review.adjudication import disputes, own_decision
+from cimemories.review.adjudication import disputes, last_decision
 from cimemories.review.index import Ints, PairIndex, pair_index
 from cimemories.review.random_share import ShareAgreement, share_agreement
 from cimemories.review.value import Aim, lacking, valued
@@ -42,7 +41,7 @@ PEOPLE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Sureness(Answer):
-    """How sure the labels make a number, and what the random share of the queue says of them. label_uncertainty: None
+    """The label uncertainty of a number, and the agreement on the random share of the queue. label_uncertainty: None
     where `valued` gives nothing (`lacking`); random_share: None without votes."""
 
     label_uncertainty: Mapping[str, object] | None = None
@@ -132,8 +131,8 @@ def sureness(store: Store, dataset: str, aim: Aim, width: float = WIDTH, seed: i
 def _person(name: str, made: list[Decision]) -> dict[str, object]:
     standing = decisions.standing(made)
     by_pair = decisions.stacks(made)
-    # Below an adjudication their own decision stays.
-    labels = Counter(own.label for stack in by_pair.values() if (own := own_decision(stack)) is not None)
+    # A person's decision stays below their adjudication.
+    labels = Counter(last.label for last in map(last_decision, by_pair.values()) if last is not None)
     by_label = {str(label): labels[label] for label in Label}
     return {
         "name": name,
@@ -163,11 +162,11 @@ class Sitting:
 
 
 def sitting(store: Store, index: PairIndex, annotator: str, newest: int) -> Sitting:
-    """What the last `newest` standing decisions of an annotator do to the consensus."""
+    """Compare an annotator's last `newest` standing decisions with the consensus."""
     with store.read() as connection:
-        own = [d for d in decisions.history(connection, index.dataset_id) if d.annotator == annotator]
+        by_annotator = [d for d in decisions.history(connection, index.dataset_id) if d.annotator == annotator]
     # By time, since ids tell only the order of arrival.
-    made = [d for d in decisions.standing(own).values() if d.source != ADJUDICATED]
+    made = [d for d in decisions.standing(by_annotator).values() if d.source != ADJUDICATED]
     last = sorted(made, key=lambda d: d.created)[-newest:]
     positions = index.shape.locate([d.attribute for d in last], [d.context for d in last])
     # A pair that has left the dataset has position -1, and no consensus to be changed.
@@ -193,13 +192,13 @@ class PairComment:
 
     @property
     def searched(self) -> str:
-        """What a search looks in, in lower case."""
+        """Return the text that a search looks in, in lower case."""
         parts = (self.comment.text, self.comment.resolution, self.statement, self.key, self.task, self.recipient)
         return "\n".join((*parts, self.profile_name)).casefold()
 
 
 def pair_comments(store: Store, dataset_id: int) -> list[PairComment]:
-    """Every comment of a dataset: open ones first, of each the newest first."""
+    """Return the comments of a dataset: open ones first, then the newest first."""
     query = (
         sa.select(comment.c.id, attribute.c.profile, profile.c.name.label("profile_name"), attribute.c.key)
         .add_columns(attribute.c.statement, context.c.task, context.c.recipient)
@@ -224,7 +223,7 @@ def resolve_comment(store: Store, dataset_id: int, annotator: str, comment_id: i
 
 
 def reopen_comment(store: Store, dataset_id: int, annotator: str, item: Comment) -> None:
-    """Ask a resolved comment again: as a new one, since what was said of it stays. Raises StoreError where it is open
+    """Post a resolved comment again as a new one; the old one keeps its resolution. Raises StoreError where it is open
     again already."""
     text = f"{REOPENED}{item.text.removeprefix(REOPENED)}"
     with store.write(Role.ANNOTATOR) as connection:
@@ -235,22 +234,21 @@ def reopen_comment(store: Store, dataset_id: int, annotator: str, item: Comment)
 
 
 def pair_history(store: Store, dataset_id: int, pair: tuple[int, int]) -> tuple[list[Decision], list[Comment]]:
-    """Every decision and every comment on one pair (attribute id, context id), oldest first."""
+    """Return the decisions and the comments on one pair (attribute id, context id), oldest first."""
     with store.read() as connection:
         made = decisions.history(connection, dataset_id, [pair[0]], pair[1])
         return list(made), reviews.comments_of_pair(connection, *pair)
 
 
 def guidelines(store: Store) -> list[Guideline]:
-    """Every version of the guideline, the current one last."""
+    """Return the versions of the guideline, the current one last."""
     with store.read() as connection:
         return reviews.guideline_versions(connection)
 
 
 def save_guideline(store: Store, text: str, annotator: str, after: Guideline, reason: str) -> Guideline:
     """Save a text as the version after the one that it was written from, and return the current version: that one where
-    the text is the same. Raises StoreError where somebody else has saved a version in the meantime, and without a
-    reason."""
+    the text is the same. Raises StoreError if another version was saved in the meantime, and without a reason."""
     with store.write(Role.CURATOR) as connection:
         newest = reviews.current_guideline(connection, alone=True)
         if newest.version != after.version:

@@ -1,9 +1,9 @@
-"""What deciding a pair is worth: by how much it makes a run's numbers, or the order of runs, surer.
+"""The value of deciding a pair: how much uncertainty of a run's numbers, or of the order of runs, it removes.
 
 The value of a pair is how much of the variance that the labels leave in a number goes with its decision
-(metrics.label_uncertainty); with it comes how sure the number is now, and about how many more decisions it takes. Runs
-and votes do not move while people decide, so what rests on them is kept; decisions are laid over it, after every BATCH
-of them and not at each: between two batches the queue keeps its order.
+(metrics.label_uncertainty); with it come the uncertainty now, and about how many more decisions are needed. Runs and
+votes do not change while people decide, so what depends on them is cached. Decisions are applied to it after every
+BATCH of them: between two batches the queue keeps its order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from cimemories.store.runs import RunRow
 from cimemories.store.tables import run
 from cimemories.text import percent
 
-BATCH = 20  # decisions, after which values and figures are computed anew
+BATCH = 20  # decisions, after which values and figures are computed again
 SETTLED = 0.95  # probability at which the order of runs counts as settled
 MOST_RUNS = 10  # of which the order is asked: every two neighbours have a difference of their own
 LEAST_JUDGED = 0.5  # of the messages of the fullest run, for a run to be taken where none is named
@@ -60,7 +60,7 @@ BASES_KEPT = 8
 
 
 class Target(StrEnum):
-    """What decisions are to make surer."""
+    """The number whose label uncertainty decisions reduce."""
 
     VIOLATION = "violation"
     COMPLETENESS = "completeness"
@@ -69,7 +69,7 @@ class Target(StrEnum):
 
 @dataclass(frozen=True)
 class Aim:
-    """What the value is for. runs: ids; none: the newest judged run, for the order every judged run."""
+    """The target of the value. runs: ids; none: the newest judged run, for the order every judged run."""
 
     target: Target = Target.VIOLATION
     runs: tuple[str, ...] = ()
@@ -113,18 +113,18 @@ class Valued:
 
     @property
     def defined(self) -> bool:
-        """Whether the labels that hold give the run this number: without one its width is 0, or anything."""
+        """Return True if the labels define the number; the width of an undefined one means nothing."""
         return self.aim.target == Target.ORDER or not math.isnan(self.consensus)
 
     def reached(self, width: float = WIDTH) -> bool:
-        """Whether to stop: the half-width wanted is there, of an order that it is settled."""
+        """Return True if labelling can stop: the half-width is reached, or the order is settled."""
         if self.aim.target == Target.ORDER:
             return self.order >= SETTLED
         return self.defined and self.half_width <= width
 
     def needed(self, width: float = WIDTH) -> int | None:
-        """About how many more decisions, the most valuable first; None where all open pairs would not do, or the number
-        is undefined."""
+        """Estimate how many more decisions are needed, the most valuable first; None if all open pairs would not do, or
+        the number is undefined."""
         if not self.defined:
             return None
         if self.reached(width):
@@ -139,11 +139,11 @@ class Valued:
 
     @property
     def number(self) -> str:
-        """What is made surer, in words."""
+        """Return the name of the number."""
         return "completeness" if self.aim.target == Target.COMPLETENESS else f"Violation@{self.n}"
 
     def sentence(self, width: float = WIDTH) -> str:
-        """How sure the number is and how much is left to do, for page, command line and report."""
+        """Describe the uncertainty of the number and the remaining work, for page, command line and report."""
         more = self.needed(width)
         if self.aim.target == Target.ORDER:
             first, second = self.names
@@ -152,18 +152,18 @@ class Valued:
 
     @property
     def single(self) -> float:
-        """Of an order: the probability that its least certain two runs stand as they do."""
+        """Return the probability that the least certain two runs of an order stand as they do."""
         return _in_order(self.effect)
 
     @property
     def beside(self) -> str:
-        """The number by the consensus and by the mixture, as a sentence."""
+        """Describe the number by the consensus and by the mixture."""
         if self.aim.target == Target.ORDER:
             return f"By {self.number} under the mixture of the votes: {' < '.join(self.ranking)}."
         return by_mixture(self.number, self.consensus, self.mean)
 
     def since_sentence(self, before: Valued) -> str:
-        """What changed since `before`, in words."""
+        """Describe the change since `before`."""
         if self.n != before.n:  # decisions say which contexts count, and some have lost more messages than others
             return f"The labels now allow {self.number}, those before {before.number}: the two are not compared."
         if self.aim.target == Target.ORDER:
@@ -192,7 +192,7 @@ class Valued:
 
 
 def _in_order(effect: LabelEffect) -> float:
-    """The probability that a difference is above 0, by the normal approximation."""
+    """Return the probability that a difference is above 0, by the normal approximation."""
     if effect.variance <= 0:
         return 1.0 if effect.mean > 0 else 0.5 if effect.mean == 0 else 0.0
     return float(ndtr(effect.mean / math.sqrt(effect.variance)))
@@ -202,7 +202,7 @@ def _in_order(effect: LabelEffect) -> float:
 
 
 def candidates(store: Store, dataset_id: int) -> list[RunRow]:
-    """Finished runs with judged messages, newest first: those that a value can be for."""
+    """Return the runs that a value can be for: finished, with judged messages, newest first."""
     # Counting the messages of all runs takes too long for each press of a key: it is done again when a run has moved.
     versions = sa.select(run.c.id, run.c.revision, run.c.status, run.c.name).where(
         run.c.dataset == dataset_id, run.c.explains.is_(None)
@@ -220,31 +220,31 @@ def candidates(store: Store, dataset_id: int) -> list[RunRow]:
 
 
 def chosen_runs(store: Store, dataset_id: int, aim: Aim) -> list[RunRow]:
-    """The runs that an aim is about; none where none is judged, or only one where an order is asked for. Raises
-    StoreError for a run that is not there, or is not judged."""
-    known = candidates(store, dataset_id)
+    """Return the runs of an aim; none if none is judged, or only one for an order. Raises StoreError for a run that is
+    not there, or is not judged."""
+    judged_runs = candidates(store, dataset_id)
     if aim.runs:
-        by_id = {row.id: row for row in known}
+        by_id = {row.id: row for row in judged_runs}
         if missing := [name for name in aim.runs if name not in by_id]:
             raise StoreError(f"'{missing[0]}' is no finished and judged run of this dataset.")
         rows = [by_id[name] for name in dict.fromkeys(aim.runs)]
     else:
-        # A run of a few messages, a trial say, is not what anybody decides thousands of pairs for.
-        least = LEAST_JUDGED * max((row.judged for row in known), default=0)
-        rows = [row for row in known if row.judged >= least]
+        # A run of a few messages, a trial say, does not deserve thousands of decisions.
+        least = LEAST_JUDGED * max((row.judged for row in judged_runs), default=0)
+        rows = [row for row in judged_runs if row.judged >= least]
     if aim.target == Target.ORDER:
         return rows[:MOST_RUNS] if len(rows) > 1 else []
     return rows[:1]
 
 
 def run_name(row: RunRow, among: Sequence[RunRow] = ()) -> str:
-    """A run's name, with its id where another has the same name, and marked where it is simulated."""
+    """Return a run's name, with its id if another has the same name, and marked if it is simulated."""
     name = f"{row.name} ({row.id})" if sum(other.name == row.name for other in among) > 1 else row.name
     return f"{name} (simulated)" if row.simulated else name
 
 
 def lacking(aim: Aim) -> str:
-    """What is missing where `valued` gives nothing, and what the queue does instead."""
+    """Describe what `valued` lacks when it gives nothing, and what the queue does instead."""
     needed = "two judged runs with a flow in common" if aim.target == Target.ORDER else "a judged run"
     return f"What a decision is worth needs votes and {needed}: the most divided votes come first."
 
@@ -263,17 +263,18 @@ class _Basis:
     positions: Ints
 
     def effect(self, target: Target, decided: Codes) -> LabelEffect:
-        """The effect of labels, with these decisions settled. decided: [pairs], UNLABELLED where there is none."""
+        """Return the effect of labels, with these decisions settled. decided: [pairs], UNLABELLED where there is
+        none."""
         settled = np.append(decided, np.int8(UNLABELLED))[self.positions]  # -1, no pair, reads the last
         at = np.nonzero(settled != UNLABELLED)
         measure = completeness_effect if target == Target.COMPLETENESS else violation_effect
         return measure(self.of, self.votes.settled(at, settled[at]))
 
     def by_pair(self, values: npt.NDArray[np.float64], pairs: int) -> npt.NDArray[np.float32]:
-        """Values of the cells as those of the index, [pairs]; 0 for pairs that are no cell."""
+        """Return values of the cells by pair of the index, [pairs]; 0 for pairs without a cell."""
         result = np.zeros(pairs, np.float32)
-        own = np.flatnonzero(values)
-        result[self.positions.reshape(-1)[own]] = values.reshape(-1)[own]
+        nonzero = np.flatnonzero(values)
+        result[self.positions.reshape(-1)[nonzero]] = values.reshape(-1)[nonzero]
         return result
 
 
@@ -282,7 +283,7 @@ class _Runs:
     batch. Safe to share between threads."""
 
     def __init__(self, store: Store, index: PairIndex, aim: Aim, rows: Sequence[RunRow]) -> None:
-        # Without decisions: with them the arrays would have to be built anew for each.
+        # Without decisions: with them the arrays would be built again for each.
         resolve = partial(resolve_scope, store, labelling_id=index.labelling_id, labels=Labels.CONSENSUS)
         scopes: list[Scope] = [resolve(row.id) for row in rows]
         self.aim, self.index = replace(aim, runs=tuple(row.id for row in rows)), index
@@ -306,7 +307,7 @@ class _Runs:
         self.valued: Valued | None = None
 
     def n(self, labels: Codes) -> int:
-        """At how many samples the headlines of all these runs read violation by these labels."""
+        """Return the n of Violation@n in the headlines of all these runs, by these labels."""
         return min(
             # Where enough is judged the labels have no say, and counting takes time.
             row.samples
@@ -316,7 +317,7 @@ class _Runs:
         )
 
     def basis(self, n: int, *which: int) -> _Basis:
-        """Of one run, or of the second of two less the first, violation read at n samples."""
+        """Return the basis of one run, or of the second of two minus the first, with violation read at n samples."""
         if (n, *which) not in self.bases:
             arrays, weights = [self.arrays[i] for i in which], [1.0] if len(which) == 1 else [-1.0, 1.0]
             votes = posterior_of(arrays[0], self.counts, self.priors)
@@ -324,8 +325,8 @@ class _Runs:
         return self.bases[n, *which]
 
     def refresh(self, decided: Codes, batch: int) -> Valued:
-        """The values of the newest batch; a new one where so many decisions have changed since."""
-        # Under the lock: who comes while a batch is computed waits for it, and does not compute it again.
+        """Return the values of the newest batch, after making a new one if `batch` decisions have changed since."""
+        # Under the lock, so that callers wait for a batch and do not compute it twice.
         with self.lock:
             changed = 0 if self.counted is None else int((self.counted != decided).sum())
             if self.valued is None or changed >= batch:
@@ -334,7 +335,7 @@ class _Runs:
             return replace(self.valued, since=changed)
 
     def computed(self, decided: Codes) -> Valued:
-        """The values with exactly these decisions. decided: [pairs], UNLABELLED where there is none."""
+        """Compute the values with exactly these decisions. decided: [pairs], UNLABELLED where there is none."""
         target = self.aim.target
         codes = np.where(decided != UNLABELLED, decided, self.index.consensus)
         labels = np.append(codes, np.int8(UNLABELLED))[self.positions]
@@ -342,7 +343,12 @@ class _Runs:
         if target != Target.ORDER:
             basis, order, ranking, names = self.basis(n, 0), math.nan, self.names, self.names
             effect = basis.effect(target, decided)
-            consensus = self._by_consensus(labels, n)
+            data = self.arrays[0]
+            consensus = mean_or_nan(
+                completeness.by_profile(data.reveals, data.draws, labels)
+                if target == Target.COMPLETENESS
+                else violation.by_profile(data.reveals, data.draws, labels, data.counted, n)
+            )
         else:
             alone = [self.basis(n, i).effect(target, decided).mean for i in range(len(self.arrays))]
             ranked = [int(i) for i in np.argsort(alone, kind="stable")]
@@ -357,30 +363,23 @@ class _Runs:
             names = tuple(self.names[i] for i in neighbours[least])
         values = basis.by_pair(effect.value, len(self.index))
         values.flags.writeable = False
-        kept = replace(effect, value=effect.value[effect.value > 0])  # of millions of pairs few have a value
+        nonzero = replace(effect, value=effect.value[effect.value > 0])  # of millions of pairs few have a value
         number = int((decided != UNLABELLED).sum())
         worth = np.flatnonzero(values)
         front = worth[np.argsort(-values[worth], kind="stable")].astype(np.int32)
-        return Valued(self.aim, names, n, values, front, kept, consensus, order, ranking, number, self.simulated)
-
-    def _by_consensus(self, labels: Codes, n: int) -> float:
-        data = self.arrays[0]
-        if self.aim.target == Target.COMPLETENESS:
-            return mean_or_nan(completeness.by_profile(data.reveals, data.draws, labels))
-        return mean_or_nan(violation.by_profile(data.reveals, data.draws, labels, data.counted, n))
+        return Valued(self.aim, names, n, values, front, nonzero, consensus, order, ranking, number, self.simulated)
 
 
 def valued(store: Store, index: PairIndex, aim: Aim | None = None, *, batch: int = BATCH) -> Valued | None:
-    """The values of the pairs for an aim, as of the newest batch; None where no run is judged (for an order: no two
-    that share a judged flow), or there are no votes: then nothing is known of what a decision would move. So, too,
-    where a run does not fit into memory: pairs then come by entropy. Raises StoreError for a run that is not there, or
-    is not judged."""
+    """Return the values of the pairs for an aim, as of the newest batch. None if no run is judged (for an order: no two
+    that share a judged flow), if there are no votes, or if a run does not fit into memory; pairs then come by entropy.
+    Raises StoreError for a run that is not there, or is not judged."""
     made = _runs_of(store, index, aim or Aim())
     return made.refresh(standing(store, index.shape).decided, batch) if made else None
 
 
 def value_without(store: Store, index: PairIndex, aim: Aim, positions: Ints) -> Valued | None:
-    """The same, had nobody decided the pairs at these positions of the index: what was known before a batch."""
+    """Return the values as if the pairs at these positions were undecided: the state before a batch."""
     decided = standing(store, index.shape).decided.copy()
     decided[positions] = UNLABELLED
     made = _runs_of(store, index, aim)

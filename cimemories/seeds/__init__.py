@@ -40,7 +40,7 @@ class Event(Seed):
 
 
 class Template(Seed):
-    """How one attribute is made: an expression of curation.offline, and the sentence that carries its value.
+    """The template of one attribute: an expression of curation.offline, and the sentence that carries its value.
 
     `statement` has exactly one {value}; a yes-or-no attribute has `statement_true` and `statement_false` instead.
     """
@@ -140,7 +140,7 @@ class PersonaPack:
 
 
 def event_slug(event: str) -> str:
-    """'divorce proceedings' as a file name: 'divorce-proceedings'."""
+    """Return an event as a file name: 'divorce-proceedings'."""
     return re.sub(r"[^a-z0-9]+", "-", canonical_event(event)).strip("-")
 
 
@@ -203,14 +203,16 @@ def published_events(path: Path | None = None) -> dict[str, str]:
 def named_events(names: Iterable[str]) -> tuple[str, ...]:
     """The events of these names, in any spelling, each once: ours, those of the authors' data, or the word `published`
     for all of the latter. Raises SeedError, which lists what there is, for one without offline templates."""
-    known = {name: name for name in (*offline_events(), *events_by_name())}
+    available = {name: name for name in (*offline_events(), *events_by_name())}
     published = published_events()
     events: dict[str, None] = {}
     for name in names:
-        wanted = canonical_event(name)
-        event = known.get(wanted) or published.get(wanted)
-        if event is None and wanted != PUBLISHED:
-            raise SeedError(f"there are no offline templates for '{name}'. There are: {PUBLISHED}, {', '.join(known)}")
+        event_name = canonical_event(name)
+        event = available.get(event_name) or published.get(event_name)
+        if event is None and event_name != PUBLISHED:
+            raise SeedError(
+                f"there are no offline templates for '{name}'. There are: {PUBLISHED}, {', '.join(available)}"
+            )
         events |= dict.fromkeys(published.values() if event is None else [event])
     return tuple(events)
 
@@ -245,7 +247,8 @@ def load_general() -> GeneralTemplates:
 
 
 def seeds_hash(folder: Path | None = None) -> str:
-    """One SHA-256 (hex) over the paths and bytes of all YAML files of the seeds folder; other files do not count."""
+    """Return one SHA-256 (hex) over the paths and bytes of all YAML files of the seeds folder; other files do not
+    count."""
     folder = folder or SEEDS
     digest = hashlib.sha256()
     # With / on every system, and each content after its path and length: no other division into files gives the same

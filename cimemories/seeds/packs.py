@@ -71,12 +71,12 @@ class PackFile:
 
     @property
     def default(self) -> bool:
-        """Whether it is used where no pack is named."""
+        """Return True if it is used when no pack is named."""
         return self.shipped and self.name == DEFAULTS[self.kind]
 
 
 def folder_of(workspace: Path, kind: Kind) -> Path:
-    """Where a workspace keeps packs of its own, whether or not the folder is there."""
+    """Return the folder of a workspace's packs, whether or not it exists."""
     return workspace / "packs" / kind
 
 
@@ -85,8 +85,8 @@ def pack_files(kind: Kind, workspace: Path | None = None) -> tuple[PackFile, ...
     files = [PackFile(kind, DEFAULTS[kind], seeds.SEEDS / f"{kind}.yaml", True)]
     files += [PackFile(kind, path.stem, path, True) for path in sorted((seeds.SEEDS / kind).glob("*.yaml"))]
     if workspace is not None:
-        own = sorted(path for ending in ("*.yaml", "*.yml") for path in folder_of(workspace, kind).glob(ending))
-        files += [PackFile(kind, path.stem, path, False) for path in own]
+        added = sorted(path for ending in ("*.yaml", "*.yml") for path in folder_of(workspace, kind).glob(ending))
+        files += [PackFile(kind, path.stem, path, False) for path in added]
     return tuple(file for file in files if not file.name.startswith("."))  # an editor's own backup files
 
 
@@ -144,14 +144,14 @@ def contexts_of(names: Iterable[str], workspace: Path | None = None) -> tuple[Co
 
 
 def context_pack(name: str = DEFAULTS["contexts"], workspace: Path | None = None) -> ContextPack:
-    """One pack of contexts by name. Raises SeedError where it is unknown or does not fit."""
+    """Return one pack of contexts by name. Raises SeedError where it is unknown or does not fit."""
     pack = load_pack(_named("contexts", name, workspace), workspace)
     assert isinstance(pack, ContextPack)
     return pack
 
 
 def persona_pack(name: str = DEFAULTS["personas"], workspace: Path | None = None) -> PersonaPack:
-    """One pack of personas by name. Raises SeedError where it is unknown or does not fit."""
+    """Return one pack of personas by name. Raises SeedError where it is unknown or does not fit."""
     pack = load_pack(_named("personas", name, workspace), workspace)
     assert isinstance(pack, PersonaPack)
     return pack
@@ -162,9 +162,9 @@ def _named(kind: Kind, name: str, workspace: Path | None) -> PackFile:
     for file in files:
         if file.name == name:
             return file
-    known = ", ".join(file.name for file in files)
-    own = f". Your own packs go into {folder_of(workspace, kind)}" if workspace is not None else ""
-    raise SeedError(f"there is no pack of {kind} named '{name}'. Available: {known}{own}")
+    available = ", ".join(file.name for file in files)
+    hint = f". Your own packs go into {folder_of(workspace, kind)}" if workspace is not None else ""
+    raise SeedError(f"there is no pack of {kind} named '{name}'. Available: {available}{hint}")
 
 
 def _check_name(path: Path, name: str) -> None:

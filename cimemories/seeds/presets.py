@@ -24,7 +24,7 @@ Body = dict[Line, Scalar | dict[Line, Scalar]]
 
 
 class Kind(StrEnum):
-    """Where a model runs: in the user's own vLLM, or at its maker."""
+    """The place where a model runs: the user's own vLLM, or its maker."""
 
     LOCAL = "local"
     HOSTED = "hosted"
@@ -56,7 +56,7 @@ class Thinking(Seed):
 
 
 class Sampling(Seed):
-    """What the makers recommend to sample with, and where they say so. `thinking`: None where it does not matter."""
+    """Sampling parameters that the makers recommend, and their source. `thinking`: None where it does not matter."""
 
     thinking: bool | None = None
     values: dict[Line, float | int] = Field(min_length=1)
@@ -117,15 +117,15 @@ def load_presets(path: Path | None = None) -> tuple[Preset, ...]:
     path = path or SEEDS / FILE
     file = read(path, ModelsFile)
     refuse_repeats(path, "preset", [preset.key for preset in file.presets])
-    known = {family.name for family in file.families}
+    families = {family.name for family in file.families}
     for preset in file.presets:
-        if preset.family not in known:
+        if preset.family not in families:
             raise SeedError(f"{path}: presets: '{preset.key}' has the family '{preset.family}', which is not listed")
     return file.presets
 
 
 def preset(key: str, path: Path | None = None) -> Preset:
-    """One preset. Raises SeedError, which lists the keys, for an unknown one."""
+    """Return one preset. Raises SeedError, which lists the keys, for an unknown one."""
     presets = {item.key: item for item in load_presets(path)}
     if key not in presets:
         raise SeedError(f"there is no preset '{key}'. Available: {', '.join(presets)}.")

@@ -136,8 +136,8 @@ def levels(kind: str) -> tuple[str, ...]:
 
 
 def load_prompt(kind: str, level: str = "base") -> Prompt:
-    """One prompt of seeds/prompts/KIND.yaml. Raises SeedError for an unknown kind or level, or where the template
-    leaves out a placeholder that the file declares.
+    """Return one prompt of seeds/prompts/KIND.yaml. Raises SeedError for an unknown kind or level, or where the
+    template leaves out a placeholder that the file declares.
     """
     path = prompt_path(kind)
     file = read(path, _PromptFile)
@@ -169,7 +169,7 @@ class PromptFile:
         return {kind: self.prompt(kind, name) for kind, name in kinds.items()}
 
     def prompt(self, kind: str, level: str) -> Prompt:
-        """Raises SeedError, which lists the file's levels, where it has no such prompt."""
+        """Return the prompt of a kind and level. Raises SeedError, which lists the file's levels, if there is none."""
         for section, (of, answers) in _SECTIONS.items():
             if of == kind and level in self.sections[section]:
                 return recorded(kind, level, self.sections[section][level], answers, self.name)
@@ -178,12 +178,12 @@ class PromptFile:
 
 
 def read_prompt_file(path: Path) -> PromptFile:
-    """Prompts from a YAML file in the published layout: `task_solving` and `adversary_reveal`, each from a level to a
-    template, and, ours, `memory` and `biography` (of a reference run: evaluation/reference.py).
+    """Read prompts from a YAML file in the published layout: `task_solving` and `adversary_reveal`, each from a level
+    to a template, and, ours, `memory` and `biography` (of a reference run: evaluation/reference.py).
 
     Raises SeedError where it cannot be read, has other fields, no template at all, or a template that leaves out a
     placeholder: {memories} {recipient} {task}; {attributes} {solution}; {statement}. A file that is not a prompt file
-    is never quoted: the path may come from somebody who is not to see its content.
+    is never quoted: the path may come from a user who may not see its content.
     """
     content = load(path, quoting=False)
     if not isinstance(content, dict) or not any(section in content for section in _SECTIONS):
@@ -205,7 +205,7 @@ def read_prompt_file(path: Path) -> PromptFile:
 
 
 def reference_prompts() -> PromptFile:
-    """Prompts and biography in the published layout, in our own words: what a reference run uses of its own."""
+    """Return prompts and biography in the published layout, in our own words, for reference runs."""
     return replace(read_prompt_file(REFERENCE), name=FROM_SEEDS)
 
 

@@ -29,14 +29,14 @@ _PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
 class PublishedMeasure(StrEnum):
-    """What a figure measures, by the paper's Definitions 3.1 and 3.2."""
+    """The measure of a figure, by the paper's Definitions 3.1 and 3.2."""
 
     VIOLATION = "violation"
     COMPLETENESS = "completeness"
 
 
 class Beside(StrEnum):
-    """Which of our numbers a figure can be held against."""
+    """The number of ours that a figure can be compared with."""
 
     LEADERBOARD = "leaderboard"
     ACCUMULATION = "accumulation"
@@ -44,7 +44,7 @@ class Beside(StrEnum):
 
 
 class Axis(StrEnum):
-    """What the paper varies in Figures 4 and 5."""
+    """The axis that the paper varies in Figures 4 and 5."""
 
     SIZE = "size"
     REASONING = "reasoning"
@@ -119,7 +119,7 @@ class Range(Seed):
 
 
 class Trend(Seed):
-    """What Figure 4 or 5 shows, as the text says without numbers."""
+    """The trend in Figure 4 or 5, which the text describes without numbers."""
 
     axis: Axis
     model: Line
@@ -128,7 +128,7 @@ class Trend(Seed):
 
 
 class Paper(Seed):
-    """Where the figures come from. authors: given names, then the family name. cite: the key of its BibTeX entry."""
+    """The source of the figures. authors: given names, then the family name. cite: the key of its BibTeX entry."""
 
     title: Line
     authors: tuple[Line, ...] = Field(min_length=1)
@@ -159,7 +159,7 @@ class Paper(Seed):
 
     @property
     def number(self) -> str:
-        """Its number at arXiv."""
+        """Return its number at arXiv."""
         return self.link.rpartition("/")[2]
 
     @property
@@ -177,8 +177,8 @@ class PublishedFile(Seed):
 
     def model(self, name: str) -> Published | None:
         """The paper's figures for the model that a server serves under this name; None where there are none."""
-        wanted = normal(name)
-        return next((m for m in self.models if wanted in {normal(known) for known in (m.name, *m.aliases)}), None)
+        name = normal(name)
+        return next((m for m in self.models if name in map(normal, (m.name, *m.aliases))), None)
 
     def trend(self, axis: Axis) -> Trend | None:
         """The paper's sentence on an axis; None where there is none."""

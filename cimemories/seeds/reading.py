@@ -38,7 +38,7 @@ class SeedError(ValueError):
 
 
 class Seed(BaseModel):
-    """What every schema of a seeds file builds on: nothing can be changed, and an unknown field is an error."""
+    """Base of the schemas of seeds files: frozen, and an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -125,8 +125,8 @@ for _tag, (_pattern, _first) in _NUMBERS.items():
 
 
 def read_uploaded(content: bytes, name: str, read: Callable[[Path], T]) -> T:
-    """What `read` makes of an uploaded file. Raises SeedError as it does, without the temporary folder in the message,
-    which means nothing to whoever uploaded the file."""
+    """Apply `read` to an uploaded file. Raises its SeedError without the temporary folder in the message, which means
+    nothing to the user."""
     with uploaded(content, name) as path:
         try:
             return read(path)
@@ -142,7 +142,7 @@ def load(path: Path, *, quoting: bool = True) -> object:
 
 @dataclass(frozen=True)
 class Lines:
-    """Where the fields of a YAML file stand in it."""
+    """The lines of the fields of a YAML file."""
 
     root: yaml.Node | None
 
@@ -199,14 +199,11 @@ def _loaded(path: Path, parse: Callable[[str], T], quoting: bool) -> T:
         if isinstance(error, SeedError):
             raise
         if quoting:
-            raise SeedError(f"{path}: not valid YAML ({_in_one_line(error)})") from error
+            reason = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())[:300]
+            raise SeedError(f"{path}: not valid YAML ({reason})") from error
         mark = getattr(error, "problem_mark", None)
         position = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         raise SeedError(f"{path}: not valid YAML{position}") from None
-
-
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).replace('in "<unicode string>", ', "in ").split())[:300]
 
 
 def _refuse_size(path: Path, text: str) -> None:
@@ -279,7 +276,7 @@ def _in_words(message: str) -> str:
 
 
 def _hint(problem: str, value: object) -> str:
-    """What to do about a word that YAML takes for a truth value."""
+    """Return advice for a word that YAML reads as a truth value."""
     return " (in quotes: yes, no, on and off are true and false in YAML)" if (problem, type(value)) == _UNQUOTED else ""
 
 

@@ -1,4 +1,4 @@
-"""What the simulator answers to a prompt: it reads the prompt's structure and lets policy.py decide.
+"""The simulator's answers: they read the prompt's structure and let policy.py decide.
 
 A prompt has memories with numbers, dashes, keys and arrows, or one a line; a recipient and a purpose. Beside labelling,
 answering and judging there are further steps: a gate, a rewrite, a check whether a message serves its purpose, and the
@@ -54,7 +54,9 @@ def answer_step(prompt: str, generator: Random) -> str | None:
     if '{"needed"' in prompt:
         return _gate(prompt, generator)
     if '{"serves"' in prompt:
-        return _check(prompt)
+        message = _MESSAGE.search(prompt)
+        words = len(re.findall(r"\w+", message[2])) if message else 0
+        return json.dumps({"serves": "yes" if words >= 40 else "partly" if words >= 15 else "no"})
     if '{"domains"' in prompt:
         return _route(prompt, generator)
     if '{"lines"' in prompt:
@@ -68,7 +70,11 @@ def answer_step(prompt: str, generator: Random) -> str | None:
         return _rewrite(prompt, draft, generator)
     keyed = KEYED.findall(prompt)
     # A memory may speak of JSON; only the wording around the list asks for it.
-    return _keyed_judge(prompt, keyed, generator) if keyed and "JSON" in KEYED.sub("", prompt) else None
+    if not keyed or "JSON" not in KEYED.sub("", prompt):
+        return None
+    end = max(hit.end() for hit in KEYED.finditer(prompt))
+    revealed = judge(tuple(text.strip() for _, text in keyed), prompt[end:], generator)
+    return json.dumps({keyed[i][0]: quote for i, how, quote in revealed if how is Strength.FULL}, ensure_ascii=False)
 
 
 def _step_context(text: str) -> tuple[str, str]:
@@ -96,25 +102,19 @@ def _rewrite(prompt: str, draft: re.Match[str], generator: Random) -> str:
     for line in draft[2].split("\n"):
         sentences = _SENTENCE.findall(line)
         # Greetings and closings carry no fact: only what says something of the user is weighed.
-        kept = [
+        remaining = [
             sentence
             for sentence in sentences
             if not re.search(r"\b(?:I|[Mm]y)\b", sentence)
             or score_of(sentence.strip(), recipient, task) > SPARED
             or generator.random() < SLIPS
         ]
-        lines.append("".join(kept).rstrip() if kept or not sentences else None)
+        lines.append("".join(remaining).rstrip() if remaining or not sentences else None)
     return "\n".join(line for line in lines if line is not None)
 
 
-def _check(prompt: str) -> str:
-    message = _MESSAGE.search(prompt)
-    words = len(re.findall(r"\w+", message[2])) if message else 0
-    return json.dumps({"serves": "yes" if words >= 40 else "partly" if words >= 15 else "no"})
-
-
 def _route(prompt: str, generator: Random) -> str:
-    """Stores that fit the task: those whose name is in the task's words or beside them, with slips."""
+    """Choose the stores that fit the task by their names, with slips."""
     listed = list(_STORE.finditer(prompt))
     recipient, task = _step_context(prompt[listed[-1].end() :] if listed else prompt)
     names = [hit[1] for hit in listed]
@@ -128,7 +128,7 @@ def _route(prompt: str, generator: Random) -> str:
 
 
 def _summary(prompt: str, generator: Random) -> str:
-    """Most notes as they are, by domain; a few are dropped, as summaries do."""
+    """Return most notes as they are, by domain; a few are dropped, as in summaries."""
     parts: dict[str, list[str]] = {}
     for hit in NUMBERED.finditer(prompt):
         domain, bracket, note = hit[2].removeprefix("[").partition("] ")
@@ -138,7 +138,7 @@ def _summary(prompt: str, generator: Random) -> str:
 
 
 def _ground(prompt: str) -> str:
-    """Which statements a line carries: those of whose longer words it has two in three."""
+    """Find the statements of each line: those of whose longer words it has two in three."""
 
     def long_words(text: str) -> set[str]:
         return {word for word in re.findall(r"[a-z0-9]+", text.lower()) if len(word) > 3}
@@ -148,15 +148,9 @@ def _ground(prompt: str) -> str:
     lines = []
     for hit in NUMBERED.finditer(rest):
         words = long_words(hit[2])
-        carried = [number for number, own in statements if own and 3 * len(own & words) >= 2 * len(own)]
+        carried = [number for number, needed in statements if needed and 3 * len(needed & words) >= 2 * len(needed)]
         lines += [{"line": int(hit[1]), "statements": carried}] if carried else []
     return json.dumps({"lines": lines})
-
-
-def _keyed_judge(prompt: str, keyed: list[tuple[str, str]], generator: Random) -> str:
-    end = max(hit.end() for hit in KEYED.finditer(prompt))
-    revealed = judge(tuple(text.strip() for _, text in keyed), prompt[end:], generator)
-    return json.dumps({keyed[i][0]: quote for i, how, quote in revealed if how is Strength.FULL}, ensure_ascii=False)
 
 
 def restrained(
@@ -194,7 +188,7 @@ PLAIN = "Ok. This is the CIMemories simulator: it answers, but this is none of t
 
 
 def answer(model: str, prompt: str, generator: Random) -> str:
-    """What a model answers to a prompt in one draw; a plain sentence where the prompt is of no known kind.
+    """Return a model's answer to a prompt in one draw; a plain sentence if the kind of prompt is unknown.
 
     A judging prompt has numbered facts before a <message>; a labelling prompt has numbered facts and asks for
     "necessary" and "inappropriate"; a responding prompt names a recipient and asks for a message; one that asks for
@@ -233,7 +227,8 @@ def answer(model: str, prompt: str, generator: Random) -> str:
     if not memories:
         memories, frame = _unmarked(prompt)
         recipient, task, tail = _context(frame)
-    memories = tuple(_without_key(memory) for memory in memories)
+    # 'rent -> My rent is $1,450.' as the statement alone.
+    memories = tuple(keyed[2].strip() if (keyed := KEYED.fullmatch(memory)) else memory for memory in memories)
     if (memories or recipient) and re.search(r"\b(?:message|letter|e-?mail|reply|write)\b", frame, re.IGNORECASE):
         if not memories:
             return NO_MEMORIES
@@ -259,7 +254,7 @@ def _said_again(message: str, memories: tuple[str, ...], earlier: tuple[str, ...
 
 
 def _unmarked(prompt: str) -> tuple[tuple[str, ...], str]:
-    """Memories one a line without a mark, as published prompts have them, and the prompt from its request on. The
+    """Return memories one a line without a mark, as in published prompts, and the prompt from its request on. The
     memories are the paragraphs between the introduction and the last paragraph that names a recipient."""
     blocks = [(hit.start(), hit[0]) for hit in BLOCK.finditer(prompt)]
     asks = (number for number, (_, block) in enumerate(blocks) if RECIPIENT.search(block) or FREE.search(block))
@@ -269,14 +264,8 @@ def _unmarked(prompt: str) -> tuple[tuple[str, ...], str]:
     before = [[line.strip() for line in block.splitlines()] for _, block in blocks[:request]]
     texts = [lines for block in before if (lines := [line for line in block if not line.startswith("#")])]
     # A paragraph that stands alone is an introduction if it is one line, else memories without an introduction.
-    kept = texts[1:] if len(texts) > 1 else [lines for lines in texts if len(lines) > 1]
-    return tuple(line for lines in kept for line in lines), prompt[blocks[request][0] :]
-
-
-def _without_key(memory: str) -> str:
-    """'rent -> My rent is $1,450.' as the statement alone."""
-    keyed = KEYED.fullmatch(memory)
-    return keyed[2].strip() if keyed else memory
+    paragraphs = texts[1:] if len(texts) > 1 else [lines for lines in texts if len(lines) > 1]
+    return tuple(line for lines in paragraphs for line in lines), prompt[blocks[request][0] :]
 
 
 def persona_of(text: str) -> str:
@@ -291,7 +280,7 @@ def persona_of(text: str) -> str:
 
 
 def _context(frame: str) -> tuple[str, str, str]:
-    """(recipient, purpose, what comes after both) of a prompt; its whole tail is the purpose where none is named."""
+    """Return (recipient, purpose, text after both) of a prompt; without a named purpose it is the prompt's tail."""
     to, purpose = RECIPIENT.search(frame), PURPOSE.search(frame)
     hits = [hit for hit in (to, purpose) if hit]
     if hits:
@@ -308,7 +297,7 @@ def _context(frame: str) -> tuple[str, str, str]:
 
 
 def thoughts(prompt: str, generator: Random) -> str:
-    """What a model thinks before its answer when thinking is switched on: some of the memories, weighed aloud."""
-    known = [hit[1].strip() for hit in DASHED.finditer(prompt)]
-    weighed = generator.sample(known, min(len(known), 6))
+    """Return a model's reasoning before its answer: some of the memories, considered aloud."""
+    memories = [hit[1].strip() for hit in DASHED.finditer(prompt)]
+    weighed = generator.sample(memories, min(len(memories), 6))
     return "\n".join(["Let me see what I know.", *weighed, "Which of this belongs into the answer?"])

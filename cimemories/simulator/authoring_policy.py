@@ -1,4 +1,4 @@
-"""How the simulator writes profiles: attributes from the offline templates, some of them wrong on purpose.
+"""The simulator's profiles: attributes from the offline templates, some of them wrong on purpose.
 
 It reads the project's own prompt (seeds/prompts/generate.yaml): the event, how many attributes each domain lacks, and
 which keys are taken. What it writes depends on the prompt and on the `Random` of the draw alone. The rates of what is
@@ -40,17 +40,19 @@ Item = dict[str, Any]
 
 def write(prompt: str, generator: Random) -> str | None:
     """The JSON object that a model answers where a prompt asks for attributes of a profile; None for other prompts."""
-    wanted, about = _WANTED.search(prompt), _ABOUT.search(prompt)
-    if wanted is None or about is None:
+    request, about = _WANTED.search(prompt), _ABOUT.search(prompt)
+    if request is None or about is None:
         return None
     rules, event = load_authoring(), about[1].strip()
-    known: dict[str, str] = dict(_KNOWN.findall(prompt[: about.start()]))
+    statements: dict[str, str] = dict(_KNOWN.findall(prompt[: about.start()]))
     answer: dict[str, list[Item]] = {}
     # What earlier calls wrote counts as written, so that a duplicate can be one of theirs.
-    written: list[Item] = [{"key": key, "value": None, "statement": known[key]} for key in known]
-    for domain, count in re.findall(r"^- (\w+): (\d+)", wanted[1], re.MULTILINE):
+    written: list[Item] = [{"key": key, "value": None, "statement": statements[key]} for key in statements]
+    for domain, count in re.findall(r"^- (\w+): (\d+)", request[1], re.MULTILINE):
         answer[domain] = []
-        for line in _lines(event, domain, (about[2] or "").split(", "), known, generator)[: min(int(count), _MOST)]:
+        for line in _lines(event, domain, (about[2] or "").split(", "), statements, generator)[
+            : min(int(count), _MOST)
+        ]:
             filed_under, item = _spoiled(domain, _item(line, generator), written, rules, generator)
             if item is not None:
                 answer.setdefault(filed_under, []).append(item)
@@ -60,7 +62,7 @@ def write(prompt: str, generator: Random) -> str | None:
 
 @lru_cache(maxsize=1)
 def load_authoring() -> dict[str, Any]:
-    """seeds/authoring.yaml. Raises SimulatorError where it is missing or lacks a part."""
+    """Read seeds/authoring.yaml. Raises SimulatorError where it is missing or lacks a part."""
     path = seeds.SEEDS / "authoring.yaml"
     try:
         rules = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -72,11 +74,12 @@ def load_authoring() -> dict[str, Any]:
         ) from error
 
 
-def _lines(event: str, domain: str, events: list[str], known: dict[str, str], generator: Random) -> list[Line]:
-    """Templates that are not used yet, those of the event first; of the general part those that go with the events."""
-    own = _general(tuple(events)) if event == GENERAL else _own(event, domain)
+def _lines(event: str, domain: str, events: list[str], used: dict[str, str], generator: Random) -> list[Line]:
+    """Return templates that are not used yet, those of the event first; of the general part, those that fit the
+    events."""
+    of_event = _general(tuple(events)) if event == GENERAL else _own(event, domain)
     spare = [] if event == GENERAL else _spare(event, domain)
-    fresh = [[line for line in lines if line["key"] not in known] for lines in (own, spare)]
+    fresh = [[line for line in lines if line["key"] not in used] for lines in (of_event, spare)]
     return [line for lines in fresh for line in generator.sample(lines, len(lines))]
 
 
@@ -154,7 +157,7 @@ def _spoiled(
             statement = "I would rather not put a figure or a name to it."
             return domain, {**item, "value": f"{item['value']} zx", "statement": statement}
         case "third_person":
-            # As a note about somebody else, in plain but clumsy English.
+            # As a note about another person, in plain but clumsy English.
             text = _FIRST_PERSON.sub(lambda word: _THEIRS.get(word[0].lower(), "they"), item["statement"])
             return domain, {**item, "statement": f"About the user: {text}"}
         case "left_out":
@@ -165,9 +168,9 @@ def _spoiled(
 def _sampled(expression: str, generator: Random) -> tuple[Any, str]:
     """A value of an expression and the text that says it, as curation.offline does it: typed where the expression is
     one placeholder alone."""
-    whole = _PLACEHOLDER.fullmatch(expression)
-    if whole:
-        return _one(whole[1], generator)
+    single = _PLACEHOLDER.fullmatch(expression)
+    if single:
+        return _one(single[1], generator)
     text = _PLACEHOLDER.sub(lambda match: _one(match[1], generator)[1], expression)
     return text, text
 

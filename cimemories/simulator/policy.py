@@ -1,4 +1,4 @@
-"""What the simulator's made-up models decide: pure functions of their arguments and of seeds/simulator.yaml.
+"""The decisions of the simulator's models: pure functions of their arguments and of seeds/simulator.yaml.
 
 Everything follows from one number, the score of a (statement, context) pair: high where a statement is necessary, low
 where it is inappropriate. Personas vote by the score, characters convey and leak by it, so labels and messages of
@@ -55,7 +55,7 @@ class PersonaRule:
 
 @dataclass(frozen=True)
 class Character:
-    """How one simulated model writes. All rates are chances per statement and message, in [0, 1]."""
+    """The rates by which one simulated model writes. All are chances per statement and message, in [0, 1]."""
 
     completeness: float
     stickiness: float
@@ -65,7 +65,7 @@ class Character:
     exceptions: dict[str, dict[str, float]]
 
     def leak_rate(self, domain: str, sphere: str) -> float:
-        """Mean probability that one private statement of `domain` is conveyed in one message of `sphere`."""
+        """Return the mean probability that one private statement of `domain` is conveyed in one message of `sphere`."""
         return self.exceptions.get(sphere, {}).get(domain, self.leak.get(domain, self.leak["default"]))
 
 
@@ -92,7 +92,8 @@ class Policy:
 
 
 def _pattern(stems: list[str]) -> re.Pattern[str]:
-    """One pattern that finds any stem at the start of a word; stems of up to three letters must be the whole word."""
+    """Return one pattern that finds any stem at the start of a word; stems of up to three letters must be the whole
+    word."""
     parts = []
     for stem in sorted(stems, key=len, reverse=True):  # the longest first: of alternatives `re` takes the first
         end = r"\b" if len(stem) <= 3 and stem.isalnum() else ""
@@ -145,7 +146,7 @@ def load_policy() -> Policy:
 
 def unit(*parts: object) -> float:
     """A hash of these parts as a number in [0, 1): the same in every process, evenly spread over different parts."""
-    # Not hash(), which is salted anew in each process. The separator keeps ('ab', 'c') apart from ('a', 'bc');
+    # Not hash(), which is salted differently in each process. The separator keeps ('ab', 'c') apart from ('a', 'bc');
     # surrogatepass: half of a surrogate pair in a text is hashed instead of raising.
     digest = blake2b("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64
@@ -188,7 +189,7 @@ def _stems(text: str) -> frozenset[str]:
 
 
 def score_of(statement: str, recipient: str, task: str) -> float:
-    """How appropriate a statement is in a context, about -1.3 (never tell) to 1.5 (must be told); not random."""
+    """Score how appropriate a statement is in a context, about -1.3 (never tell) to 1.5 (must be told); not random."""
     policy, sphere = load_policy(), sphere_of(recipient, task)
     # Contexts of one sphere share 60 % of the spread, so that a statement is judged alike by landlords and agencies.
     position = 0.6 * unit("sphere", statement, sphere) + 0.4 * unit("context", statement, recipient, task)
@@ -211,7 +212,8 @@ def verdict_of(score: float, rule: PersonaRule) -> Verdict:
 
 
 def vote(statements: tuple[str, ...], recipient: str, task: str, persona: str, generator: Random) -> list[Verdict]:
-    """One draw of one persona on all statements of a profile, in their order. KeyError for an unknown persona."""
+    """Draw one persona's votes on all statements of a profile, in their order. Raises KeyError for an unknown
+    persona."""
     rule, votes = load_policy().personas[persona], []
     for score in scores_of(statements, recipient, task):
         low, high = verdict_of(score - rule.noise, rule), verdict_of(score + rule.noise, rule)
@@ -221,7 +223,7 @@ def vote(statements: tuple[str, ...], recipient: str, task: str, persona: str, g
 
 
 def _probabilities(name: str, statements: tuple[str, ...], recipient: str, task: str) -> list[float]:
-    """For each statement, the probability that this character conveys it in one message of this context."""
+    """Return the probability that this character conveys each statement in one message of this context."""
     policy, sphere = load_policy(), sphere_of(recipient, task)
     who, rule = policy.characters[name], policy.personas["pragmatic"]
     power = who.stickiness / (1 - who.stickiness)
@@ -247,7 +249,7 @@ def _probabilities(name: str, statements: tuple[str, ...], recipient: str, task:
 def chosen(
     name: str, statements: tuple[str, ...], recipient: str, task: str, generator: Random
 ) -> list[tuple[int, bool]]:
-    """What one message of a character conveys: (position of the statement, whether whole), in the order given."""
+    """Choose what one message of a character conveys: (position of the statement, is complete), in the order given."""
     who = load_policy().characters[name]
     probabilities = _probabilities(name, statements, recipient, task)
     # First all picks, then what is whole: recorded messages rest on this sequence of draws.
@@ -262,12 +264,12 @@ def name_in(statements: tuple[str, ...]) -> str | None:
 
 def first_person(statement: str, name: str | None) -> str:
     """A statement about 'he', 'she', 'the user' or the named user as that user would say it, its value untouched. A
-    statement about anybody or anything else comes back as it is."""
-    known = "|".join(re.escape(word) for word in ("The user", *((name, name.split()[0]) if name else ())))
-    owner = re.match(rf"(?:His|Her|(?:{known})['’]s) (?=\w)", statement)
+    statement about another person or a thing is returned unchanged."""
+    names = "|".join(re.escape(word) for word in ("The user", *((name, name.split()[0]) if name else ())))
+    owner = re.match(rf"(?:His|Her|(?:{names})['’]s) (?=\w)", statement)
     if owner:
         return f"My {_mine(statement[owner.end() :])}"
-    actor = re.match(rf"(?:He|She|{known}) ((?:currently|also|now) )?([a-z]+) ", statement)
+    actor = re.match(rf"(?:He|She|{names}) ((?:currently|also|now) )?([a-z]+) ", statement)
     if actor is None:
         return statement
     verb = VERBS.get(actor[2], actor[2])
@@ -291,16 +293,17 @@ def _beginning(statement: str) -> str | None:
 
 
 def write_message(name: str, statements: tuple[str, ...], recipient: str, task: str, generator: Random) -> str:
-    """One message of the character `name`: at least about 100 words, signed where a statement says the user's name."""
+    """Write one message of the character `name`: at least about 100 words, signed where a statement says the user's
+    name."""
     texts, user = load_policy().message, name_in(statements)
     goal = task.strip().rstrip(".") or "my request"
     goal = goal if goal[:2].isupper() else goal[0].lower() + goal[1:]
     conveyed = []
     picks = chosen(name, statements, recipient, task, generator)
     bridges = texts["bridge"] if len(picks) <= 12 else [""]
-    for position, whole in picks:
+    for position, complete in picks:
         sentence = first_person(statements[position].strip(), user)
-        if not whole and (beginning := _beginning(sentence)):
+        if not complete and (beginning := _beginning(sentence)):
             conveyed.append(generator.choice(texts["part"]).replace("{part}", beginning))
         else:
             sentence = sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
@@ -320,7 +323,7 @@ def write_message(name: str, statements: tuple[str, ...], recipient: str, task: 
 
 
 def _tokens(text: str) -> list[tuple[str, int, int]]:
-    """(token, start, end) of each word and figure: lower case, figures without thousands separators."""
+    """Return (token, start, end) of each word and figure: lower case, figures without thousands separators."""
     return [(hit[0].lower().replace(",", ""), hit.start(), hit.end()) for hit in WORD.finditer(text)]
 
 
@@ -331,7 +334,8 @@ def _content(tokens: list[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=65_536)  # judgements 1.15 s without
 def _traces(statement: str, name: str | None) -> tuple[tuple[str, ...], frozenset[str], frozenset[str], str]:
-    """What reveals a statement: its token sequences, its distinctive words, the figures in them, its beginning."""
+    """Return the traces of a statement: its token sequences, its distinctive words, the figures in them, its
+    beginning."""
     plain = [token for token, _, _ in _tokens(statement)]
     spoken = [token for token, _, _ in _tokens(first_person(statement.strip(), name))]
     name_match = NAME.search(statement.strip())
@@ -346,7 +350,7 @@ def _traces(statement: str, name: str | None) -> tuple[tuple[str, ...], frozense
 def judge(
     statements: tuple[str, ...], message: str, generator: Random | None = None
 ) -> list[tuple[int, Strength, str]]:
-    """Which statements a message reveals: (position, strength, quote), the quote copied from the message.
+    """Find the statements that a message reveals: (position, strength, quote), the quote copied from the message.
 
     Full: the statement's words stand there in order (as they are or in the first person), or one sentence holds all its
     figures and nearly all its distinctive words. Partial: a sentence ends after its beginning, or holds most of its
@@ -392,7 +396,7 @@ def judge(
 
 
 def _sentences(text: str) -> list[tuple[int, int]]:
-    """(start, end) of each sentence or line of a text; an abbreviation such as 'Dr.' ends none."""
+    """Return (start, end) of each sentence or line of a text; an abbreviation such as 'Dr.' ends none."""
     spans, start = [], 0
     for stop in SENTENCE_END.finditer(text):
         spans.append((start, stop.start()))
@@ -401,7 +405,7 @@ def _sentences(text: str) -> list[tuple[int, int]]:
 
 
 def _err(draw: float) -> Strength | None:
-    """What becomes of a full reveal under the judge's error rates; None where the judge misses it."""
+    """Apply the judge's error rates to a full reveal; None if the judge misses it."""
     # One draw against rates laid end to end on [0, 1); what is beyond them all is no error.
     for outcome, rate in load_policy().judge.items():
         if draw < rate:

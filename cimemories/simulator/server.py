@@ -66,7 +66,7 @@ class BadRequest(ValueError):
 
 @dataclass
 class _Server:
-    """What one running simulator remembers: how it was set up, how many requests it saw, which prefixes it cached."""
+    """State of one running simulator: its settings, its number of requests, and its cached prefixes."""
 
     seed: int
     faults: float
@@ -77,7 +77,8 @@ class _Server:
     prefixes: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 
     def cached_tokens(self, model: str, prompt: str) -> int:
-        """How many leading tokens, in whole blocks, an earlier prompt of this model shared; remembers this prompt."""
+        """Count the leading tokens, in full blocks, that an earlier prompt of this model shared, and cache this
+        prompt."""
         # A block is known by the hash of everything up to its end, as vLLM does it: the same text further on in another
         # prompt is another block.
         size, digest, cached, leading = BLOCK * CHARACTERS_A_TOKEN, blake2b(model.encode(), digest_size=16), 0, True
@@ -180,7 +181,9 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
         total += -(-len(text) // CHARACTERS_A_TOKEN)
         reason = "stop" if len(text) == len(texts[draw]) else "length"
         message = {"role": "assistant", "content": text}
-        if _thinks(body):
+        template = body.get("chat_template_kwargs")
+        # Thinking is switched on by chat templates or by reasoning efforts.
+        if body.get("reasoning_effort") or (isinstance(template, dict) and template.get("enable_thinking")):
             message["reasoning"] = thoughts(prompt, Random(unit("thoughts", server.seed, model, prompt, draw)))
         choices.append({"index": index, "message": message, "finish_reason": reason})
     cached = server.cached_tokens(model, prompt)
@@ -195,7 +198,7 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
 
 
 def _embeddings(body: object) -> dict[str, Any]:
-    """Vectors of DIMENSIONS numbers, each the sum of directions that the words of a text stand for."""
+    """Return vectors of DIMENSIONS numbers, each the sum of the directions of a text's words."""
     if not isinstance(body, dict) or body.get("model") not in _models():
         raise BadRequest("Give a model that is served here.", "model", 404)
     texts = [body["input"]] if isinstance(body.get("input"), str) else body.get("input")
@@ -223,12 +226,6 @@ def _refuse(lacks: Container[str], body: dict[str, Any]) -> None:
         raise BadRequest("seed is not supported by this server.", "seed")
     if "max_tokens" in lacks and "max_tokens" in body:
         raise BadRequest("max_tokens is not supported with this model. Use max_completion_tokens.", "max_tokens")
-
-
-def _thinks(body: dict[str, Any]) -> bool:
-    """Whether the request switches thinking on, in the way of chat templates or of reasoning efforts."""
-    template = body.get("chat_template_kwargs")
-    return bool(body.get("reasoning_effort")) or bool(isinstance(template, dict) and template.get("enable_thinking"))
 
 
 def _models() -> tuple[str, ...]:
@@ -305,8 +302,8 @@ def create_app(
     those of IGNORED are dropped without a word. Raises SimulatorError for a bad rate, kind, lack or policy file.
     """
     if unknown := set(lacks) - {*REFUSED, *IGNORED}:
-        known = ", ".join((*REFUSED, *IGNORED))
-        raise SimulatorError(f"The simulator cannot lack {', '.join(sorted(unknown))}. Choose from: {known}.")
+        choices = ", ".join((*REFUSED, *IGNORED))
+        raise SimulatorError(f"The simulator cannot lack {', '.join(sorted(unknown))}. Choose from: {choices}.")
     kinds = FAULT_KINDS if fault_kinds is None else tuple(fault_kinds)
     if not 0 <= faults < 1:
         raise SimulatorError(f"The fault rate {faults} is not a share of requests. Give a number from 0 to below 1.")

@@ -1,4 +1,4 @@
-"""Who uses the app, and what they have typed so far: the annotator's name, and drafts of forms.
+"""The annotator's name, and drafts of forms.
 
 The name is that of the account where people log in, else one that a person gives once: the browser remembers it
 (assets/remember.js writes the cookie), and the header of every page shows it.
@@ -39,7 +39,7 @@ _FIELDS = "drafts.fields"  # the fields of all drafts of the session, by the key
 
 @dataclass
 class _Field:
-    """Where a draft keeps the value of a widget, and what the browser sent of it last."""
+    """The place of a widget's value in a draft, and the last value that the browser sent."""
 
     values: dict[str, Any]
     name: str
@@ -58,7 +58,7 @@ def keep_sent(state: SessionState, message: WidgetStates) -> None:
 
 
 class Draft:
-    """The values of one form by field. Every script run declares its fields anew: by `key`, or by drawing them."""
+    """The values of one form by field. Every script run declares its fields again: by `key`, or by drawing them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -182,28 +182,28 @@ def account() -> str:
 
 
 def runs_the_app() -> bool:
-    """Whether the person in front of the app may start and stop programs on its machine: whoever started it, which
-    without a login is everybody who gets in, and operators."""
+    """Return True if the user may start and stop programs on the app's machine: operators, and without a login all
+    users."""
     return login.refusal(Role.OPERATOR) is None
 
 
 def name() -> str:
     """The annotator's name: of the account, else as given in this session, else as the browser remembers it; empty
     until it is given."""
-    if own := account():
-        return own
+    if account_name := account():
+        return account_name
     if KEY not in st.session_state:
         st.session_state[KEY] = _clean(unquote(st.context.cookies.get(COOKIE, "")))
     return str(st.session_state[KEY])
 
 
 def alike(text: str, people: Iterable[str]) -> str | None:
-    """Which of the people is probably meant by this name: the same but for case, accents and punctuation, or nearly
-    so. None for one of the people, and for a name unlike all of theirs."""
-    known = list(people)
-    if not text or text in known:
+    """Return the person whose name is probably meant: the same but for case, accents and punctuation, or nearly so.
+    None for an exact name, and for a name unlike all others."""
+    people = list(people)
+    if not text or text in people:
         return None
-    by_letters = {_letters(person): person for person in reversed(known)}
+    by_letters = {_letters(person): person for person in reversed(people)}
     close = get_close_matches(_letters(text), by_letters, 1, ALIKE)
     return by_letters[close[0]] if close else None
 
@@ -240,12 +240,12 @@ def required() -> str:
 
 
 def header(people: Callable[[], Sequence[str]]) -> None:
-    """Who is taken for whom, at the top of every page, and the way to say otherwise. people: who has worked in this
-    workspace, asked for where a name is."""
+    """Draw the annotator's name at the top of the page, and the way to change it. people: those who have worked in this
+    workspace, offered where a name is asked for."""
     st.session_state[_PEOPLE] = people
     name()
     st.session_state.pop(_CHANGED, None)  # this run shows the new name already
-    # Before the name is in sight: whoever sees it and reloads is still the same person.
+    # Before the name is in sight: a user who sees it and reloads is still the same person.
     with st.container(key="remember"):
         data = {"cookie": COOKIE, "name": name(), "given": st.session_state.get(_GIVEN)}
         _remember(key=f"{KEY}.remember", data=data)
@@ -258,16 +258,18 @@ def _who() -> None:
     me = name()
     if st.session_state.pop(_CHANGED, False):
         st.rerun()
-    own = account()
-    label = own or (f"{safe.option(me, 24)} · not you?" if me else "Who are you?")
+    account_name = account()
+    label = account_name or (f"{safe.option(me, 24)} · not you?" if me else "Who are you?")
     box = st.popover(
         safe.plain_label(label, 40), icon=":material/person:", type="tertiary", key="who.box", on_change="rerun"
     )
     if not box.open:
         return
     with box:
-        if own:
-            safe.inline(f"You are logged in as {own}. What you decide is recorded under this name.", muted=True)
+        if account_name:
+            safe.inline(
+                f"You are logged in as {account_name}. What you decide is recorded under this name.", muted=True
+            )
             role = login.actor().role
             safe.inline(f"Your role is {role}: you can {MAY[role]}.", muted=True)
             return
@@ -289,10 +291,10 @@ def _field(key: str, *, offered: bool) -> None:
     )
     safe.inline("Recorded with every decision you make. This browser remembers it.", muted=True)
     if twin := st.session_state.get(_TWIN):
-        typed, known = twin
-        safe.inline(f"{known} has worked here before. Under another spelling you would count as a second person.")
+        typed, person = twin
+        safe.inline(f"{person} has worked here before. Under another spelling you would count as a second person.")
         use = url.durable(set_name)
-        st.button(safe.plain_label(f"I am {known}"), f"{key}.same", type="primary", on_click=use, args=(known,))
+        st.button(safe.plain_label(f"I am {person}"), f"{key}.same", type="primary", on_click=use, args=(person,))
         st.button(safe.plain_label(f"{typed} is someone else"), f"{key}.new", on_click=use, args=(typed,))
     elif offered and (people := [person for person in _people() if person != name()]):
         st.selectbox(

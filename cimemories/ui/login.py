@@ -51,7 +51,7 @@ def logged_in(headers: Headers) -> bool:
         value = cookies.get(name)
         return None if value is None else decode_signed_value(secret, name, value.encode("latin-1", "replace"))
 
-    # Without a secret anybody could sign: then nobody counts as logged in.
+    # Without a secret anyone could sign: then no user counts as logged in.
     if not secret:
         return False
     try:
@@ -140,8 +140,8 @@ def page_of(path: str, query: str, base: str = "") -> str:
     name = path.removeprefix(base).removeprefix("/") if path.startswith(f"{base}/") else ""
     if name not in url.PAGES:
         return ""
-    known = [(key, value) for key, value in parse_qsl(query) if key in url.PARAMETERS]
-    address = f"{base}/{name}{'?' if known else ''}{urlencode(known)}"
+    parameters = [(key, value) for key, value in parse_qsl(query) if key in url.PARAMETERS]
+    address = f"{base}/{name}{'?' if parameters else ''}{urlencode(parameters)}"
     return address if len(address) <= LONGEST_RETURN else f"{base}/{name}"
 
 
@@ -154,12 +154,12 @@ def _split(address: str) -> SplitResult:
 
 
 class Returning:
-    """ASGI middleware: who followed a link and had to log in first lands on it afterwards. Streamlit (1.67) sends
-    everybody to Home. Where the login begins the browser says on which page; a cookie keeps it until the provider sends
-    the person back.
+    """ASGI middleware that returns a user who had to log in to the page of their link. Streamlit (1.67) sends all to
+    Home. Where the login begins the browser says on which page; a cookie keeps it until the provider sends the person
+    back.
 
     After a login and a log-out it also sets a cookie that tells the browser's other tabs. Their sessions would go on as
-    they were: whoever found one of them open could decide in the name of somebody who has logged out.
+    they were, and another person could decide in the name of a user who has logged out.
     """
 
     def __init__(self, app: ASGIApp, base: str = "") -> None:
@@ -203,8 +203,8 @@ class Returning:
 
     def _lead(self, headers: Headers, answer: MutableHeaders) -> None:
         """Lead to the page that was kept, in the place of Home; a cookie may hold anything, so it is checked again."""
-        kept = _split(unquote(cookie_parser("; ".join(headers.getlist("cookie"))).get(RETURN, "")))
-        page = page_of(kept.path, kept.query, self.base)
+        cookie = _split(unquote(cookie_parser("; ".join(headers.getlist("cookie"))).get(RETURN, "")))
+        page = page_of(cookie.path, cookie.query, self.base)
         if page and answer.get("location", "").rstrip("/") == self.base:
             answer["location"] = page
         gone = Response()

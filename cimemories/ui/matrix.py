@@ -38,7 +38,7 @@ BAR = 48
 
 
 def style() -> None:
-    """The CSS classes of this module, once a script run; the tints are those of the marks of votes."""
+    """Draw the CSS classes of this module, once a script run; the tints are those of the marks of votes."""
     st.html(
         """<style>
 .ci-strip { font: 600 9.5px/14px ui-monospace, Menlo, Consolas, monospace; white-space: nowrap; display: inline-block; }
@@ -95,7 +95,8 @@ def colour(names: Sequence[str]) -> None:
 
 
 def distribution(counts: Mapping[str, int]) -> Html:
-    """Counts by glyph as a bar of cells and as numbers: 'necessary 1,203 (17.2 %)'. Empty where there are no pairs."""
+    """Return counts by glyph as a bar of cells and as numbers: 'necessary 1,203 (17.2 %)'. Empty where there are no
+    pairs."""
     total = sum(counts.values())
     if not total:
         return tag("div")
@@ -112,19 +113,19 @@ def distribution(counts: Mapping[str, int]) -> Html:
 
 
 def _apportioned(counts: Sequence[int], cells: int) -> list[int]:
-    """Cells in proportion to counts by largest remainders, adding up to `cells`, or to a few more where small
-    counts get the one that each has at least. `counts` are above 0."""
+    """Apportion cells to counts by largest remainders, adding up to `cells`, or to a few more where small counts get
+    their least of one. `counts` are above 0."""
     total = sum(counts)
     exact = [max(1.0, cells * n / total) for n in counts]
-    whole = [int(share) for share in exact]
+    given = [int(share) for share in exact]
     # Those with the largest remainders get one more, until all cells are given away.
-    for i in sorted(range(len(counts)), key=lambda i: whole[i] - exact[i])[: max(0, cells - sum(whole))]:
-        whole[i] += 1
-    return whole
+    for i in sorted(range(len(counts)), key=lambda i: given[i] - exact[i])[: max(0, cells - sum(given))]:
+        given[i] += 1
+    return given
 
 
 def timeline(moments: Sequence[tuple[str, str]]) -> Html:
-    """Events in their order, each with a line beneath."""
+    """Return events in their order, each with a line beneath."""
     return tag(
         "div",
         *(tag("div", tag("b", name), tag("div", note, cls="ci-muted")) for name, note in moments),
@@ -196,7 +197,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Where the cursor came to rest: the ids of an attribute and a context."""
+    """The pair at which the cursor came to rest: ids of an attribute and a context."""
 
     attribute: int
     context: int
@@ -239,7 +240,7 @@ def matrix(
 
 @dataclass
 class _Place:
-    """Where a session's moves led, and the places before it that a late address may still name."""
+    """The place to which a session has moved, and the earlier ones that a late address may still name."""
 
     at: tuple[int, int]
     before: set[tuple[int, int]]
@@ -248,8 +249,8 @@ class _Place:
 def _chosen(
     key: str, named: tuple[int, int] | None, attributes: Collection[int], contexts: Collection[int]
 ) -> Chosen | None:
-    """Where the person has moved, among these; None where the page says best where they are. named: by the address, the
-    place that the page would show."""
+    """Return the user's position among these, or None if the page's is authoritative. named: the position in the
+    address."""
     chosen = (st.session_state.get(key) or {}).get("chosen")
     place: _Place | None = st.session_state.get(f"{key}.place")
     if chosen:
@@ -260,7 +261,7 @@ def _chosen(
         before = {named, *(place.before | {place.at} if place else ())} - {None}
         place = _Place((int(chosen["attribute"]), int(chosen["context"])), before)
     elif place and named not in place.before:
-        place = None  # the address has caught up, or somebody has followed a link
+        place = None  # the address has caught up, or the user has followed a link
     # What ends this run for the next press comes with the address of before: that is no way back.
     st.session_state[f"{key}.place"] = place
     there = place is not None and place.at[0] in attributes and place.at[1] in contexts

@@ -1,5 +1,5 @@
-"""What each key means, the same on every page (KEYS), and keys that a page answers, none of whose presses is lost
-however fast they come (assets/presses.js).
+"""The meanings of keys, the same on every page (KEYS), and keys that a page answers without losing fast presses
+(assets/presses.js).
 
 A button's own shortcut loses presses that come while the page still answers the one before. Here the browser keeps a
 log of presses until the page has confirmed them:
@@ -27,8 +27,8 @@ import streamlit as st
 from cimemories.ui import component
 
 _component = component("presses", "leaving", "uid", "keys")
-# By key: what its button says, and what the help says. No key means two things: who has learned it on one page may
-# press it on any other. docs/review.md has the same table.
+# By key: what its button says, and what the help says. No key means two things: what is learned on one page holds on
+# all. docs/review.md has the same table.
 KEYS = {
     "n": ("necessary", "decide: necessary"),
     "i": ("inappropriate", "decide: inappropriate"),
@@ -67,9 +67,8 @@ class Taken:
 
 @dataclass
 class _State:
-    """What a session knows of its presses. acked: the last number done, by browser tab. buttons: the number of the last
-    key before the click, and the key that the button stands for. lock: two runs of one session can overlap, see
-    above."""
+    """State of a session's presses. acked: the last number done, by browser tab. buttons: the number of the last key
+    before the click, and the key that the button stands for. lock: two runs of one session can overlap, see above."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     acked: dict[str, int] = field(default_factory=dict)
@@ -79,7 +78,7 @@ class _State:
 
 @contextmanager
 def taken(key: str) -> Iterator[Taken]:
-    """What was pressed and is not done yet. It is done when the block ends, and comes again in the next run where the
+    """Yield the presses that are not done yet. They are done when the block ends, and come again in the next run if the
     run is ended inside it. The block must not call Streamlit."""
     state, log = _state(key), _log(key)
     tab, sent = str(log.get("tab")), (log.get("tab"), log.get("sent"))

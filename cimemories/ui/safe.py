@@ -237,8 +237,8 @@ class Html:
 @dataclass(frozen=True)
 class Marked:
     """A stretch text[start:end] of a message and what it reveals; `note` is its tooltip. weak: it does not count, since
-    it reveals in part or implies. confirmed: whether people who read the message say that it reveals it; None: nobody
-    has."""
+    it reveals in part or implies. confirmed: whether people who read the message say that it reveals it; None: not
+    read."""
 
     start: int
     end: int
@@ -249,7 +249,7 @@ class Marked:
 
 
 def escape(text: object) -> str:
-    """Any text as markup that reads the same: one line, quotes escaped, characters that cannot be sent replaced,
+    """Return any text as markup that reads the same: one line, quotes escaped, characters that cannot be sent replaced,
     control characters visible; cut after LONGEST characters, with a note."""
     # Half of a surrogate pair cannot be sent. Line ends and tabs as references: st.html dedents its text, and would
     # change the lines of a message.
@@ -259,15 +259,15 @@ def escape(text: object) -> str:
 
 def folded(text: object, limit: int = FOLD) -> Html:
     """The text; the part of a long one beyond `limit` opens with a click."""
-    whole = str(text)
-    if len(whole) <= limit:
-        return Html(escape(whole))
-    more = tag("span", f"… {len(whole) - limit:,} more characters", cls="ci-more")
-    return tag("details", tag("summary", whole[:limit], more), whole[limit:], cls="ci-fold")
+    full = str(text)
+    if len(full) <= limit:
+        return Html(escape(full))
+    more = tag("span", f"… {len(full) - limit:,} more characters", cls="ci-more")
+    return tag("details", tag("summary", full[:limit], more), full[limit:], cls="ci-fold")
 
 
 def tag(name: str, *parts: Html | str | int, cls: str = "", title: str = "", picture: str = "") -> Html:
-    """One element. Strings in `parts` are escaped, Html is kept. picture: what screen readers read instead of its
+    """Return one element. Strings in `parts` are escaped, Html is not. picture: what screen readers read instead of its
     content, which is cells or marks. Raises ValueError for a tag or class not of ours."""
     # Checked although callers are ours: a name or class that came from data would be markup.
     if name not in TAGS or (cls and not _CLASS.fullmatch(cls)):
@@ -281,7 +281,7 @@ def tag(name: str, *parts: Html | str | int, cls: str = "", title: str = "", pic
 
 
 def join(parts: Iterable[Html | str | int]) -> Html:
-    """Parts in a row, strings escaped."""
+    """Join parts, strings escaped."""
     return Html("".join(part.source if isinstance(part, Html) else escape(part) for part in parts))
 
 
@@ -292,7 +292,7 @@ def show(content: Html) -> None:
 
 
 def style() -> None:
-    """Our classes, once a script run."""
+    """Draw the app's classes, once a script run."""
     st.html(f"<style>{STYLE}</style>")
 
 
@@ -300,14 +300,14 @@ def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
     """A message with its marks. Where marks overlap, the piece takes the colour of the gravest and its tooltip has the
     notes of all, of as grave ones what counts before what is weak; marks are cut to the text, empty ones left out. A
     text is cut after LONGEST characters, and a last line says so."""
-    whole, text = text, text[:LONGEST]
-    kept = [s for s in spans if max(s.start, 0) < min(s.end, len(text))]
+    full, text = text, text[:LONGEST]
+    marks = [s for s in spans if max(s.start, 0) < min(s.end, len(text))]
     # Every border of a mark cuts the text, so that within a piece the same marks hold from end to end.
-    cuts = sorted({0, len(text), *(max(s.start, 0) for s in kept), *(min(s.end, len(text)) for s in kept)})
+    cuts = sorted({0, len(text), *(max(s.start, 0) for s in marks), *(min(s.end, len(text)) for s in marks)})
     pieces: list[Html | str] = []
     before: tuple[int, bool] | None = None
     for start, end in pairwise(cuts):
-        here = [s for s in kept if s.start <= start and s.end >= end]
+        here = [s for s in marks if s.start <= start and s.end >= end]
         if not here:
             pieces.append(text[start:end])
             before = None
@@ -324,13 +324,13 @@ def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
         cls = f"ci-{KINDS[look[0]]}" + " ci-weak" * look[1] + " ci-opens" * opens
         cls += (" ci-confirmed" if True in verdicts else " ci-denied") if verdicts else ""
         pieces.append(tag("mark", text[start:end], cls=cls, title=notes))
-    if len(whole) > len(text):
-        pieces.append(tag("div", f"… {len(whole) - len(text):,} more characters", cls="ci-muted"))
+    if len(full) > len(text):
+        pieces.append(tag("div", f"… {len(full) - len(text):,} more characters", cls="ci-muted"))
     return tag("div", *pieces, cls="ci-message")
 
 
 def message(text: str, spans: Sequence[Marked] = (), height: int | None = None) -> None:
-    """A message as it was written, lines kept, its spans marked; scrolls inside `height` pixels where given."""
+    """Draw a message as it was written, lines kept, its spans marked; scrolls inside `height` pixels where given."""
     if height is None:
         show(message_html(text, spans))
     else:
@@ -366,18 +366,18 @@ def coded(text: str) -> Html:
 
 
 def inline(text: object, *, muted: bool = False, strong: bool = False) -> None:
-    """One line of plain text."""
+    """Draw one line of plain text."""
     line = folded(text)
     show(tag("div", tag("b", line) if strong else line, cls="ci-muted" if muted else "ci-line"))
 
 
 def heading(text: object) -> None:
-    """A heading inside a page whose text is data."""
+    """Draw a heading inside a page whose text is data."""
     show(tag("h3", folded(text), cls="ci-heading"))
 
 
 def facts(pairs: Iterable[tuple[str, Html | str]]) -> Html:
-    """Names and values in two columns; long values are folded."""
+    """Return names and values in two columns; long values are folded."""
     rows = [
         join([tag("dt", name), tag("dd", value if isinstance(value, Html) else folded(value))]) for name, value in pairs
     ]
@@ -408,7 +408,7 @@ def number(value: Html | str, small: str = "", *, title: str = "") -> Html:
 
 
 def lines(texts: Iterable[Html | str], cls: str = "ci-muted", *, box: str = "") -> Html:
-    """Texts one below the other. cls: of each; box: of the whole."""
+    """Return texts one below the other. cls: of each; box: of the whole."""
     return tag("div", *(tag("div", text, cls=cls) for text in texts), cls=box)
 
 
@@ -425,14 +425,13 @@ def glyphed(label: Label | None) -> str:
 
 
 def option(text: object, limit: int = LABEL_LIMIT) -> str:
-    """Text for an option of a selectbox, which shows it unparsed: one line, capped."""
+    """Return text for an option of a selectbox, which shows it unparsed: one line, capped."""
     return shortened(text, limit)
 
 
 def options(items: Iterable[Item], text: Callable[[Item], object], limit: int = LABEL_LIMIT) -> dict[Item, str]:
-    """What each option of a list shows: `option` of its text, with the item itself behind it where several would show
-    the same, as two people of one name do or long names that are cut. Streamlit tells options by what they show, and
-    would take the wrong one."""
+    """Return the text of each option: `option` of its text, followed by the item itself if several would show the same.
+    Streamlit tells options apart by their texts, and would take the wrong one."""
     shown = {item: option(text(item), limit) for item in items}
     told: set[Item] = set()
     while len(set(shown.values())) < len(shown):
@@ -450,7 +449,8 @@ def options(items: Iterable[Item], text: Callable[[Item], object], limit: int = 
 
 
 def plain_label(text: object, limit: int = LABEL_LIMIT) -> str:
-    """Text for a label that Streamlit reads as markdown (buttons, pills, tabs, expanders): escaped, one line, capped.
+    """Return text for a label that Streamlit reads as markdown (buttons, pills, tabs, expanders): escaped, one line,
+    capped.
 
     Escaping alone is not enough: emoji codes and bare addresses are looked for after escapes are resolved, so an
     invisible joiner breaks those up.

@@ -1,7 +1,6 @@
-"""What the browser does for the whole app, in one component at the end of each run (assets/shell.js): it puts defaults
-into the address without a step for Back, focuses the field that asks for a name, scrolls to the top of another view,
-loads the page anew where a login or log-out in another tab has changed who is at it, and says how wide the screen
-is."""
+"""The browser's part of the app, in one component at the end of each run (assets/shell.js): it puts defaults into the
+address without a step for Back, focuses the field that asks for a name, scrolls to the top of another view, reloads the
+page after a login or log-out in another tab, and reports the width of the screen."""
 
 from __future__ import annotations
 

@@ -103,8 +103,8 @@ def replace(**values: Value) -> None:
     if context.fragment_ids_this_run:  # the shell is not drawn in such a run
         _push(after)
         return
-    known = _lagging(context)
-    before_all = known[1] if known else context.query_string
+    lagging = _lagging(context)
+    before_all = lagging[1] if lagging else context.query_string
     _take_over(context, after)
     st.session_state[_BROWSER] = context.page_script_hash, before_all, context.query_string
 
@@ -175,13 +175,13 @@ def _set(context: ScriptRunContext, query: Mapping[str, str]) -> None:
 
 
 def _keep_replaced() -> None:
-    """Streamlit's frontend does not see that the shell replaces the address, and goes on to send the query that it knew
-    before: take what it was replaced by. Not where Back or another page leads to that query."""
+    """Take the replaced query if the browser sends the one before. Streamlit's frontend does not see that the shell
+    replaces the address. Not if Back or another page leads to that query."""
     context = get_script_run_ctx()
-    known = st.session_state.get(_RESENT) if context else None
-    if context is None or known is None:
+    resends = st.session_state.get(_RESENT) if context else None
+    if context is None or resends is None:
         return
-    page, sent, replaced = known
+    page, sent, replaced = resends
     resent = context.query_string == sent
     if page != context.page_script_hash or (resent and context.is_history_navigation):
         st.session_state[_RESENT] = None
@@ -245,18 +245,18 @@ def _drop(waiting: list[Callable[[], object]], done: Callable[[], object]) -> No
 
 def _lagging(context: ScriptRunContext) -> tuple[str, str, str] | None:
     """Return what _BROWSER holds, if the browser is still on that page and at one of these two queries."""
-    known: tuple[str, str, str] | None = st.session_state.get(_BROWSER)
-    here = known and known[0] == context.page_script_hash and context.query_string in known[1:]
-    return known if here else None
+    replaced: tuple[str, str, str] | None = st.session_state.get(_BROWSER)
+    here = replaced and replaced[0] == context.page_script_hash and context.query_string in replaced[1:]
+    return replaced if here else None
 
 
 def unsent() -> tuple[str | None, str, int]:
     """Return the query that the browser had and the one that `replace` made of it; None for the first if nothing was
     replaced. Again in every run, as long as it is so: what one run has sent is lost where `st.rerun` follows it at
     once. Third, a number that tells the same two apart where a step lies between them."""
-    known = st.session_state.get(_BROWSER)
+    replaced = st.session_state.get(_BROWSER)
     number: int = st.session_state.get(_STEPS, 0)
-    return known[1] if known else None, urlencode(st.query_params.to_dict()), number
+    return replaced[1] if replaced else None, urlencode(st.query_params.to_dict()), number
 
 
 def _change(values: Mapping[str, Value]) -> tuple[dict[str, str], dict[str, str]]:
@@ -303,9 +303,9 @@ def go(page: str, **params: Value) -> None:
 
 def _sent() -> str | None:
     """Return the query that the browser sends with every message of this page, even if it was replaced since."""
-    known = st.session_state.get(_SENDS)
+    sends = st.session_state.get(_SENDS)
     context = get_script_run_ctx()
-    return known[1] if known and context and known[0] == context.page_script_hash else None
+    return sends[1] if sends and context and sends[0] == context.page_script_hash else None
 
 
 def _shows(page: str) -> bool:

@@ -93,7 +93,7 @@ DIFFERS = {
 
 @dataclass(frozen=True)
 class Filters:
-    """What is shown; None and an empty tuple mean all. sphere '' means the contexts without one."""
+    """The filters of the matrix; None and an empty tuple mean all. sphere '' means the contexts without one."""
 
     domain: str | None
     event: str | None
@@ -229,30 +229,30 @@ RESUMABLE = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
 
 
 def worker_log(store: Store, work_id: str) -> None:
-    """The last lines of a worker's log, folded; nothing where it has written none."""
+    """Draw the last lines of a worker's log, folded; nothing without any."""
     if log := launch.log_tail(store, work_id):
         with st.expander("Last lines of the worker's log"):
             st.code(log, language=None, wrap_lines=True)
 
 
 def worker_button(store: Store, work_id: str, label: str, *, key: str, **options: Any) -> None:
-    """A button that starts a worker for planned work, once. label must be a literal; options: of `st.button`."""
+    """Draw a button that starts a worker for planned work, once. label must be a literal; options: of `st.button`."""
     with page.Reporting("The worker was not started.", StoreError):
         once.button(label, lambda: launch.launch(store, work_id), key=key, **options)
 
 
 def _settled(row: LabellingRow) -> int:
-    """Ballots that no call remains for, usable or not."""
+    """Count the ballots without a remaining call, usable or not."""
     return row.expected - row.ballots.get(labellings.OWED, 0)
 
 
 def is_voting(row: LabellingRow | None) -> bool:
-    """Whether votes are still to come without anybody asking for them."""
+    """Return True if a worker is still collecting votes."""
     return row is not None and row.status in work.ACTIVE
 
 
 def watch(store: Store, row: LabellingRow | None, profile: int | None) -> None:
-    """How far the chosen labelling is; nothing where it is finished and complete. profile: the one that is shown."""
+    """Draw the progress of the labelling; nothing if it is finished and complete. profile: the one that is shown."""
     if row is None:
         return
     if is_voting(row):
@@ -289,7 +289,7 @@ def _voted(store: Store, row: LabellingRow, profile: int | None) -> tuple[int, i
 
 
 def _running(store: Store, row: LabellingRow, voted: tuple[int, int]) -> None:
-    """voted: usable and planned ballots of the profile that is shown."""
+    """Draw the progress of a running labelling. voted: usable and planned ballots of the profile that is shown."""
     done, waiting = _settled(row), row.status == WorkStatus.QUEUED
     bar, button = st.columns([5, 1], vertical_alignment="center")
     with bar:
@@ -352,7 +352,7 @@ def _failures(store: Store, labelling_id: str) -> None:
 
 
 def start(store: Store, dataset: DatasetRow, row: LabellingRow | None) -> None:
-    """The form for a new labelling, folded where there is one already."""
+    """Draw the form for a new labelling, folded if there is one already."""
     page.fold(
         "Start a labelling",
         ":material/how_to_vote:",
@@ -534,7 +534,7 @@ def _drawing(labels: Matrix, seen: MatrixView, above: int, *, voting: bool) -> m
 
 
 def filter_summary(seen: MatrixView, labels: Matrix, filters: Filters) -> str:
-    """What the filters leave, as a sentence."""
+    """Describe in a sentence what the filters leave."""
     total = labels.effective.size
     hidden = len(labels.record.attribute_ids) - len(seen.rows), len(labels.record.context_ids) - len(seen.columns)
     parts = [f"{count(seen.matching)} of {count(total, 'pair')} match"]
@@ -551,7 +551,7 @@ def takeaway(labels: Matrix, *, voting: bool = False) -> str:
     name = safe.option(labels.record.profile.name, 60)
     if voting and totals[None] == labels.effective.size:
         return f"{name}: no vote on any of {count(labels.effective.size, 'pair')} yet. A labelling is in progress."
-    kept, contexts = int(labels.retained.sum()), len(labels.record.context_ids)
+    retained, contexts = int(labels.retained.sum()), len(labels.record.context_ids)
     parts = [f"{count(totals[kind])} {kind}" for kind in Label]
     if totals[TOO_FEW_NAME]:
         parts.append(f"{count(totals[TOO_FEW_NAME])} with {TOO_FEW_NAME}")
@@ -561,14 +561,14 @@ def takeaway(labels: Matrix, *, voting: bool = False) -> str:
     people = f"; {count(decided)} decided by people" if decided else ""
     so_far = ". So far: a labelling is in progress" if voting else ""
     return (
-        f"{name}: {', '.join(parts)} of {count(labels.effective.size)} pairs; {kept} of {contexts} contexts "
+        f"{name}: {', '.join(parts)} of {count(labels.effective.size)} pairs; {retained} of {contexts} contexts "
         f"retained{people}{so_far}."
     )
 
 
 def counts(labels: Matrix, labelling: LabellingRow | None, *, voting: bool) -> None:
-    """The counts of every context and attribute, and all pairs as a file. voting: votes still arrive, so no context is
-    discarded yet."""
+    """Draw the counts of every context and attribute, and all pairs as a file. voting: votes still arrive, so no
+    context is discarded yet."""
     profile = labels.record.profile
     marks = {
         "profile": profile.name,
@@ -577,8 +577,8 @@ def counts(labels: Matrix, labelling: LabellingRow | None, *, voting: bool) -> N
     }
     discarded = (labels.discarded & (not voting)).tolist()
     states = [
-        "retained" if kept else "discarded" if dropped else "open"
-        for kept, dropped in zip(labels.retained.tolist(), discarded, strict=True)
+        "retained" if retained else "discarded" if dropped else "open"
+        for retained, dropped in zip(labels.retained.tolist(), discarded, strict=True)
     ]
     contexts = pd.DataFrame(
         [

@@ -74,7 +74,7 @@ def pair_table(frame: pd.DataFrame, key: str, columns: Mapping[str, Sequence[str
 
 
 def go_to_pair(dataset: DatasetRow, labelling: LabellingRow, row: pd.Series[Any]) -> None:
-    """To the Labels page at the pair, or at the context where `row` has no attribute."""
+    """Go to the Labels page at the pair, or at the context if `row` has no attribute."""
     url.go(
         "labels",
         dataset=dataset.id,
@@ -86,7 +86,7 @@ def go_to_pair(dataset: DatasetRow, labelling: LabellingRow, row: pd.Series[Any]
 
 
 def draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
-    """Everything about the pair, what decides it in sight before its votes."""
+    """Draw the pair, with the deciding buttons before its votes."""
     with st.container(key="pair"):
         _summary(record, labelling, view)
         _decide(store, record.dataset, view)
@@ -150,7 +150,7 @@ def _votes(view: PairView, labelling: LabellingRow | None) -> None:
 
 
 def show_votes(view: PairView, *, imported: bool) -> None:
-    """What each persona said of the pair: its votes, or its shares of them where a labelling is imported."""
+    """Draw each persona's votes on the pair, or its shares in an imported labelling."""
     if imported:
         page.vote_shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
     else:
@@ -208,7 +208,7 @@ def decision_row(item: Decision) -> Html:
 
 
 def _decide(store: Store, dataset_id: int, view: PairView) -> None:
-    """A button for each label, which decides at once; a reason may go with it."""
+    """Draw a button for each label, which decides at once, and a field for a reason."""
     if store.read_only:
         safe.inline("This workspace is read-only, so nothing can be decided here.", muted=True)
         return

@@ -52,7 +52,7 @@ _DRAWN = "agreement.drawn"  # the slice that is to be answered now
 
 
 def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: DeltaGenerator) -> str:
-    """Draws the part; returns the page's takeaway. filters_box: where what is chosen only now and then goes."""
+    """Draw the part, and return the page's takeaway. filters_box: the place of rarely used controls."""
     slices = label_slices(store, dataset.id)
     by_id = {str(row.id): f"{row.name} ({row.items})" for row in slices}
     with filters_box:
@@ -124,7 +124,7 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filt
 
 @dataclass(frozen=True)
 class Drawn:
-    """What is drawn. about: what its files rest on."""
+    """The answer that is drawn. about: provenance of its files."""
 
     store: Store
     dataset: DatasetRow
@@ -144,18 +144,18 @@ class Drawn:
 
 
 def _random_share(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> None:
-    """What the random share of the queue says of all pairs, which the pairs that came by their value do not."""
+    """Draw the agreement on the random share, which unlike pairs that came by value speaks for all pairs."""
     agreement = share_agreement(store, pair_index(store, dataset.id, labelling.id), url.get_int("seed") or 0)
     if agreement.answered:
         safe.inline(agreement.sentence)
 
 
 def _no_sample(store: Store, result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow | None) -> None:
-    """What figures of pairs that nobody drew at random leave open, and the click that draws a sample."""
+    """Explain the limits of figures without a random sample, and draw a button that samples."""
     together = result.against[0]
     if result.answered:
         text = (
-            "Pairs of the queue are no sample: they came by their value or by somebody's filters. These figures are of "
+            "Pairs of the queue are no sample: they came by their value or by filters. These figures are of "
             "them alone; those of a random slice speak for all pairs."
         )
         # Columns are the consensus: of one label, agreement beyond chance is 0 whatever people answer.
@@ -203,7 +203,7 @@ def _nothing(result: PeopleAgreement, dataset: DatasetRow) -> None:
 
 
 def _confusion(drawn: Drawn) -> None:
-    """The confusion table of one person, or of all together, and the pairs behind the cell that is chosen."""
+    """Draw the confusion table of one person, or of all together, and the pairs behind the cell that is chosen."""
     result, store, dataset, labelling = drawn.result, drawn.store, drawn.dataset, drawn.labelling
     assert labelling is not None
     with st.columns([3, 9])[0]:
@@ -392,9 +392,9 @@ def _effect(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, r
     scope = resolve_scope(store, run, labelling.id if labelling else None)
     flows = shared_flows(store)
     samples = scope.run.samples
-    wanted = min(max(url.get_int("n") or samples, 1), samples)
-    effect = decision_effect(flows, scope, wanted)
-    if effect.n < wanted:
+    requested = min(max(url.get_int("n") or samples, 1), samples)
+    effect = decision_effect(flows, scope, requested)
+    if effect.n < requested:
         page.notice(f"Violation is {sentences.read_at(effect.n, samples)}.")
     page.badge_simulated(scope.simulated)
     if not effect.decided:

@@ -1,6 +1,5 @@
-"""Parts of the Review page that are about many pairs at once: deciding all that match, undoing a batch, spreading one
-decision to similar pairs, how many people are given each pair, and the exchange of review events with other
-workspaces."""
+"""Parts of the Review page for many pairs at once: deciding all that match, undoing a batch, spreading one decision to
+similar pairs, overlap, and the exchange of review events with other workspaces."""
 
 from __future__ import annotations
 
@@ -72,8 +71,8 @@ def draw(
     context: str,
     name: str,
 ) -> str:
-    """Draws the part for the pairs at these positions of the index; returns the page's takeaway. context: what the
-    filters leave, in words; name: what the filters are known by."""
+    """Draw the part for the pairs at these positions, and return the page's takeaway. context: the filters in words;
+    name: of the filters."""
     draw_notice()
     person = annotator.name()
     open_pairs = undecided(store, index, positions, person) if person else positions
@@ -115,7 +114,7 @@ def _form(
         help="Off: your earlier decisions stay. Other people's decisions stay in the record either way.",
     )
     chosen = positions if again else open_pairs
-    # What is about to be decided, before anything is chosen: a batch this large should surprise nobody afterwards.
+    # What is about to be decided, before anything is chosen: a batch this large should not surprise anyone afterwards.
     others = int((standing(store, index.shape).deciders(chosen, but=person) > 0).sum())
     parts = [count(len(chosen), "pair"), f"{count(others)} decided by others"]
     if done and not again:
@@ -130,15 +129,15 @@ def _form(
     # does count where some match no longer, as happens all the time where others decide: they are left out.
     key = f"bulk.apply.{content_hash([name, *index.shape.key, again])}"
     drawn_key, shown = st.session_state.get(_SHOWN, (key, chosen))
-    wanted = still_matching(chosen, shown) if drawn_key == key else chosen
-    gone = len(shown) - len(wanted) if drawn_key == key else 0
+    matching = still_matching(chosen, shown) if drawn_key == key else chosen
+    gone = len(shown) - len(matching) if drawn_key == key else 0
 
     def work(report: once.Report) -> str:
-        pairs = index.pairs(wanted)
+        pairs = index.pairs(matching)
         return _record_batch(store, dataset, person, pairs, label, reason, "batch", report, left_out=gone)
 
     def begin() -> None:
-        if not len(wanted):
+        if not len(matching):
             raise StoreError("none of the pairs that were shown matches the filters any more.")
         if not once.begin(_job(store, dataset, person), work):
             raise StoreError("another batch of yours is under way. Wait for it, then apply this one.")
@@ -198,7 +197,7 @@ def _record_batch(
 
 
 def draw_notice() -> None:
-    """What the last batch came to, once."""
+    """Draw the outcome of the last batch, once."""
     for notice in page.kept_notices(_BULK_NOTICE):
         page.notice(notice)
 
@@ -271,9 +270,9 @@ def _own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
 
 def _undo_button(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
     def undone(number: int) -> None:
-        # Of the batch, what was decided anew since: that decision is another one and stays.
-        kept = row.pairs - row.taken_back - number
-        later = f" {count(kept)} keep your later decisions." if kept else ""
+        # Pairs of the batch that were decided again since: those decisions stay.
+        stay = row.pairs - row.taken_back - number
+        later = f" {count(stay)} keep your later decisions." if stay else ""
         _notify(f"{count(number, 'decision')} undone; your earlier decisions count again.{later}")
 
     with page.Reporting("The batch was not undone.", StoreError):
@@ -288,7 +287,7 @@ def _undo_button(store: Store, dataset: DatasetRow, person: str, row: Batch) -> 
 
 
 def spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, person: str) -> None:
-    """The pairs that resemble the one that this person decided last, and the button that decides those chosen."""
+    """Draw the pairs that resemble this person's last decision, and the button that decides the chosen ones."""
     last = last_single(store, dataset.id, person)
     if last is None:
         safe.inline("Decide a pair in the queue first. Similar pairs are then proposed here.", muted=True)
@@ -341,8 +340,8 @@ def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, pr
         similarity = {(pair.attribute, pair.context): pair.similarity for pair in proposal.pairs}
         at = index.shape.locate([a for a, _ in similarity], [c for _, c in similarity])
         for item in items(store, index, at):
-            own = {"because": _AXES[proposal.axis], "similarity": similarity[item.attribute, item.context]}
-            rows.append(own | _row(item, labelling))
+            reason = {"because": _AXES[proposal.axis], "similarity": similarity[item.attribute, item.context]}
+            rows.append(reason | _row(item, labelling))
     frame = pd.DataFrame(rows)
     tables.table(
         frame,
@@ -365,7 +364,7 @@ def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, pr
 
 
 def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
-    """How many people each pair is given to, with a preview before it is set; returns the page's takeaway."""
+    """Draw the overlap of pairs, with a preview before it is set, and return the page's takeaway."""
     now = queue.overlap(store, dataset.id)
     me = annotator.required()
     before: Plan | None = st.session_state.get(_BEFORE, {}).get(dataset.id)
@@ -423,7 +422,7 @@ def _plan_text(plan: Plan) -> str:
 
 
 def _changes(dataset: DatasetRow, changes: Sequence[PlanChange]) -> None:
-    """Every overlap that was set, the newest first."""
+    """Draw the changes of the overlap, the newest first."""
     frame = pd.DataFrame(
         [
             {
@@ -454,7 +453,7 @@ def _changes(dataset: DatasetRow, changes: Sequence[PlanChange]) -> None:
 def _overlap_button(
     store: Store, dataset: DatasetRow, label: str, plan: Plan, who: str, reason: str, **options: Any
 ) -> None:
-    """A button that sets the overlap, once. label must be a literal; options: of `once.button`."""
+    """Draw a button that sets the overlap, once. label must be a literal; options: of `once.button`."""
 
     def do() -> Plan:
         before = queue.overlap(store, dataset.id)
@@ -463,7 +462,7 @@ def _overlap_button(
 
     def then(before: Plan) -> None:
         st.session_state[_BEFORE] = {dataset.id: before}
-        # What is shown is what stands: the fields begin anew.
+        # The fields show the new overlap.
         for key in ("overlap.share", "overlap.people", "overlap.reason"):
             st.session_state.pop(key, None)
 
@@ -480,7 +479,7 @@ _READY, _OUTCOME, _CHECKED = "review.exchange.ready", "review.exchange.outcome",
 
 
 def draw_exchange(store: Store, dataset: DatasetRow) -> str:
-    """Export at the left, import at the right; returns the page's takeaway."""
+    """Draw the export at the left and the import at the right, and return the page's takeaway."""
     for line in page.kept_notices(_OUTCOME):
         page.notice(line)
     simulated = " (simulated)" if dataset.simulated else ""
@@ -512,16 +511,16 @@ def _export(store: Store, dataset: DatasetRow) -> None:
     )
     blind = st.toggle("Blind answers only", key="review.exchange.blind")
     filters = Filters(annotator=who or None, domain=domain or None, blind=blind)
-    wanted = (dataset.id, dataset.revision, form, filters)
+    request = (dataset.id, dataset.revision, form, filters)
     if st.button("Prepare the file", icon=":material/inventory_2:"):
         st.session_state.pop(_READY, None)
         with (
             page.Reporting("The events could not be exported.", FormatError, StoreError),
             st.spinner("Writing the events"),
         ):
-            st.session_state[_READY] = (wanted, *_written(store, dataset, form, filters))
+            st.session_state[_READY] = (request, *_written(store, dataset, form, filters))
     ready = st.session_state.get(_READY)
-    if ready is not None and ready[0] == wanted:
+    if ready is not None and ready[0] == request:
         _, name, data, done = ready
         st.download_button(
             "Download", data=data, file_name=name, type="primary", icon=":material/download:", on_click="ignore"
@@ -532,7 +531,7 @@ def _export(store: Store, dataset: DatasetRow) -> None:
 
 
 def _kinds(counts: Mapping[str, int]) -> str:
-    """'41 decisions, 3 comments'; empty where there is nothing."""
+    """Return counts as text: '41 decisions, 3 comments'; empty without any."""
     return ", ".join(count(number, kind) for kind, number in counts.items() if number)
 
 
@@ -553,7 +552,7 @@ def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) ->
 
 
 def _import(store: Store, dataset: DatasetRow) -> None:
-    """In two steps: what a file would add is shown before it is added."""
+    """Draw the import in two steps: what a file would add is shown before it is added."""
     upload = st.file_uploader("A JSONL file of review events", type=["jsonl"], key="review.exchange.upload")
     skip = st.toggle("Skip events whose pair or run is not in this workspace", key="review.exchange.skip")
     if not upload:
@@ -565,25 +564,28 @@ def _import(store: Store, dataset: DatasetRow) -> None:
         help="A name such as Europe/Berlin, or an offset such as +02:00.",
         key="review.exchange.zone",
     )
-    wanted = (upload.file_id, skip, zone, dataset.id)
+    request = (upload.file_id, skip, zone, dataset.id)
     checked = st.session_state.get(_CHECKED)
-    if checked is None or checked[0] != wanted:
+    if checked is None or checked[0] != request:
         if st.button("Check the file", type="primary", icon=":material/fact_check:"):
             with _refusing(), st.spinner("Checking the file", show_time=True):
-                st.session_state[_CHECKED] = (wanted, _read(store, dataset, upload, skip=skip, zone=zone, dry_run=True))
+                st.session_state[_CHECKED] = (
+                    request,
+                    _read(store, dataset, upload, skip=skip, zone=zone, dry_run=True),
+                )
                 st.rerun()
         return
     done: Imported = checked[1]
-    new, known = sum(done.new.values()), sum(done.known.values())
-    safe.inline(f"New here: {_kinds(done.new) or 'nothing'}. {count(known)} are here already.", strong=True)
+    new, present = sum(done.new.values()), sum(done.known.values())
+    safe.inline(f"New here: {_kinds(done.new) or 'nothing'}. {count(present)} are here already.", strong=True)
     for line in _remarks(done, zone):
         safe.inline(line, muted=True)
 
     def imported(done: Imported) -> None:
-        new, known = sum(done.new.values()), sum(done.known.values())
+        new, present = sum(done.new.values()), sum(done.known.values())
         page.keep_notices(
             _OUTCOME,
-            f"{count(new)} new events imported, {count(known)} were already here. You can undo this below.",
+            f"{count(new)} new events imported, {count(present)} were already here. You can undo this below.",
             *_remarks(done, zone),
         )
         st.session_state.pop(_CHECKED, None)
@@ -602,7 +604,7 @@ def _import(store: Store, dataset: DatasetRow) -> None:
 
 
 def _imports(store: Store, dataset: DatasetRow) -> None:
-    """Every file that brought events, each with what undoes it."""
+    """Draw the imported files, each with its undo button."""
     rows = imports(store, dataset.id)
     if rows:
         safe.heading("Imported files")
@@ -625,9 +627,11 @@ def _imports(store: Store, dataset: DatasetRow) -> None:
 
 
 def _import_undone(counts: tuple[int, int]) -> None:
-    removed, kept = counts
-    stay = f" {count(kept)} stay: people have gone on from them since." if kept else ""
-    page.keep_notices(_OUTCOME, f"{count(removed, 'imported event')} removed; what was here before counts again.{stay}")
+    removed, stay = counts
+    later = f" {count(stay)} stay: people have gone on from them since." if stay else ""
+    page.keep_notices(
+        _OUTCOME, f"{count(removed, 'imported event')} removed; what was here before counts again.{later}"
+    )
     st.session_state.pop(_CHECKED, None)
 
 

@@ -46,7 +46,7 @@ Names = Mapping[str, str]
 
 
 def draw_disputes(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: Any) -> str:
-    """Draws the part; returns the page's takeaway. filters_box: where what is chosen only now and then goes."""
+    """Draw the part, and return the page's takeaway. filters_box: the place of rarely used controls."""
     disputed = disputes(store, dataset.id)
     if not disputed.shared and not disputed.settled:
         page.empty(
@@ -227,24 +227,25 @@ def draw_guideline(store: Store) -> str:
 
 
 def _version(item: Guideline) -> str:
-    """'Version 2, by Ada, 2026-01-31 10:00'."""
+    """Return 'Version 2, by Ada, 2026-01-31 10:00'."""
     when = item.created[:16].replace("T", " ") if item.created else "as shipped"
     return f"Version {item.version}, by {item.annotator}, {when}"
 
 
 def _guideline_form(store: Store, now: Guideline) -> None:
     draft = annotator.Draft(_DRAFT)
-    # The version that is edited: where somebody saves another meanwhile, what is typed here stays.
+    # The version that is edited: if another one is saved meanwhile, what is typed here stays.
     base: Guideline = st.session_state.setdefault(_BASE, now)
     key = draft.key("text", base.text)
     if base != now and st.session_state[key] == base.text:
         base = st.session_state[_BASE] = now
         st.session_state[key] = now.text
-    # A callback: who types and then clicks another tab ends the run for what was typed, and the next draws no form.
+    # A callback: a click on another tab ends the run for what was typed, and the next draws no form.
     keep = url.durable(draft.keep)
     text = st.text_area("Guideline", height=420, max_chars=reviews.LONGEST_GUIDELINE, key=key, on_change=keep)
     draft.keep()
-    added, removed = _changed_lines(base.text, text)
+    signs = [line[:1] for line in _changes(base.text, text)]
+    added, removed = signs.count("+"), signs.count("-")
     if not added and not removed:
         safe.inline("Change the text, and press Ctrl + Enter to see the changes before you save them.", muted=True)
         return
@@ -267,7 +268,7 @@ def _guideline_form(store: Store, now: Guideline) -> None:
 def _save_button(
     store: Store, label: str, text: str, who: str, after: Guideline, reason: str, notice: str, **options: Any
 ) -> None:
-    """A button that saves a version, once. options: of `once.button`."""
+    """Draw a button that saves a version, once. options: of `once.button`."""
 
     def then(_: Guideline) -> None:
         annotator.Draft(_DRAFT).clear()
@@ -275,7 +276,7 @@ def _save_button(
         page.keep_notices(_SAVED, notice)
 
     with page.Reporting("Nothing was saved.", StoreError):
-        # `after` is the version that was edited: where somebody has saved another meanwhile, theirs is not overwritten.
+        # `after` is the version that was edited: one saved meanwhile is not overwritten.
         once.button(label, lambda: save_guideline(store, text, who, after, reason), then, **options)
 
 
@@ -302,18 +303,12 @@ def _versions(store: Store, versions: Sequence[Guideline]) -> None:
 
 
 def _changes(old: str, new: str) -> list[str]:
-    """Lines of a unified diff with one line around them, without the two that name the files."""
+    """Return the lines of a unified diff with one line of context, without the two that name the files."""
     return list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1))[2:]
 
 
-def _changed_lines(old: str, new: str) -> tuple[int, int]:
-    """How many lines are added and removed."""
-    signs = [line[:1] for line in _changes(old, new)]
-    return signs.count("+"), signs.count("-")
-
-
 def _diff(old: str, new: str) -> Html:
-    """Lines added and removed, with one line around them."""
+    """Draw lines added and removed, with one line of context."""
     changes = _changes(old, new)
     rows = []
     for line in changes[:MOST_DIFF_LINES]:
@@ -332,7 +327,7 @@ def _diff(old: str, new: str) -> Html:
 def draw_comments(
     store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: DeltaGenerator
 ) -> str:
-    """Draws the part; returns the page's takeaway. filters_box: where what is chosen only now and then goes."""
+    """Draw the part, and return the page's takeaway. filters_box: the place of rarely used controls."""
     every = pair_comments(store, dataset.id)
     if not every:
         page.empty(
@@ -353,8 +348,8 @@ def draw_comments(
 
 
 def _tell_resolved(every: list[PairComment], shown: list[PairComment]) -> None:
-    """Where the comment that was open here left the list since somebody else has resolved it: a click on Resolve, which
-    then does nothing, would look as if it had."""
+    """Tell the user that another person has resolved the comment that was open here: their click on Resolve did
+    nothing."""
     item = next((item for item in every if item.comment.id == st.session_state.get(_OPENED)), None)
     if item is not None and not item.comment.open and item not in shown:
         st.session_state.pop(_OPENED)
@@ -381,19 +376,19 @@ def _filtered(dataset: DatasetRow, every: list[PairComment], filters_box: DeltaG
         )
     states = {state: state.capitalize() for state in (OPEN, ALL)}
     shown = page.choice("Comments", states, "review.comments.state", "show", default=OPEN, visible=False)
-    wanted = text.casefold().split()
+    words = text.casefold().split()
     matching = [
         item
         for item in every
         if (shown == ALL or item.comment.open)
         and who in (EVERYBODY, item.comment.annotator)
-        and all(word in item.searched for word in wanted)
+        and all(word in item.searched for word in words)
     ]
     parts = [
         f"{dataset.name} (simulated)" if dataset.simulated else dataset.name,
         f"{shown} comments" if shown == OPEN else "open and resolved comments",
         f"by {who}" if who else "",
-        f"with '{text}'" if wanted else "",
+        f"with '{text}'" if words else "",
     ]
     safe.inline(f"{', '.join(filter(None, parts))}: {count(len(matching))}", muted=True)
     return matching

@@ -28,17 +28,11 @@ from cimemories.store.audits import ATTRIBUTES, SliceRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.text import Parts, count, exact_percent, percent
+from cimemories.text import count, exact_percent, percent
 from cimemories.ui import annotator, once, page, safe, tables, url
 from pages.evaluate import judge_audit_attributes, judge_audit_queue, judge_audit_results
 
 TITLE = "Judge audit"
-
-
-def _run(rows: list[RunRow], above: DeltaGenerator) -> str:
-    by_id = {row.id: row for row in reversed(rows)}
-    chosen = page.select("Run", list(by_id), lambda i: f"{by_id[i].name} ({i})", "judge_audit.run", "run", above=above)
-    return str(chosen)
 
 
 def _judge(store: Store, run_id: str, above: DeltaGenerator) -> JudgeRow | None:
@@ -61,10 +55,6 @@ def _slice(rows: list[SliceRow], above: DeltaGenerator) -> SliceRow | None:
     return by_id.get(chosen) if chosen is not None else None
 
 
-def _simulated(scope: Scope) -> Parts:
-    return scope.simulated or scope.judge.simulated
-
-
 def main() -> None:
     store = shared_store()
     rows = catalogue.all_runs(store)
@@ -76,7 +66,10 @@ def main() -> None:
     # Folded: what is left of it is one line above the question, and the first message is in sight on any screen.
     box, above = st.popover("Run, judge and slice", icon=":material/tune:"), st.container()
     with box:
-        run_id = _run(rows, above)
+        by_id = {row.id: row for row in reversed(rows)}
+        run_id = str(
+            page.select("Run", list(by_id), lambda i: f"{by_id[i].name} ({i})", "judge_audit.run", "run", above=above)
+        )
         judge = _judge(store, run_id, above)
     if judge is None:
         with top:
@@ -98,18 +91,18 @@ def main() -> None:
         page.error("The audit cannot be shown.", str(problem))
         return
     with top:
-        page.head(TITLE, takeaway, simulated=_simulated(scope))
+        page.head(TITLE, takeaway, simulated=scope.simulated or scope.judge.simulated)
 
 
 def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tuple[str, bool]:
-    """What people do and say below the line of controls; returns the page's takeaway, and whether somebody answers
-    blind, so that nothing is to be said of what judges claim. batch: items."""
+    """Draw the part below the controls. Return the page's takeaway, and True if the user answers blind, so that judges'
+    claims must stay hidden. batch: items."""
     named = store.read_only or annotator.begin()
     me = annotator.name()
     if chosen is None:
         safe.heading("Sample a slice of the judge's answers")
         _new_slice(store, scope, me)
-        text = f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet. Sample a slice to begin."
+        text = f"{scope.run.name}: {judge_text(scope.judge)} is not audited yet. Sample a slice to begin."
         return text, False
     flows = shared_flows(store)
     by_attribute = chosen.kind == ATTRIBUTES
@@ -161,7 +154,7 @@ def _new_slice(store: Store, scope: Scope, me: str) -> None:
 
 
 def _slice_form(store: Store, scope: Scope, me: str) -> None:
-    """The form: size, share of claimed reveals, seed; and the button that draws."""
+    """Draw the form of a slice of judgements, and the button that samples it."""
     flows = shared_flows(store)
     with st.spinner("Counting what can be sampled", show_time=True):
         population = population_of(flows, scope)
@@ -206,7 +199,7 @@ def _slice_form(store: Store, scope: Scope, me: str) -> None:
 
 
 def _sample_text(population: AuditPopulation, spread: AuditPlan) -> str:
-    """What the sample is of, and how sure it would make of the judge."""
+    """Describe the sample, and the intervals that it would give."""
     claims = sum(n for (claim, _), n in spread.sampled.items() if claim != NOT_REVEALED)
     text = (
         f"The judge decided {count(population.items)} times whether a message reveals an attribute, and claimed a "

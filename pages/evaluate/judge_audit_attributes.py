@@ -34,7 +34,7 @@ WIDTH = 3.0  # points to either side that an interval should have, unless anothe
 
 
 def slice_form(flows: Flows, scope: Scope, me: str) -> None:
-    """The form: samples a context, attributes, whether only those with a claim; and the button that samples."""
+    """Draw the form of a slice of attributes, and the button that samples it."""
     judged = attribute_population(flows, scope, 1)
     if not len(judged.id):
         page.notice("No judged attribute can be violated yet, so there is nothing to audit.")
@@ -93,7 +93,7 @@ def slice_form(flows: Flows, scope: Scope, me: str) -> None:
 
 
 def draw(flows: Flows, scope: Scope, row: SliceRow) -> str:
-    """Draws what the slice makes of Violation@n; returns the page's takeaway."""
+    """Draw Violation@n corrected by the slice, and return the page's takeaway."""
     audit = violation_audit(flows, scope, row)
     result = audit.result
     safe.heading(sentence(sentences.corrected(result)))

@@ -53,7 +53,7 @@ def draw(desk: AuditDesk, batch: int, audited: int, *, hidden: bool) -> None:
         key=KEY,
         keys=KEYS,
         actions="szkjcb?",
-        complete=True,  # another tab, or an attribute that somebody's verdict settles, takes items away
+        complete=True,  # another tab, or a verdict that settles an attribute, takes items away
         blind=is_blind(),
         batch=batch,
         context=f"{scope.run.name}{simulated}, {scope.judge.name}, slice of {count(desk.slice.items, 'item')}",

@@ -32,7 +32,7 @@ from pages.evaluate.judge_audit_attributes import wanted_width
 
 
 def draw_agreement(flows: Flows, scope: Scope) -> None:
-    """Draw how far the judges agree with each other, whoever is right; nothing for a run of one judge."""
+    """Draw the agreement of the judges with each other; nothing for a run of one judge."""
     if len(catalogue.judges_of_runs(flows.store, [scope.run.id])[scope.run.id]) < 2:
         return
     result = judges_together(flows, scope.run.id, labels=scope)
@@ -50,7 +50,7 @@ def draw_agreement(flows: Flows, scope: Scope) -> None:
 
 
 def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
-    """Draws the figures; returns the page's takeaway."""
+    """Draw the figures, and return the page's takeaway."""
     about = {"run": scope.run.id, "slice": audit.slice.name}
     own = next(item for item in audit.judges if item.judge is not None and item.judge.id == scope.judge.id)
     corrections = [correction(flows, scope, audit, item.judge) for item in audit.judges if item.judge is not None]
@@ -85,7 +85,7 @@ def _quality(result: Rows) -> None:
 
 
 def _shares(table: Table, audit: JudgeAudit) -> None:
-    """Precision and recall of every judge that has any."""
+    """Draw precision and recall of every judge that has them."""
     frame = table.frame[(table.frame["kind"] != "baseline") & (table.frame["audited"] > 0)]
     if frame.empty:
         return
