@@ -12,6 +12,7 @@ import string
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -314,7 +315,8 @@ def as_latex(rows: Sequence[LeakRow]) -> str:
     return _filled("leaks.tex.jinja", rows)
 
 
-def _filled(template: str, rows: Sequence[LeakRow]) -> str:
+@cache
+def _environment() -> jinja2.Environment:
     # Delimiters that neither a row of a table nor a command of LaTeX has.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -338,15 +340,23 @@ def _filled(template: str, rows: Sequence[LeakRow]) -> str:
         marked_md=lambda pieces: _marked(pieces, markdown_escaped, "<b>{}</b>"),
         marked_tex=lambda pieces: _marked(pieces, latex_escaped, r"\cileaked{{{}}}"),
     )
-    return environment.get_template(template).render(
-        rows=rows,
-        summary=f"{count(len(rows), 'leaked example')}, exported by CIMemories Studio {__version__}.",
-        other=LATEX_OTHER,
-        bibtex=load_published().paper.bibtex,
-        colour=_COLOUR,
-        caption=_caption(rows),
-        missing=_MISSING,
-        elsewhere=_ELSEWHERE,
+    return environment
+
+
+def _filled(template: str, rows: Sequence[LeakRow]) -> str:
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            rows=rows,
+            summary=f"{count(len(rows), 'leaked example')}, exported by CIMemories Studio {__version__}.",
+            other=LATEX_OTHER,
+            bibtex=load_published().paper.bibtex,
+            colour=_COLOUR,
+            caption=_caption(rows),
+            missing=_MISSING,
+            elsewhere=_ELSEWHERE,
+        )
     )
 
 

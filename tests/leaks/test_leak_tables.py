@@ -292,14 +292,14 @@ def test_the_command_lists_narrows_and_exports(
             out(*wrong)
 
 
-@pytest.mark.parametrize("command", ["metrics", "accumulate", "power", "judges", "consensus", "agreement"])
+@pytest.mark.parametrize("command", ["metrics", "accumulate", "power", "judges", "consensus", "labellings agreement"])
 def test_tables_of_every_answer_can_be_written(tmp_path: Path, sqlite_store: Store, command: str) -> None:
     data = add_dataset(sqlite_store, profiles=6, attributes=3, contexts=5)
     add_labels(sqlite_store, data.id, [[[X, X, N, N, X], [X, X, X, N, A], [N, N, A, X, X]]] * 6)
     run_id = add_run(sqlite_store, data.id, 5, [[[1, 0, 4, 0, 2], [0, 2, 5, 3, 0], [5, 3, 0, 1, 1]]] * 6)
-    of = ["--dataset", data.name] if command in ("consensus", "agreement") else [run_id]
+    of = ["--dataset", data.name] if command in ("consensus", "labellings agreement") else [run_id]
     for name, read in (("rows.csv", pd.read_csv), ("rows.parquet", pd.read_parquet)):
-        options = [command, *of, "--out", str(tmp_path / name), "--workspace", str(sqlite_store.workspace)]
+        options = [*command.split(), *of, "--out", str(tmp_path / name), "--workspace", str(sqlite_store.workspace)]
         done = CliRunner().invoke(cli, options, catch_exceptions=False)
         assert done.exit_code == 0 and done.stdout == ""
         written = read(tmp_path / name)
