@@ -70,6 +70,9 @@ WAITING = (
     "test_lost_database.py",
 )
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+# Of these rooms the tests on PostgreSQL are long ones: the numbers are counted from the same arrays on each engine, and
+# metrics/test_headline.py has those of each.
+COUNTED_FROM_ARRAYS = ("metrics", "compare")
 # For `database` or `store`, with indirect=True: where what differs between the engines is tested at a lower level.
 LONG_ON_POSTGRES = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])]
 # (database, kills) of tests that kill a process over and over, with indirect=["database"]: few, or many on each engine.
@@ -94,6 +97,7 @@ class Database(NamedTuple):
         return self.environment.get(DATABASE_URL)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files of the most processor time first, then those that wait, then those of most tests: no worker is left alone
     with a long one at the end. xdist hands them out in this order (with --no-loadscope-reorder)."""
@@ -105,6 +109,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return -costs.get(item.nodeid.split("::")[0], 0), not waits, -sizes[item.path], item.path
 
     items.sort(key=order)
+    for item in items:
+        room, is_headline = item.path.parent.name, item.path.name == "test_headline.py"
+        if item.get_closest_marker("postgres") and room in COUNTED_FROM_ARRAYS and not is_headline:
+            item.add_marker("long")
 
 
 class FailuresAtOnce:
