@@ -152,7 +152,7 @@ def _close(path: Path) -> None:
 def _below(folder: Path) -> Iterator[Path]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            # A folder is closed before what is in it: nobody else can put anything there meanwhile.
+            # A folder is closed before what is in it: no other user can put anything there meanwhile.
             yield Path(entry.path)
             if entry.is_dir(follow_symlinks=False):
                 yield from _below(Path(entry.path))

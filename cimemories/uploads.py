@@ -114,7 +114,7 @@ def _read(
     environment.pop(DATABASE_URL, None)
     if not store.is_sqlite:
         environment[DATABASE_URL] = store.engine.url.render_as_string(hide_password=False)
-    # Files and no pipes for what it writes: nobody has to empty them for it to go on.
+    # Files and no pipes for what it writes: these would have to be emptied for it to go on.
     with uploaded(data, file_name) as path, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         full_request = {**request, "file": str(path), "workspace": str(store.workspace.absolute())}
         full_request |= {"memory": MEMORY, "seconds": SECONDS, "actor": vars(roles.actor())}

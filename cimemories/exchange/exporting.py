@@ -39,13 +39,12 @@ from cimemories.flows.labels import (
 )
 from cimemories.flows.scope import Scope
 from cimemories.formats.huggingface import Settled, write_columns
-from cimemories.formats.labelled import Labelled, persona_slugs, write_labelled
+from cimemories.formats.labelled import ExportedLabels, Labelled, persona_slugs, write_labelled
 from cimemories.formats.official import write_profiles
 from cimemories.formats.reading import FormatError, written_whole
 from cimemories.formats.results import (
     FULL,
     ExportedJudge,
-    ExportedLabels,
     ExportedRun,
     ExportedSessions,
     ExportedSystem,
@@ -58,7 +57,6 @@ from cimemories.formats.results import (
 )
 from cimemories.labels.matrix import matrix
 from cimemories.llm.replies import numbered
-from cimemories.manifest import SystemPart
 from cimemories.memory.systems import is_system
 from cimemories.model import JudgementStatus, ResponseStatus, Strength
 from cimemories.store import archive, datasets, decisions, judgements, runs
@@ -117,7 +115,10 @@ def export(
             target.write_text(write_profiles(record.profile for record in records), encoding="ascii")
             notes = ["profiles only: labels and decisions are not in this format"]
         elif form == "labelled" and chosen is not None:
-            notes = _write_labelled(store, row, chosen, target)
+            rule = rule_of(store, chosen.id)
+            labels = exported_labels(store, chosen, rule)
+            people = (labelled_profile(store, chosen, record, rule) for record in _records(store, row.id))
+            notes = write_labelled(target, people, labels) + _label_notes(store, chosen, rule, labels)
         elif ending in TABLES and chosen is not None:
             notes = _write_columns(store, row, chosen, target, parquet=ending == ".parquet")
         else:
@@ -175,16 +176,8 @@ def _records(store: Store, dataset_id: int) -> Iterator[ProfileRecord]:
         yield record  # behind the block: the caller reads by connections of its own
 
 
-def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target: Path) -> list[str]:
-    rule = rule_of(store, chosen.id)
-    labels = exported_labels(store, chosen, rule)
-    people = (labelled_profile(store, chosen, record, rule) for record in _records(store, row.id))
-    notes = write_labelled(target, people, labels.model, labels.personas, labels.labelling)
-    return notes + _label_notes(store, chosen, rule, labels)
-
-
 def _label_notes(store: Store, chosen: LabellingRow, rule: AppliedRule, labels: ExportedLabels) -> list[str]:
-    """What of the labels is not in a file of shares, and makes other numbers where it is imported."""
+    """Return what of the labels is not in a file of shares, and makes other numbers where it is imported."""
     notes, decided = [], labels.labelling["decisions"]
     if decided:
         notes.append(
@@ -203,8 +196,8 @@ def _label_notes(store: Store, chosen: LabellingRow, rule: AppliedRule, labels: 
 
 
 def exported_labels(store: Store, chosen: LabellingRow, rule: AppliedRule) -> ExportedLabels:
-    """The personas of a labelling, and what the field "labelling" of every profile says of it. Raises FormatError for
-    personas that the layout cannot tell apart."""
+    """Return the personas of a labelling, and what the field "labelling" of every profile says of it. Raises
+    FormatError for personas that the layout cannot tell apart."""
     counts = vote_counts(store, chosen.id)
     with store.read() as connection:
         decided = len(decisions.standing(decisions.history(connection, chosen.dataset)))
@@ -226,20 +219,19 @@ def exported_labels(store: Store, chosen: LabellingRow, rule: AppliedRule) -> Ex
 
 
 def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, rule: AppliedRule) -> Labelled:
-    """One profile with the shares of one labelling, 0 to 1: by persona [personas, attributes, contexts, 3], and
-    combined by the rule's priors [attributes, contexts, 3]; nan where a persona has no counted vote, and where a pair
-    has too few for a label: shares do not say of how many votes they are."""
+    """Return a profile with the shares of one labelling, 0 to 1: by persona [personas, attributes, contexts, 3], and
+    combined by the rule's priors [attributes, contexts, 3]; nan for a persona without a counted vote, and for a pair
+    with too few for a label: shares do not say of how many votes they are."""
     counts = vote_counts(store, chosen.id)
     votes = np.zeros((len(record.attribute_ids), len(record.context_ids), len(counts.personas), 3))
     low, high = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
-    # Votes are sorted by attribute: this cuts out the range in which a profile's own lie. Others may lie between them.
+    # Votes are sorted by attribute: this cuts out the range that holds those of the profile, and maybe others.
     here = slice(np.searchsorted(counts.attributes, low), np.searchsorted(counts.attributes, high, "right"))
     rows = {id_: at for at, id_ in enumerate(record.attribute_ids)}
     columns = {id_: at for at, id_ in enumerate(record.context_ids)}
-    own = counts.at(here)
-    for a, c, cell, code in zip(
-        own.attributes.tolist(), own.contexts.tolist(), own.votes, own.labels(rule).tolist(), strict=True
-    ):
+    part = counts.at(here)
+    places = zip(part.attributes.tolist(), part.contexts.tolist(), part.votes, part.labels(rule).tolist(), strict=True)
+    for a, c, cell, code in places:
         if code != TOO_FEW and a in rows and c in columns:
             votes[rows[a], columns[c]] = cell
     # 0 / 0 is nan: a persona without a counted vote has no shares, which is something else than shares of 0.
@@ -277,9 +269,7 @@ def suggested_name(row: DatasetRow, form: Format, ending: str, *, simulated: boo
     return "-".join([*parts, form, *mark])[:120] + ending
 
 
-# ---- exporting results
-#
-# Exporting a run in the layout of the authors' results: what is in the record, brought together for the writer.
+# ---- runs
 
 
 OWED_STILL = "owed when it was exported"
@@ -294,9 +284,9 @@ def export_run(
     labelling: str | None = None,
     replace: bool = False,
 ) -> Exported:
-    """Write a run to a path, one profile a line, whole or not at all. judge_id: whose judgements; those of the run's
-    first judge where None. labelling: whose labels; the default one's where None, and none where the dataset has none.
-    Raises StoreError for what is not there and a path that is taken."""
+    """Write a run to a path in the layout of the authors' results, one profile a line, whole or not at all. judge_id:
+    whose judgements; those of the run's first judge if None. labelling: whose labels; those of the default one if None,
+    and none if the dataset has none. Raises StoreError for what is not there and a path that is taken."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
         if run.explains:
@@ -305,8 +295,8 @@ def export_run(
         row = next(row for row in datasets.all_rows(connection) if row.id == run.dataset)
     judge = next((j for j in judges if judge_id in (None, j.id)), None)
     if judge is None:
-        there = ", ".join(f"{j.id} ({j.name})" for j in judges) or "none"
-        raise StoreError(f"{run_id} has no judge {judge_id}. It has: {there}.")
+        judges_text = ", ".join(f"{j.id} ({j.name})" for j in judges) or "none"
+        raise StoreError(f"{run_id} has no judge {judge_id}. It has: {judges_text}.")
     refuse_taken(path, replace=replace)
     chosen = chosen_labelling(store, row, labelling)
     rule = None if chosen is None else rule_of(store, chosen.id)
@@ -355,6 +345,13 @@ def _exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:
     imported, mitigation = run.manifest.imported, run.manifest.mitigation.kind
     prompt_hash = run.manifest.prompt.sha256 or str(((imported and imported.own) or {}).get("prompt_hash") or "")
     system, sessions = run.manifest.memory.system, _sessions(run)
+    # Options that are plain values; no password leaves with an address.
+    plain = {
+        n: value
+        for n, value in (system.options if system else {}).items()
+        if isinstance(value, bool | int | float | str)
+    }
+    options = {n: archive.shown_address(value) if isinstance(value, str) else value for n, value in plain.items()}
     return ExportedRun(
         name=run.name,
         model=run.model,
@@ -364,19 +361,12 @@ def _exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:
         prompt_hash=prompt_hash,
         composition=run.composition,
         judge=ExportedJudge(kind=judge.kind, model=judge.name, simulated=judge.simulated),
-        system=_exported_system(system) if system else None,
+        system=ExportedSystem(name=system.name, version=system.version, options=options) if system else None,
         mitigation=None if mitigation == "none" else mitigation,
         sessions=ExportedSessions(kept=sessions.label, order=str(sessions.order), seed=sessions.seed)
         if sessions
         else None,
     )
-
-
-def _exported_system(system: SystemPart) -> ExportedSystem:
-    """Options are plain values; no password leaves with an address."""
-    plain = {name: value for name, value in system.options.items() if isinstance(value, bool | int | float | str)}
-    options = {n: archive.shown_address(value) if isinstance(value, str) else value for n, value in plain.items()}
-    return ExportedSystem(name=system.name, version=system.version, options=options)
 
 
 def _sessions(run: RunRow) -> Sessions | None:
@@ -408,9 +398,9 @@ def _responses(
     prompted = _prompted(run, record, rows, memories, recalls)
     positions = {id_: at for at, id_ in enumerate(record.attribute_ids)}
     columns = {id_: at for at, id_ in enumerate(record.context_ids)}
-    # Labels are looked up only where a level leaves attributes out by them. A memory system stores all of them.
-    whole = run.composition == FULL or is_system(run.composition)
-    reduced = not whole and any(row["level"] != FULL for row in rows)
+    # Labels are looked up only if a level leaves attributes out by them. A memory system stores all of them.
+    stores_all = run.composition == FULL or is_system(run.composition)
+    reduced = not stores_all and any(row["level"] != FULL for row in rows)
     labels = matrix(store, None if chosen is None else chosen.id, record).effective if reduced else None
     responses = []
     for row in sorted(rows, key=lambda row: (columns[row["context"]], row["level"], row["sample"])):
@@ -418,7 +408,7 @@ def _responses(
         memory = tuple(positions[a] for a in memories[row["memory"]]) if row["memory"] else tuple(positions.values())
         apart = [at for at in memory if labels is not None and labels[at, context] == INAPPROPRIATE]
         status, cause = ResponseStatus(row["status"]), row["cause"]
-        # Nobody goes on with a file: what is owed here is missing there.
+        # A file is not gone on with: what is owed here is missing there.
         if status is ResponseStatus.OWED:
             status, cause = ResponseStatus.FAILED, OWED_STILL
         result = Result(
@@ -451,7 +441,7 @@ def _prompted(
     memories: Mapping[str, tuple[int, ...]],
     recalls: Mapping[str, datasets.RecallRecord],
 ) -> dict[int, Prompted]:
-    """What is recorded of the prompt of each response, by its id, with positions in the place of ids."""
+    """Return what is recorded of the prompt of each response, by its id, with positions in the place of ids."""
     attributes = {id_: at for at, id_ in enumerate(record.attribute_ids)}
     contexts = {id_: at for at, id_ in enumerate(record.context_ids)}
     sessions = _sessions(run)
@@ -461,13 +451,13 @@ def _prompted(
         lines = (replace(line, attributes=tuple(attributes[a] for a in line.attributes)) for line in item.lines)
         return Recall(tuple(lines), item.seconds, item.cost)
 
-    known = {digest: recalled(item) for digest, item in recalls.items()}
+    by_hash = {digest: recalled(item) for digest, item in recalls.items()}
     prompted = {}
     for row in rows:
         earlier = None if row["earlier"] is None else tuple(contexts[c] for c in json.loads(row["earlier"]))
         prompted[row["id"]] = Prompted(
             shown=tuple(attributes[a] for a in memories[row["shown"]]) if row["shown"] else None,
-            recall=known[row["recall"]] if row["recall"] else None,
+            recall=by_hash[row["recall"]] if row["recall"] else None,
             earlier=earlier,
             position=order.index(row["context"]) + 1 if earlier is not None and order else None,
         )

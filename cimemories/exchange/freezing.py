@@ -34,7 +34,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A freeze and what has come since. `since`: in words, e.g. ('3 decisions',); empty where all is as it was."""
+    """A freeze and what has come since. `since`: in words, e.g. ('3 decisions',); empty if all is as it was."""
 
     row: FreezeRow
     since: tuple[str, ...]
@@ -54,11 +54,11 @@ def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator
         raise StoreError("freezing needs the name of who does it. Give yours and try again.")
     with store.write(Role.CURATOR) as connection:
         versions.lock(connection, dataset_id)
-        there = versions.freeze_of(connection, dataset_id)
-        if labelling_id is not None and there is None:
+        existing = versions.freeze_of(connection, dataset_id)
+        if labelling_id is not None and existing is None:
             _check(connection, dataset_id, labelling_id)
         # add_freeze refuses what is frozen already: no vote has to be read for that.
-        new = Content("", {}, {}) if there else content(connection, dataset_id, labelling_id)
+        new = Content("", {}, {}) if existing else content(connection, dataset_id, labelling_id)
         versions.add_freeze(
             connection,
             dataset_id,

@@ -9,12 +9,12 @@ before anything is done with it; only the offset of each answer is kept in memor
 
 from __future__ import annotations
 
+import itertools
 import json
 import lzma
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -23,6 +23,7 @@ from pydantic import Field
 from cimemories.formats.reading import FormatError, Record, checked, loads, numbered_lines, opened, shown
 from cimemories.model import ChatRequest
 from cimemories.store import calls
+from cimemories.store.archive import request_of
 from cimemories.store.calls import Answer, Exchange
 from cimemories.store.engine import Store
 
@@ -35,7 +36,7 @@ from cimemories.store.engine import Store
 # they are made of the content, and of `server` where the line has it: who answered.
 
 
-_AT_ONCE = 200
+_AT_ONCE = 1000
 _FIELDS = ("status", "exchange", "seconds", "started", "error", "reasoning", "finish_reason")
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts")
 
@@ -66,57 +67,31 @@ def read_calls(store: Store, path: Path, *, server: str | None = None) -> int:
     """Add the answers of such a file to the record; those that are there stay. Return how many it holds. server: who
     gave the answers whose lines do not say it, as those of before servers were distinguished. Raises FormatError, and
     adds nothing, if a line is no such line."""
-    count = 0
-    with store.write() as connection:
-        groups = _groups(path, server)
-        # One transaction, many statements: nothing is added where a late line is bad, and memory stays flat.
-        while chunk := list(islice(groups, _AT_ONCE)):
-            calls.keep_servers(connection, {exchange.server for exchange in chunk})
-            calls.record_all(connection, chunk)
-            count += sum(len(exchange.answers) for exchange in chunk)
-    return count
-
-
-def _groups(path: Path, server: str | None) -> Iterator[Exchange]:
-    item: ChatRequest | None = None
-    lines: list[dict[str, Any]] = []
-    number = 0
+    number = total = 0
+    request: tuple[ChatRequest, str] | None = None
+    exchanges: list[Exchange] = []
     try:
-        with lzma.open(path, "rt", encoding="utf-8") as file:
-            for text in file:
+        # One transaction, many statements: nothing is added if a late line is bad, and memory stays flat.
+        with lzma.open(path, "rt", encoding="utf-8") as file, store.write() as connection:
+            for text in itertools.chain(file, [None]):
                 number += 1
-                line = json.loads(text)
-                if "request" in line:
-                    if item is not None and lines:
-                        yield from _exchanges(item, lines, server)
-                    item, lines = _request(line["request"]), []
-                else:
-                    lines.append(line)
-        if item is not None and lines:
-            yield from _exchanges(item, lines, server)
+                if text is not None and "request" in (line := json.loads(text)):
+                    item = request_of(line["request"])
+                    request = item, calls.canonical_body(item)
+                elif text is not None and request is not None:
+                    about = (str(line["kind"]), str(line["endpoint"]), bool(line["simulated"]))
+                    who, draw = line.get("server", server), line["draw"]
+                    key = calls.keys_of(request[1], [draw], simulated=about[2], server=who)[draw]
+                    answer = Answer(key=key, draw=draw, **line["answer"])
+                    exchanges.append(Exchange(request[0], [answer], *about, request[1], who))
+                if len(exchanges) == _AT_ONCE or text is None:
+                    calls.keep_servers(connection, {exchange.server for exchange in exchanges})
+                    calls.record_all(connection, exchanges)
+                    total, exchanges = total + len(exchanges), []
     except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as error:
-        raise FormatError(
-            f"{path.name}: line {number} is not a recorded call ({error}); export the file again"
-        ) from error
-
-
-def _request(body: dict[str, Any]) -> ChatRequest:
-    parameters = {name: value for name, value in body.items() if name not in ("model", "messages", "seed")}
-    messages = tuple((m["role"], m["content"]) for m in body["messages"])
-    return ChatRequest(body["model"], messages, parameters, body.get("seed"))
-
-
-def _exchanges(item: ChatRequest, lines: list[dict[str, Any]], server: str | None) -> Iterator[Exchange]:
-    """Yield the answers to one request, those of each server by themselves."""
-    body = calls.canonical_body(item)
-    # Keys hold server and mark, so answers of two servers to one request are two exchanges.
-    by_server: dict[tuple[str | None, bool], list[dict[str, Any]]] = {}
-    for line in lines:
-        by_server.setdefault((line.get("server", server), bool(line["simulated"])), []).append(line)
-    for (answering, simulated), own in by_server.items():
-        keys = calls.keys_of(body, [line["draw"] for line in own], simulated=simulated, server=answering)
-        answers = [Answer(key=keys[line["draw"]], draw=line["draw"], **line["answer"]) for line in own]
-        yield Exchange(item, answers, str(own[0]["kind"]), str(own[0]["endpoint"]), simulated, body, answering)
+        what = f"line {number} is not a recorded call ({error})"
+        raise FormatError(f"{path.name}: {what}; export the file again") from error
+    return total
 
 
 # ---- batch files
@@ -129,8 +104,8 @@ _OK = range(200, 300)
 
 @dataclass(frozen=True)
 class BatchAnswer:
-    """One line of answers. body: of the response, None where there is none; failure: what went wrong, '' where nothing
-    did; status_code: of HTTP, 0 where the line has none."""
+    """One line of answers. body: of the response, None if there is none; failure: what went wrong, '' if nothing
+    did; status_code: of HTTP, 0 if the line has none."""
 
     custom_id: str
     id: str

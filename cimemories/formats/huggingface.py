@@ -107,7 +107,7 @@ class Row(Record):
 
     @property
     def context(self) -> tuple[str, str | None, str | None, str | None]:
-        """The end of the prompt, recipient, task, sphere."""
+        """Return the end of the prompt, recipient, task and sphere."""
         return self.prompt[-PROMPT_END:], self.recipient, self.task, self.sphere
 
     @property

@@ -64,8 +64,8 @@ _OTHER = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2
 
 @dataclass(frozen=True)
 class Imported:
-    """The dataset that holds the file now; `new` is False where it had been imported before, also where labels of it
-    that were deleted came back. `runs`: ids of those that came with a file of results."""
+    """The dataset that holds the file now; `new` is False if it had been imported before, also if labels of it that
+    were deleted came back. `runs`: ids of those that came with a file of results."""
 
     dataset: DatasetRow
     new: bool
@@ -183,10 +183,10 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
     asked, name = name, name or (snapshot_name(path) if path.is_dir() else path.stem)
     digest = file_hash(*paths)
     with store.read() as connection:  # before any work is done on these very bytes
-        there = datasets.with_source(connection, digest)
-    # Else it is read again: only then is it known which labels it brings, and whether they are here.
-    if there is not None and kind == "profiles":
-        return Imported(there, False, _other_name(there, asked), _kind_of(there))
+        existing = datasets.with_source(connection, digest)
+    # Else it is read again, which tells which labels it brings, and whether they are here.
+    if existing is not None and kind == "profiles":
+        return Imported(existing, False, _other_name(existing, asked), _kind_of(existing))
     if content == "huggingface":
         file = read_columns(*paths)
     else:
@@ -194,10 +194,10 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
         content = "labelled" if file.labels else "profiles"
     if kind == "labelled" and not file.labels:
         raise FormatError(f"{shown(path.name)}: there are no labels in its contexts; import it as profiles")
-    if there is not None:  # the labels that are here already can be looked at by anybody
+    if existing is not None:  # labels that are here already can be looked at by every role
         with store.read() as connection:
-            if not _missing(connection, there, file):
-                return Imported(there, False, _other_name(there, asked), _kind_of(there))
+            if not _missing(connection, existing, file):
+                return Imported(existing, False, _other_name(existing, asked), _kind_of(existing))
     return _import(store, file, name, asked, path.name or name, content)
 
 
@@ -205,30 +205,30 @@ def _kind_of(row: DatasetRow) -> Kind:
     return next((kind for kind in KINDS if ORIGINS[kind] == row.origin), "profiles")
 
 
-def _other_name(known: DatasetRow, asked: str | None) -> tuple[str, ...]:
-    if asked in (None, known.name):
+def _other_name(existing: DatasetRow, asked: str | None) -> tuple[str, ...]:
+    if asked in (None, existing.name):
         return ()
-    return (f"this file is here as '{known.name}', so nothing was imported as '{asked}'",)
+    return (f"this file is here as '{existing.name}', so nothing was imported as '{asked}'",)
 
 
-def _missing(connection: Connection, known: DatasetRow, file: ProfileFile) -> list[SharedLabels]:
+def _missing(connection: Connection, existing: DatasetRow, file: ProfileFile) -> list[SharedLabels]:
     """Return those labels of a file that its dataset lacks: they were deleted, or it was imported without them."""
-    return [labels for labels in file.labels if not labellings.has_imported(connection, known.id, labels)]
+    return [labels for labels in file.labels if not labellings.has_imported(connection, existing.id, labels)]
 
 
-def _restored(connection: Connection, known: DatasetRow, file: ProfileFile, source_name: str) -> list[str]:
+def _restored(connection: Connection, existing: DatasetRow, file: ProfileFile, source_name: str) -> list[str]:
     """Add the labels of a file that its dataset lacks; return notes on it."""
-    missing = _missing(connection, known, file)
-    if known.frozen:
-        left = f"'{known.name}' is frozen: the labels by {{}} in the file, which it lacks, were left out"
+    missing = _missing(connection, existing, file)
+    if existing.frozen:
+        left = f"'{existing.name}' is frozen: the labels by {{}} in the file, which it lacks, were left out"
         return [left.format(shown(labels.model)) for labels in missing]
     notes = []
     for labels in missing:
-        records = datasets.profile_records(connection, known.id)
-        added = labellings.add_imported(connection, known.id, records, labels)
-        notes.append(f"'{known.name}' had no labels by {shown(labels.model)} from this file: added as {added}")
+        records = datasets.profile_records(connection, existing.id)
+        added = labellings.add_imported(connection, existing.id, records, labels)
+        notes.append(f"'{existing.name}' had no labels by {shown(labels.model)} from this file: added as {added}")
     if missing:
-        log.add(connection, "dataset.imported", known.name, file=source_name, labellings=len(missing))
+        log.add(connection, "dataset.imported", existing.name, file=source_name, labellings=len(missing))
     return notes
 
 
@@ -236,10 +236,10 @@ def _import(store: Store, file: ProfileFile, name: str, asked: str | None, sourc
     file = with_one_sphere(file, shown(source_name))
     with store.write(Role.CURATOR) as connection:
         # Asked again: another process may have imported the same file while this one was read.
-        known = datasets.with_source(connection, file.sha256)
-        if known is not None:
-            notes = (*_other_name(known, asked), *_restored(connection, known, file, source_name))
-            return Imported(known, False, notes, _kind_of(known))
+        existing = datasets.with_source(connection, file.sha256)
+        if existing is not None:
+            notes = (*_other_name(existing, asked), *_restored(connection, existing, file, source_name))
+            return Imported(existing, False, notes, _kind_of(existing))
         dataset_id = datasets.add(
             connection, name, file.profiles, origin=ORIGINS[kind], source_name=source_name, source_hash=file.sha256
         )
@@ -265,9 +265,9 @@ def with_one_sphere(file: ProfileFile, name: str) -> ProfileFile:
     filled = 0
     profiles = []
     for profile in file.profiles:
-        known = [spheres.get((c.task, c.recipient)) for c in profile.contexts]
-        filled += sum(c.sphere != sphere for c, sphere in zip(profile.contexts, known, strict=True))
-        contexts = tuple(replace(c, sphere=sphere) for c, sphere in zip(profile.contexts, known, strict=True))
+        stated = [spheres.get((c.task, c.recipient)) for c in profile.contexts]
+        filled += sum(c.sphere != sphere for c, sphere in zip(profile.contexts, stated, strict=True))
+        contexts = tuple(replace(c, sphere=sphere) for c, sphere in zip(profile.contexts, stated, strict=True))
         profiles.append(replace(profile, contexts=contexts))
     if not filled:
         return file

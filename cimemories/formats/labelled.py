@@ -328,7 +328,7 @@ Shares = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Labelled:
-    """One profile with shares of necessary, inappropriate, abstain; nan where nobody voted. personas: [personas,
+    """One profile with shares of necessary, inappropriate, abstain; nan without votes. personas: [personas,
     attributes, contexts, 3]; combined: [attributes, contexts, 3], mixed by the priors."""
 
     profile: Profile
@@ -336,16 +336,23 @@ class Labelled:
     combined: Shares
 
 
-def write_labelled(
-    path: Path, people: Iterable[Labelled], model: str, personas: Sequence[Persona], labelling: Mapping[str, Any]
-) -> list[str]:
-    """Write the file; return notes on what it cannot hold. `labelling`: the field of that name in every profile. If
-    attributes of a profile have the same statement, the file has one place for their labels: the first one's."""
+@dataclass(frozen=True)
+class ExportedLabels:
+    """Whose labels a file holds: model, personas, and what the field "labelling" says of them."""
+
+    model: str
+    personas: Sequence[Persona]
+    labelling: dict[str, Any]
+
+
+def write_labelled(path: Path, people: Iterable[Labelled], labels: ExportedLabels) -> list[str]:
+    """Write the file; return notes on what it cannot hold. If attributes of a profile have the same statement, the file
+    has one place for their labels: the first one's."""
     shared = 0
     with path.open("w", encoding="ascii", newline="\n") as stream:
         for number, person in enumerate(people):
-            record = record_of(person.profile) | {"labelling": dict(labelling)}
-            shared += add_labels(record, person, model, personas)
+            record = record_of(person.profile) | {"labelling": labels.labelling}
+            shared += add_labels(record, person, labels)
             # The list is written by hand, so that one profile at a time is in memory.
             stream.write("[\n" if number == 0 else ",\n")
             stream.write(json.dumps(record, allow_nan=False))
@@ -358,7 +365,7 @@ def write_labelled(
     ]
 
 
-def add_labels(record: dict[str, Any], person: Labelled, model: str, personas: Sequence[Persona]) -> int:
+def add_labels(record: dict[str, Any], person: Labelled, labels: ExportedLabels) -> int:
     """Put labels into the contexts of a record; return on how many pairs a repeated statement has other shares."""
     # The file is keyed by statement: of attributes with the same one only the first can keep its labels.
     first: dict[str, int] = {}
@@ -366,14 +373,13 @@ def add_labels(record: dict[str, Any], person: Labelled, model: str, personas: S
     for position, attribute in enumerate(person.profile.attributes):
         if first.setdefault(attribute.statement, position) != position:
             repeats.append((first[attribute.statement], position))
-    only_combined = list(personas) == [STAND_IN]
-    slugs = persona_slugs(personas)
+    # Of labels that came combined alone there are no personas.
+    slugs = [] if list(labels.personas) == [STAND_IN] else persona_slugs(labels.personas)
     for index, context in enumerate(record["contexts"]):
-        if not only_combined:
-            for number, slug in enumerate(slugs):
-                shares = _by_statement(first, person.personas[number, :, index])
-                if shares:
-                    context[f"labels_{model}___{slug}__"] = shares
+        for number, slug in enumerate(slugs):
+            shares = _by_statement(first, person.personas[number, :, index])
+            if shares:
+                context[f"labels_{labels.model}___{slug}__"] = shares
         combined = _by_statement(first, person.combined[:, index])
         if combined:
             context[COMBINED] = combined
@@ -386,5 +392,5 @@ def _by_statement(first: Mapping[str, int], shares: Shares) -> dict[str, dict[st
     return {
         statement: {"necessary": rows[at][0], "private": rows[at][1], "unlabeled": rows[at][2]}
         for statement, at in first.items()
-        if rows[at][0] == rows[at][0]  # nan, where nobody voted, equals nothing
+        if rows[at][0] == rows[at][0]  # nan, without votes, equals nothing
     }

@@ -301,7 +301,7 @@ def write_profiles(profiles: Iterable[Profile]) -> str:
         if times > 1:
             raise FormatError(f"export: profile {number}, attribute key '{shown(key)}' appears twice; rename one")
     text = json.dumps([record_of(profile) for profile in profiles], indent=4) + "\n"
-    # Read back before anybody else has to: what the reader refuses must not leave as a file.
+    # Read back here: what the reader refuses must not leave as a file.
     if parse_profiles(text.encode("ascii"), "export").profiles != profiles:
         raise FormatError("export: the profiles would change on the way; give events and domains their one spelling")
     return text

@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, BinaryIO, TypeVar
 
 import pyarrow as pa
@@ -139,6 +139,12 @@ MOST_UNPACKED = 8 << 30  # bytes of all entries of a zip file: a small one can u
 BAD_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error)
 
 
+def is_inside(name: str) -> bool:
+    """Return whether a name in a zip file leads to a place inside the folder that it is unpacked into."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
 @contextmanager
 def unpacked(path: Path, expected: Callable[[str], bool]) -> Iterator[tuple[Path, list[str]]]:
     """Give a folder that has the expected files of a folder or zip file, and the names of all files that are in it.
@@ -162,7 +168,7 @@ def unpacked(path: Path, expected: Callable[[str], bool]) -> Iterator[tuple[Path
                 if any(entry.flag_bits & 1 for entry in entries):
                     raise FormatError(f"{name}: the zip file is encrypted; pack it without a password")
                 for entry in entries:
-                    if not expected(entry.filename):
+                    if not is_inside(entry.filename) or not expected(entry.filename):
                         continue
                     target = Path(folder) / entry.filename
                     target.parent.mkdir(parents=True, exist_ok=True)
@@ -358,8 +364,8 @@ def elements(chunks: Iterable[bytes], name: str) -> Iterator[tuple[Any, str]]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """The garbage collector walks again and again over all that a large record has built so far, where there is nothing
-    to collect: seven times the time of the decoder itself."""
+    """Switch the garbage collector off inside the block. It would walk again and again over all that a large record has
+    built so far, without anything to collect: seven times the time of the decoder itself."""
     enabled = gc.isenabled()
     gc.disable()
     try:

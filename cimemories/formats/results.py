@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BeforeValidator, Field
 
-from cimemories.formats.labelled import NO_VOTES, Labelled, LabelReader, add_labels
+from cimemories.formats.labelled import NO_VOTES, ExportedLabels, Labelled, LabelReader, add_labels
 from cimemories.formats.official import Remarks, checked_profile, record_of
 from cimemories.formats.reading import (
     MOST_PROFILES,
@@ -48,7 +48,6 @@ from cimemories.model import (
     LONGEST_NAME,
     LONGEST_STATEMENT,
     JudgementStatus,
-    Persona,
     Profile,
     ResponseStatus,
     Strength,
@@ -216,22 +215,79 @@ def _level(attributes: int, to_share: int, not_to_share: int) -> str:
 _LISTED = re.compile(r"(\d+) and (\d+) listed")
 
 
-class ResultReader:
-    """Responses of one record after the other, of the file called `name`."""
+LONGEST_LINE = 256 << 20  # bytes
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+
+class ResultsFile:
+    """A file of results as a stream, one profile at a time. What it says as a whole (labels, compositions, notes, hash)
+    is complete after the last line.
+
+    run: what our own export says of the run; None for a file from elsewhere.
+    """
+
+    kind: Literal["results"] = "results"
+    parameters: Mapping[str, object] = MappingProxyType({})  # of the requests: not in the layout
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = shown(path.name or path)
         self.run: ExportedRun | None = None
         self.counts: Counter[str] = Counter()
+        self._digest = hashlib.sha256()
+        self._remarks = Remarks(known=("labels_", "labelling", OF_RESPONSE, RUN))
+        self._labels = LabelReader(self.name)
         self._levels: set[str] = set()
         self._same_to_share = self._same_not_to_share = True  # in all memories of a context but full ones
         self._same_size = ""  # a context in which two memories have as many attributes
 
+    def profiles(self) -> Iterator[tuple[Profile, tuple[Result, ...]]]:
+        """Yield every line, checked: the profile, and its responses in the order of the file. Raises FormatError on the
+        first problem, which names profile, context and field."""
+        number = responses = 0
+        with opened(self.path) as stream:
+            for _, line in numbered_lines(stream, self.name, LONGEST_LINE, "write one profile a line"):
+                self._digest.update(line)
+                if not line.strip():
+                    continue
+                where = f"profile {number + 1}"
+                if number == MOST_PROFILES:
+                    raise FormatError(f"{self.name}: more than {MOST_PROFILES:,} profiles; split the file")
+                raw = loads(line, f"{self.name}: {where}")
+                if isinstance(raw, list):
+                    self.problem(where, "this is a list; results have one profile a line")
+                profile = checked_profile(raw, number, self.name)
+                self._remarks.see(raw)
+                self._labels.read(number, raw, profile)
+                run = raw.get(RUN)
+                run = None if run is None else checked(ExportedRun, run, f"{self.name}: {where}: {RUN}")
+                # What the file says of its run becomes one run's manifest; two would contradict each other.
+                if number and run != self.run:
+                    self.problem(where, f"{RUN} differs from that of profile 1; a file has one run")
+                self.run = run
+                results = self._results(where, raw, profile)
+                number, responses = number + 1, responses + len(results)
+                yield profile, results
+        if not number:
+            raise FormatError(f"{self.name}: the file is empty")
+        if not responses:
+            raise FormatError(
+                f"{self.name}: no context has a response (fields from '{OF_RESPONSE}'); to import profiles alone, put "
+                "them into one list, in [ ]"
+            )
+
+    @property
+    def sha256(self) -> str:
+        """Return the SHA-256 of the lines read so far."""
+        return self._digest.hexdigest()
+
+    def labels(self) -> tuple[SharedLabels, ...]:
+        """Return the shares of votes in the contexts, one labelling a model; none if the file has none."""
+        return self._labels.labels({"file": self.name, "sha256": self.sha256, "votes": NO_VOTES})
+
     def compositions(self) -> dict[str, str]:
         """Return the name of every composition that was met, by `Result.level`. The authors' code has three ways to
         make memories, and a file has one of them: `all_share` keeps the first list of a context, `all_not_share` the
-        second, `iid` neither. Complete after the last record. Raises FormatError if two memories of a context get one
-        name."""
+        second, `iid` neither. Raises FormatError if two memories of a context get one name."""
         way = "all_share" if self._same_to_share else "all_not_share" if self._same_not_to_share else "iid"
         if way == "iid" and self._same_size:
             self.problem(self._same_size, "two memories of one trial have as many attributes, and different ones")
@@ -243,14 +299,7 @@ class ResultReader:
             names[level] = f"{way}{number}" if listed else level
         return names
 
-    def read(self, number: int, record: Mapping[str, Any], profile: Profile) -> tuple[Result, ...]:
-        """Return the responses of the profile that is the record; `number` counts from 0. Raises FormatError."""
-        where = f"profile {number + 1}"
-        run = None if (raw := record.get(RUN)) is None else checked(ExportedRun, raw, f"{self.name}: {where}: {RUN}")
-        # What the file says of its run becomes one run's manifest; two would contradict each other.
-        if number and run != self.run:
-            self.problem(where, f"{RUN} differs from that of profile 1; a file has one run")
-        self.run = run
+    def _results(self, where: str, record: Mapping[str, Any], profile: Profile) -> tuple[Result, ...]:
         results: list[Result] = []
         for context, item in enumerate(record["contexts"]):
             seen: set[tuple[str, int]] = set()
@@ -407,8 +456,8 @@ class ResultReader:
             self.problem(where, f"{RUN}: position must be a number from 1 to {most}")
         return Prompted(shown_, recall, None if earlier is None else tuple(earlier), ours.position)
 
-    def notes(self) -> list[str]:
-        """Return one line a thing that was met, with its count."""
+    def notes(self) -> tuple[str, ...]:
+        """Return what was ignored, changed or missing, one line a thing with its count."""
         counts = self.counts
         texts = {
             "missing": "responses without a text in the file: {n}; they count as missing, not as revealing nothing",
@@ -426,7 +475,7 @@ class ResultReader:
                 "recalls of a memory system and sessions are not in this layout: each message is read as one of a "
                 "task by itself, with its whole memory in the prompt"
             )
-        return notes
+        return (*self._remarks.notes(), *self._labels.notes(), *notes)
 
 
 # ---- writing
@@ -451,15 +500,6 @@ class Line:
     responses: Sequence[Written]
 
 
-@dataclass(frozen=True)
-class ExportedLabels:
-    """Whose labels a file holds: model, personas, and what the field "labelling" says of them."""
-
-    model: str
-    personas: Sequence[Persona]
-    labelling: dict[str, Any]
-
-
 def write_results(path: Path, lines: Iterable[Line], run: ExportedRun, labels: ExportedLabels | None) -> None:
     """Write the file; one profile at a time is in memory."""
     with path.open("w", encoding="ascii", newline="\n") as stream:
@@ -467,7 +507,7 @@ def write_results(path: Path, lines: Iterable[Line], run: ExportedRun, labels: E
             record = record_of(line.profile)
             if labels is not None and line.labels is not None:
                 record["labelling"] = labels.labelling
-                add_labels(record, line.labels, labels.model, labels.personas)
+                add_labels(record, line.labels, labels)
             record[RUN] = run.model_dump(exclude_none=True)
             for item in line.responses:
                 key, entry = _entry(line.profile, item)
@@ -536,76 +576,3 @@ def _prompted_fields(profile: Profile, item: Prompted) -> dict[str, Any]:
     if item.earlier is not None:
         fields |= {"earlier": list(item.earlier), "position": item.position}
     return fields
-
-
-# ---- reading a file, one profile at a time
-
-
-LONGEST_LINE = 256 << 20  # bytes
-
-
-class ResultsFile:
-    """A file of results as a stream. What it says as a whole (labels, notes, hash) is complete after the last line."""
-
-    kind: Literal["results"] = "results"
-    parameters: Mapping[str, object] = MappingProxyType({})  # of the requests: not in the layout
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.name = shown(path.name or path)
-        self._digest = hashlib.sha256()
-        self._remarks = Remarks(known=("labels_", "labelling", OF_RESPONSE, RUN))
-        self._labels = LabelReader(self.name)
-        self._reader = ResultReader(self.name)
-
-    def profiles(self) -> Iterator[tuple[Profile, tuple[Result, ...]]]:
-        """Yield every line, checked: the profile, and its responses in the order of the file. Raises FormatError on the
-        first problem, which names profile, context and field."""
-        count = responses = 0
-        with opened(self.path) as stream:
-            for _, line in numbered_lines(stream, self.name, LONGEST_LINE, "write one profile a line"):
-                self._digest.update(line)
-                if not line.strip():
-                    continue
-                if count == MOST_PROFILES:
-                    raise FormatError(f"{self.name}: more than {MOST_PROFILES:,} profiles; split the file")
-                raw = loads(line, f"{self.name}: profile {count + 1}")
-                if isinstance(raw, list):
-                    raise FormatError(
-                        f"{self.name}: profile {count + 1}: this is a list; results have one profile a line"
-                    )
-                profile = checked_profile(raw, count, self.name)
-                self._remarks.see(raw)
-                self._labels.read(count, raw, profile)
-                results = self._reader.read(count, raw, profile)
-                count, responses = count + 1, responses + len(results)
-                yield profile, results
-        if not count:
-            raise FormatError(f"{self.name}: the file is empty")
-        if not responses:
-            raise FormatError(
-                f"{self.name}: no context has a response (fields from '{OF_RESPONSE}'); to import profiles alone, put "
-                "them into one list, in [ ]"
-            )
-
-    @property
-    def sha256(self) -> str:
-        """Return the SHA-256 of the lines read so far."""
-        return self._digest.hexdigest()
-
-    @property
-    def run(self) -> ExportedRun | None:
-        """Return what our own export says of the run; None for a file from elsewhere."""
-        return self._reader.run
-
-    def labels(self) -> tuple[SharedLabels, ...]:
-        """Return the shares of votes in the contexts, one labelling a model; none if the file has none."""
-        return self._labels.labels({"file": self.name, "sha256": self.sha256, "votes": NO_VOTES})
-
-    def compositions(self) -> dict[str, str]:
-        """Return the name of each memory composition, by `Result.level`; complete after the last line."""
-        return self._reader.compositions()
-
-    def notes(self) -> tuple[str, ...]:
-        """Return what was ignored, changed or missing, one line a thing."""
-        return (*self._remarks.notes(), *self._labels.notes(), *self._reader.notes())

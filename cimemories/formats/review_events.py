@@ -5,7 +5,7 @@
     import_events(other_store, Path("ada.jsonl"))
 
 An import adds the events that are not here yet, all of a file or nothing. Two workspaces that give each other their
-events hold the same and come to the same labels, whoever began.
+events hold the same and come to the same labels, in whichever order.
 
 One layout for JSON lines (all kinds in one file), CSV and Parquet (one file a kind in a folder):
 
@@ -191,7 +191,7 @@ def read(path: Path, zone: tzinfo = UTC) -> Iterator[tuple[str, Event, bool]]:
 class Filters:
     """What goes out; None: all. A filter on what a kind of event does not have (source, blind) leaves that kind out.
     profile: its ordinal, from 0. since: a time or a date, itself included. blind: only what was decided in blind mode.
-    What resolves a comment goes with the comment, whoever wrote it."""
+    What resolves a comment goes with the comment."""
 
     annotator: str | None = None
     source: str | None = None
@@ -286,14 +286,14 @@ def _require_a_match(connection: sa.Connection, row: DatasetRow, filters: Filter
     if whenever == Filters() or any(whenever.keeps(event) for event in every):
         return
     people = sorted({str(event["annotator"]) for event in every})
-    there = f"Its events are by {listed(people)}." if people else "It has no events yet."
-    raise StoreError(f"no event of '{row.name}' is what was asked for, so nothing was written. {there}")
+    hint = f"Its events are by {listed(people)}." if people else "It has no events yet."
+    raise StoreError(f"no event of '{row.name}' is what was asked for, so nothing was written. {hint}")
 
 
 def _outgoing(connection: sa.Connection, row: DatasetRow, digest: str, kind: str, filters: Filters) -> list[Event]:
     # Read whole: a resolution is kept by what it resolves, which may stand anywhere.
     every = list(decisions.review_events(connection, row.id, kind))
-    kept = {event["uid"] for event in every if not event.get("resolves") and filters.keeps(event)}
+    chosen = {event["uid"] for event in every if not event.get("resolves") and filters.keeps(event)}
     return [
         {
             **event,
@@ -303,7 +303,7 @@ def _outgoing(connection: sa.Connection, row: DatasetRow, digest: str, kind: str
             **({"blind": bool(event["blind"])} if "blind" in event else {}),
         }
         for event in every
-        if (event.get("resolves") or event["uid"]) in kept
+        if (event.get("resolves") or event["uid"]) in chosen
     ]
 
 
@@ -404,13 +404,13 @@ def _matched(
     targets: dict[int, _Incoming] = {}
     problems: list[str] = []
     changed: dict[int, int] = {}
-    known: dict[tuple[str | None, str | None], DatasetRow | None] = {}
+    by_name: dict[tuple[str | None, str | None], DatasetRow | None] = {}
     for event in incoming:
         # Looked up once for a file, whose thousands of events name the same dataset.
         named = (event["dataset"], event["dataset_hash"])
-        if named not in known:
-            known[named] = rows[0] if dataset else _dataset(connection, rows, digests, *named)
-        row = known[named]
+        if named not in by_name:
+            by_name[named] = rows[0] if dataset else _dataset(connection, rows, digests, *named)
+        row = by_name[named]
         if row is None:
             which = (
                 "names no dataset" if event["dataset"] is None else f"dataset '{shown(event['dataset'])}' is not here"
@@ -484,8 +484,8 @@ def _resolve_ids(connection: sa.Connection, target: _Incoming, event: Event) -> 
 def _without_comment(connection: sa.Connection, target: _Incoming) -> list[str]:
     """Take events out of the target that resolve a comment which is neither here nor in the file; return why."""
     comments = {e["uid"] for e in target.events if e["event"] == "comment" and not e["resolves"]}
-    there = decisions.comment_uids(connection, target.row.id) | comments
-    lost = [event for event in target.events if event.get("resolves") and event["resolves"] not in there]
+    comments |= decisions.comment_uids(connection, target.row.id)
+    lost = [event for event in target.events if event.get("resolves") and event["resolves"] not in comments]
     uids = {event["uid"] for event in lost}
     target.events = [event for event in target.events if not (event.get("resolves") and event["uid"] in uids)]
     return [f"{e['location']}: resolves '{shown(e['resolves'])}': that comment is not here" for e in lost]

@@ -44,6 +44,7 @@ from cimemories.formats.reading import (
     checked,
     columns,
     file_hash,
+    is_inside,
     loads,
     opened,
     refused,
@@ -371,7 +372,7 @@ class Folder:
 def prefix_of(names: Iterable[str]) -> str | None:
     """Return the folder inside a zip file or folder that holds the tables; None if there are none."""
     end = f"{FOLDER}/dataset.parquet"
-    prefixes = [name.removesuffix(end) for name in names if name == end or name.endswith(f"/{end}")]
+    prefixes = [n.removesuffix(end) for n in names if (n == end or n.endswith(f"/{end}")) and is_inside(n)]
     return min(prefixes, key=len, default=None)
 
 
@@ -379,9 +380,8 @@ def prefix_of(names: Iterable[str]) -> str | None:
 def opened_folder(path: Path) -> Iterator[Folder]:
     """Open a folder with tables, or a zip file of one. Raises FormatError."""
     ours = {f"{FOLDER}/{table}.parquet" for table in TABLES}
-    with unpacked(path, lambda name: "/".join(Path(name).parts[-2:]) in ours and ".." not in Path(name).parts) as found:
-        folder, names = found
-        yield Folder(shown(path.name or path), folder / (prefix_of(names) or "").lstrip("/"))
+    with unpacked(path, lambda name: "/".join(name.split("/")[-2:]) in ours) as (folder, names):
+        yield Folder(shown(path.name or path), folder / (prefix_of(names) or ""))
 
 
 # ---- what must hold between rows, checked before anything is written
@@ -548,7 +548,7 @@ class Check:
         base, model = self.requests[row["request"]]
         server, fresh = row["server"], row["fresh"]
         more = [] if server is None and fresh is None else [server] if fresh is None else [server, fresh]
-        # Recorded answers are served by key: a forged one would put an answer under somebody's future request.
+        # Recorded answers are served by key: a forged one would put an answer under a request to come.
         if row["key"] != content_hash([base, row["draw"], row["simulated"], *more]):
             raise Misfit("key is not that of its request, draw, simulated mark and server")
         if row["model"] != model:

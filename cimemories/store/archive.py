@@ -68,70 +68,40 @@ DECIDED = (
 )
 PRIVATE = ("api_key_env",)  # of a manifest: says where a secret is kept on this machine
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
-_EDIT = ("profile", "kind", "action", "before", "after", "annotator", "reason", "created")
-_RUN = (
-    *("name", "dataset_hash", "model", "simulated", "samples", "seed", "prompt_level", "prompt_hash", "composition"),
-    *("error", "created", "finished"),
-)
-_MESSAGE = ("level", "sample", "status", "cause", "text", "reasoning", "finish_reason", "call", "before")
-_JUDGE = ("kind", "model", "simulated", "prompt_hash", "channel")
-_PROMPT = ("hash", "kind", "level", "template", "answers", "source", "created")
-_REVEAL = ("quote", "start", "end", "grounded", "strength")
 _HASH = re.compile(r"[0-9a-f]{64}")
+# The columns of each table that go along: references as numbers, JSON read, without what is of this workspace.
+_WORK = "status error created finished"
+_COLUMNS = {
+    name: tuple(columns.split())
+    for name, columns in {
+        "profiles": "ordinal name sex address age",
+        "attributes": "profile ordinal key value domain statement",
+        "contexts": "ordinal task recipient sphere",
+        "profile_contexts": "profile context ordinal",
+        "personas": "pack key name prior description",
+        "generations": f"name model endpoint simulated manifest {_WORK}",
+        "labellings": f"model endpoint simulated pack draws manifest {_WORK}",
+        "ballots": "labelling profile context persona draw status cause conflicts unknown call",
+        "shares": "labelling attribute context persona necessary inappropriate abstain",
+        "decisions": " ".join(("attribute", "context", *DECIDED)),
+        "rules": "name threshold priors current annotator created",
+        "edits": "kind action before after annotator reason created",
+        "prompts": "hash kind level template answers source created",
+        "runs": (
+            "name dataset_hash model endpoint simulated samples seed prompt_level prompt_hash composition parameters "
+            f"manifest {_WORK}"
+        ),
+        "run_calls": "run call asked",
+        "messages": ("run profile context level sample status cause text reasoning finish_reason call before recall"),
+        "judges": "identity kind model endpoint simulated prompt_hash parameters channel",
+        "run_judges": "run judge settings",
+        "judgements": "judge status cause unknown call verdict",
+        "reveals": "attribute quote start end grounded strength",
+    }.items()
+}
+_JSON = ("value", "priors", "parameters")
+_MANIFESTS = ("manifest", "settings")
 Rows = Iterator[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Numbers of a dataset's rows by their ids. attributes [profile number]: ids in their order; places: the number of
-    an attribute in its profile; recalls: by hash."""
-
-    profiles: dict[int, int]
-    attributes: list[list[int]]
-    places: dict[int, int]
-    contexts: dict[int, int]
-    personas: dict[int, int]
-    labellings: dict[str, int]
-    runs: dict[str, int]
-    judges: dict[int, int]
-    messages: dict[int, int]
-    recalls: dict[str, int]
-
-
-def content_tables(
-    connection: sa.Connection, dataset_id: int, *, with_calls: bool = True
-) -> dict[str, Callable[[], Rows]]:
-    """The rows of each table of a dataset, read in the connection's transaction; each can be asked for once or again.
-    That is one snapshot on SQLite, and on PostgreSQL where the transaction is REPEATABLE READ."""
-    numbers = _numbers(connection, dataset_id)
-    keys = _call_keys(connection, numbers) if with_calls else []
-    # dict.fromkeys keeps each request once, in the order of the calls: a reader goes through both files side by side.
-    bodies = {digest: number for number, digest in enumerate(dict.fromkeys(row[1] for row in keys))}
-    return {
-        "profiles": lambda: _profiles(connection, dataset_id),
-        "attributes": lambda: _attributes(connection, dataset_id, numbers),
-        "contexts": lambda: _contexts(connection, dataset_id),
-        "profile_contexts": lambda: _profile_contexts(connection, dataset_id, numbers),
-        "personas": lambda: _personas(connection, numbers),
-        "generations": lambda: _generations(connection, dataset_id),
-        "labellings": lambda: _labellings(connection, numbers),
-        "requests": lambda: _requests(connection, bodies),
-        "calls": lambda: _calls(connection, keys, bodies),
-        "ballots": lambda: _ballots(connection, numbers),
-        "shares": lambda: _shares(connection, numbers),
-        "decisions": lambda: _decisions(connection, dataset_id, numbers),
-        "rules": lambda: _rules(connection, dataset_id),
-        "edits": lambda: _edits(connection, dataset_id),
-        "prompts": lambda: _prompts(connection, numbers),
-        "runs": lambda: _runs(connection, numbers),
-        "run_calls": lambda: _run_calls(connection, numbers, {key for key, _ in keys}),
-        "recalls": lambda: _recalls(connection, numbers),
-        "messages": lambda: _messages(connection, numbers),
-        "judges": lambda: _judges(connection, numbers),
-        "run_judges": lambda: _run_judges(connection, numbers),
-        "judgements": lambda: _judgements(connection, numbers),
-        "reveals": lambda: _reveals(connection, numbers),
-    }
 
 
 def shown_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,415 +119,307 @@ def shown_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown_address(endpoint: str) -> str:
-    """An endpoint without the name and password that may stand in it."""
+    """Return an endpoint without the name and password that may stand in it."""
     return _CREDENTIALS.sub("", endpoint)
 
 
-def _numbers(connection: sa.Connection, dataset_id: int) -> Numbers:
-    people = connection.execute(
-        sa.select(profile.c.id).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
-    )
-    profiles = {id_: number for number, id_ in enumerate(people.scalars())}
-    attributes: list[list[int]] = [[] for _ in profiles]
-    for row in connection.execute(
-        sa.select(attribute.c.id, attribute.c.profile)
-        .join(profile, attribute.c.profile == profile.c.id)
-        .where(profile.c.dataset == dataset_id)
-        .order_by(profile.c.ordinal, attribute.c.ordinal)
-    ):
-        attributes[profiles[row.profile]].append(row.id)
-    contexts = connection.execute(
-        sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
-    ).scalars()
-    labelling_rows = connection.execute(sa.select(labelling).where(labelling.c.dataset == dataset_id)).mappings().all()
-    manifests = {row["id"]: json.loads(row["manifest"]) for row in labelling_rows}
-    # Ids are drawn at random, so labellings of the same moment are told apart by what they are.
-    ordered = sorted(
-        labelling_rows,
-        key=lambda r: (r["created"], r["model"], r["endpoint"], canonical_json(shown_manifest(manifests[r["id"]]))),
-    )
-    personas = dict.fromkeys(p for row in ordered for p in manifests[row["id"]]["personas"])
-    # A run that explains a leak names responses and attributes by their ids in its manifest, and stays here.
-    mine = sa.select(run).where(run.c.dataset == dataset_id, run.c.explains.is_(None))
-    run_rows = sorted(connection.execute(mine).mappings(), key=lambda r: (r["created"], r["name"], r["manifest"]))
-    judges: dict[int, None] = {}
-    messages: list[int] = []
-    recalls: dict[str, None] = {}
-    for ran in run_rows:
-        judged = sa.select(run_judge.c.judge).where(run_judge.c.run == ran["id"]).order_by(run_judge.c.ordinal)
-        judges |= dict.fromkeys(connection.execute(judged).scalars())
-        sent = (
-            sa.select(response.c.id, response.c.recall)
-            .join(profile, response.c.profile == profile.c.id)
-            .where(response.c.run == ran["id"])
-            .order_by(profile.c.ordinal, response.c.id)
+def content_tables(
+    connection: sa.Connection, dataset_id: int, *, with_calls: bool = True
+) -> dict[str, Callable[[], Rows]]:
+    """Return the rows of each table of a dataset, read in the connection's transaction; each can be asked for once or
+    again. That is one snapshot on SQLite, and on PostgreSQL if the transaction is REPEATABLE READ."""
+    contents = _Contents(connection, dataset_id, with_calls)
+    names = (*_COLUMNS, "requests", "calls", "recalls")
+    return {name: getattr(contents, name) for name in names}
+
+
+class _Contents:
+    """The tables of a dataset, each by a method of its name. Numbers of rows by their ids; places: of attributes in
+    their profile."""
+
+    def __init__(self, connection: sa.Connection, dataset_id: int, with_calls: bool) -> None:
+        self.connection, self.dataset = connection, dataset_id
+        of_dataset = profile.c.dataset == dataset_id
+        people = self._rows(sa.select(profile.c.id).where(of_dataset).order_by(profile.c.ordinal))
+        profiles = _numbered(row["id"] for row in people)
+        self.attribute_ids: list[list[int]] = [[] for _ in profiles]
+        for row in self._rows(
+            sa.select(attribute.c.id, attribute.c.profile)
+            .join(profile, attribute.c.profile == profile.c.id)
+            .where(of_dataset)
+            .order_by(profile.c.ordinal, attribute.c.ordinal)
+        ):
+            self.attribute_ids[profiles[row["profile"]]].append(row["id"])
+        own = sa.select(context.c.id).where(context.c.dataset == dataset_id)
+        contexts = [row["id"] for row in self._rows(own.order_by(context.c.ordinal, context.c.id))]
+        # Ids are drawn at random, so labellings of the same moment are told apart by what they are.
+        voted = sorted(
+            self._rows(sa.select(labelling).where(labelling.c.dataset == dataset_id)),
+            key=lambda r: (
+                *(r["created"], r["model"], r["endpoint"]),
+                canonical_json(shown_manifest(json.loads(r["manifest"]))),
+            ),
         )
-        for item in connection.execute(sent):
-            messages.append(item.id)
-            if item.recall is not None:
-                recalls[item.recall] = None
-    return Numbers(
-        profiles=profiles,
-        attributes=attributes,
-        places={id_: number for ids in attributes for number, id_ in enumerate(ids)},
-        contexts={id_: number for number, id_ in enumerate(contexts)},
-        personas={id_: number for number, id_ in enumerate(personas)},
-        labellings={row["id"]: number for number, row in enumerate(ordered)},
-        runs={row["id"]: number for number, row in enumerate(run_rows)},
-        judges={id_: number for number, id_ in enumerate(judges)},
-        messages={id_: number for number, id_ in enumerate(messages)},
-        recalls={digest: number for number, digest in enumerate(recalls)},
-    )
-
-
-def _profiles(connection: sa.Connection, dataset_id: int) -> Rows:
-    query = sa.select(profile.c.ordinal, profile.c.name, profile.c.sex, profile.c.address, profile.c.age)
-    rows = connection.execute(query.where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)).mappings()
-    for number, row in enumerate(rows):
-        yield {"number": number, **row}
-
-
-def _attributes(connection: sa.Connection, dataset_id: int, numbers: Numbers) -> Rows:
-    rows = connection.execute(
-        sa.select(attribute, sa.type_coerce(attribute.c.event, sa.Text).label("spelling"))
-        .join(profile, attribute.c.profile == profile.c.id)
-        .where(profile.c.dataset == dataset_id)
-        .order_by(profile.c.ordinal, attribute.c.ordinal)
-    ).mappings()
-    before, number = None, 0
-    for row in rows:
-        number = number + 1 if row["profile"] == before else 0
-        before = row["profile"]
-        yield {
-            "profile": numbers.profiles[row["profile"]],
-            "number": number,
-            "value": json.loads(row["value"]),
-            "event": row["spelling"],
-            **{name: row[name] for name in ("ordinal", "key", "domain", "statement")},
+        # A run that explains a leak names responses and attributes by their ids in its manifest, and stays here.
+        ran = sorted(
+            self._rows(sa.select(run).where(run.c.dataset == dataset_id, run.c.explains.is_(None))),
+            key=lambda r: (r["created"], r["name"], r["manifest"]),
+        )
+        self.work = {row["id"]: row for row in (*voted, *ran)}
+        self.numbers: dict[str, dict[Any, int]] = {
+            "profile": profiles,
+            "attribute": {id_: number for ids in self.attribute_ids for number, id_ in enumerate(ids)},
+            "context": _numbered(contexts),
+            "persona": _numbered(p for row in voted for p in json.loads(row["manifest"])["personas"]),
+            "labelling": _numbered(row["id"] for row in voted),
+            "run": _numbered(row["id"] for row in ran),
         }
+        judged = (
+            self._rows(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id).order_by(run_judge.c.ordinal))
+            for run_id in self.numbers["run"]
+        )
+        self.numbers["judge"] = _numbered(row["judge"] for rows in judged for row in rows)
+        sent = list(self._of_runs(sa.select(response.c.id, response.c.recall)))
+        self.message_numbers = _numbered(row["id"] for rows in sent for row in rows)
+        self.numbers["recall"] = _numbered(row["recall"] for rows in sent for row in rows if row["recall"] is not None)
+        # Each request once, in the order of the calls: a reader goes through both files side by side.
+        self.keys = self._call_keys() if with_calls else []
+        self.bodies = _numbered(digest for _, digest in self.keys)
 
+    def _rows(self, query: sa.Select) -> Sequence[sa.RowMapping]:
+        return self.connection.execute(query).mappings().all()
 
-def _contexts(connection: sa.Connection, dataset_id: int) -> Rows:
-    query = sa.select(context.c.ordinal, context.c.task, context.c.recipient, context.c.sphere)
-    rows = connection.execute(
-        query.where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
-    ).mappings()
-    for number, row in enumerate(rows):
-        yield {"number": number, **row}
+    def _out(self, table: str, row: sa.RowMapping | Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        """Return the columns of a row that go along."""
+        cells = dict(more)
+        for name in _COLUMNS[table]:
+            value = row[name]
+            if value is None or name in more:
+                cells.setdefault(name, value)
+            elif name in self.numbers:
+                cells[name] = self.numbers[name][value]
+            elif name in _JSON:
+                cells[name] = json.loads(value)
+            elif name in _MANIFESTS:
+                cells[name] = shown_manifest(value if isinstance(value, dict) else json.loads(value))
+            elif name == "status" and "manifest" in _COLUMNS[table]:
+                cells[name] = str(WorkStatus.INTERRUPTED) if value in work.ACTIVE else value
+            else:
+                cells[name] = shown_address(value) if name == "endpoint" else value
+        return cells
 
+    def profiles(self) -> Rows:
+        query = sa.select(profile).where(profile.c.dataset == self.dataset).order_by(profile.c.ordinal)
+        for number, row in enumerate(self._rows(query)):
+            yield self._out("profiles", row, number=number)
 
-def _profile_contexts(connection: sa.Connection, dataset_id: int, numbers: Numbers) -> Rows:
-    rows = connection.execute(
-        sa.select(profile_context)
-        .join(profile, profile_context.c.profile == profile.c.id)
-        .where(profile.c.dataset == dataset_id)
-        .order_by(profile.c.ordinal, profile_context.c.ordinal, profile_context.c.context)
-    )
-    for row in rows:
-        yield {
-            "profile": numbers.profiles[row.profile],
-            "context": numbers.contexts[row.context],
-            "ordinal": row.ordinal,
-        }
+    def attributes(self) -> Rows:
+        spelled = sa.type_coerce(attribute.c.event, sa.Text).label("spelling")
+        for profile_id in self.numbers["profile"]:
+            query = sa.select(attribute, spelled).where(attribute.c.profile == profile_id)
+            for number, row in enumerate(self._rows(query.order_by(attribute.c.ordinal))):
+                yield self._out("attributes", row, number=number, event=row["spelling"])
 
+    def contexts(self) -> Rows:
+        query = sa.select(context).where(context.c.dataset == self.dataset)
+        for number, row in enumerate(self._rows(query.order_by(context.c.ordinal, context.c.id))):
+            yield self._out("contexts", row, number=number)
 
-def _personas(connection: sa.Connection, numbers: Numbers) -> Rows:
-    rows = connection.execute(sa.select(persona).where(persona.c.id.in_(numbers.personas))).mappings()
-    by_id = {row["id"]: row for row in rows}
-    for id_, number in numbers.personas.items():
-        yield {"number": number, **{name: by_id[id_][name] for name in ("pack", "key", "name", "prior", "description")}}
+    def profile_contexts(self) -> Rows:
+        for profile_id in self.numbers["profile"]:
+            query = sa.select(profile_context).where(profile_context.c.profile == profile_id)
+            for row in self._rows(query.order_by(profile_context.c.ordinal, profile_context.c.context)):
+                yield self._out("profile_contexts", row)
 
+    def _by_id(self, table: str, source: sa.Table, numbers: Mapping[int, int]) -> Rows:
+        rows = {row["id"]: row for row in rows_in_chunks(self.connection, sa.select(source), source.c.id, numbers)}
+        yield from (self._out(table, rows[id_], number=number) for id_, number in numbers.items())
 
-def _settled(status: str) -> str:
-    return str(WorkStatus.INTERRUPTED) if status in work.ACTIVE else status
+    def personas(self) -> Rows:
+        return self._by_id("personas", persona, self.numbers["persona"])
 
+    def judges(self) -> Rows:
+        return self._by_id("judges", judge, self.numbers["judge"])
 
-def _generations(connection: sa.Connection, dataset_id: int) -> Rows:
-    """The one that wrote the dataset or its first version, where a model did."""
-    row = generations.of_dataset(connection, dataset_id)
-    if row is not None:
-        yield {
-            **{name: getattr(row, name) for name in ("name", "model", "simulated", "error", "created", "finished")},
-            "endpoint": shown_address(row.endpoint),
-            "manifest": shown_manifest(row.manifest),
-            "status": _settled(row.status),
-        }
+    def generations(self) -> Rows:
+        """Yield the one that wrote the dataset or its first version, if a model did."""
+        row = generations.of_dataset(self.connection, self.dataset)
+        if row is not None:
+            yield self._out("generations", vars(row))
 
+    def labellings(self) -> Rows:
+        for id_, number in self.numbers["labelling"].items():
+            voters = [self.numbers["persona"][p] for p in json.loads(self.work[id_]["manifest"])["personas"]]
+            yield self._out("labellings", self.work[id_], number=number, personas=voters)
 
-def _labellings(connection: sa.Connection, numbers: Numbers) -> Rows:
-    rows = connection.execute(sa.select(labelling).where(labelling.c.id.in_(numbers.labellings))).mappings()
-    by_id = {row["id"]: row for row in rows}
-    plain = ("model", "simulated", "pack", "draws", "error", "created", "finished")
-    for id_, number in numbers.labellings.items():
-        row, manifest = by_id[id_], json.loads(by_id[id_]["manifest"])
-        yield {
-            "number": number,
-            **{name: row[name] for name in plain},
-            "endpoint": shown_address(row["endpoint"]),
-            "personas": [numbers.personas[p] for p in manifest["personas"]],
-            "manifest": shown_manifest(manifest),
-            "status": _settled(row["status"]),
-        }
+    def runs(self) -> Rows:
+        for id_, number in self.numbers["run"].items():
+            yield self._out("runs", self.work[id_], number=number)
 
+    def _call_keys(self) -> list[tuple[str, str]]:
+        """Return (key, hash of the request) of every call behind a ballot, a message or a judgement, draws of a request
+        together; both are hexadecimal."""
+        of_runs = response.c.run.in_(self.numbers["run"])
+        used = sa.union(
+            sa.select(ballot.c.call).where(ballot.c.labelling.in_(self.numbers["labelling"])),
+            sa.select(response.c.call).where(of_runs),
+            sa.select(response.c.before).where(of_runs),
+            sa.select(judgement.c.call).join(response).where(of_runs),
+            sa.select(run_call.c.call).where(run_call.c.run.in_(self.numbers["run"])),
+        )
+        query = sa.select(call.c.key, call.c.request).where(call.c.key.in_(used))
+        rows = self._rows(query.order_by(call.c.request, call.c.draw, call.c.key))
+        return [(row["key"], row["request"]) for row in rows]
 
-def _call_keys(connection: sa.Connection, numbers: Numbers) -> list[tuple[str, str]]:
-    """Return (key, hash of the request) of every call behind a ballot, a message or a judgement, draws of a request
-    together; both are hexadecimal."""
-    used = sa.union(
-        sa.select(ballot.c.call).where(ballot.c.labelling.in_(numbers.labellings)),
-        sa.select(response.c.call).where(response.c.run.in_(numbers.runs)),
-        sa.select(response.c.before).where(response.c.run.in_(numbers.runs)),
-        sa.select(judgement.c.call).join(response).where(response.c.run.in_(numbers.runs)),
-        sa.select(run_call.c.call).where(run_call.c.run.in_(numbers.runs)),
-    )
-    query = (
-        sa.select(call.c.key, call.c.request, call.c.draw)
-        .where(call.c.key.in_(used))
-        .order_by(call.c.request, call.c.draw, call.c.key)
-    )
-    return [(row.key, row.request) for row in connection.execute(query)]
+    def requests(self) -> Rows:
+        for chunk in in_chunks(self.bodies.items(), calls.BODIES_AT_ONCE):
+            sent = calls.bodies(self.connection, (digest for digest, _ in chunk))
+            yield from ({"number": number, "body": json.loads(sent[digest])} for digest, number in chunk)
 
+    def calls(self) -> Rows:
+        # Texts of calls are long: a few hundred at a time take little memory.
+        for chunk in in_chunks(self.keys, 500):
+            rows = self._rows(sa.select(call).where(call.c.key.in_([key for key, _ in chunk])))
+            by_key = {row["key"]: row for row in rows}
+            for key, digest in chunk:
+                row = by_key[key]
+                yield {**row, "request": self.bodies[digest], "endpoint": shown_address(row["endpoint"])}
 
-def _requests(connection: sa.Connection, numbers: Mapping[str, int]) -> Rows:
-    for chunk in in_chunks(numbers.items(), calls.BODIES_AT_ONCE):
-        sent = calls.bodies(connection, (digest for digest, _ in chunk))
-        yield from ({"number": number, "body": json.loads(sent[digest])} for digest, number in chunk)
+    def ballots(self) -> Rows:
+        for labelling_id in self.numbers["labelling"]:
+            for profile_id, number in self.numbers["profile"].items():
+                # Profile by profile: a labelling may have millions of votes.
+                here = (ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
+                rows = self._rows(sa.select(ballot).where(*here))
+                if not rows:
+                    continue
+                verdicts: dict[int, list[str]] = {}
+                votes = sa.select(vote).join(ballot, vote.c.ballot == ballot.c.id).where(*here)
+                for ballot_id, attribute_id, verdict in self.connection.execute(votes):
+                    letters = verdicts.setdefault(ballot_id, [])
+                    letters += [NO_VOTE] * (len(self.attribute_ids[number]) - len(letters))
+                    letters[self.numbers["attribute"][attribute_id]] = LETTERS[verdict]
+                out = [
+                    self._out("ballots", r, verdicts="".join(verdicts[r["id"]]) if r["id"] in verdicts else None)
+                    for r in rows
+                ]
+                yield from sorted(out, key=lambda r: (r["context"], r["persona"], r["draw"]))
 
-
-def _calls(connection: sa.Connection, keys: list[tuple[str, str]], bodies: Mapping[str, int]) -> Rows:
-    # Texts of calls are long: a few hundred at a time take little memory.
-    for chunk in in_chunks(keys, 500):
-        rows = connection.execute(sa.select(call).where(call.c.key.in_([key for key, _ in chunk]))).mappings()
-        by_key = {row["key"]: row for row in rows}
-        for key, digest in chunk:
-            row = dict(by_key[key])
-            yield {**row, "request": bodies[digest], "endpoint": shown_address(row["endpoint"])}
-
-
-def _ballots(connection: sa.Connection, numbers: Numbers) -> Rows:
-    for labelling_id, number in numbers.labellings.items():
-        for profile_id, profile_number in numbers.profiles.items():
-            # Profile by profile: a labelling may have millions of votes.
-            here = (ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
-            rows = connection.execute(sa.select(ballot).where(*here)).mappings().all()
-            if not rows:
-                continue
-            verdicts = _verdicts(connection, here, numbers.attributes[profile_number])
-            for row in sorted(
-                rows, key=lambda r: (numbers.contexts[r["context"]], numbers.personas[r["persona"]], r["draw"])
-            ):
-                letters = verdicts.get(row["id"])
-                yield {
-                    "labelling": number,
-                    "profile": profile_number,
-                    "context": numbers.contexts[row["context"]],
-                    "persona": numbers.personas[row["persona"]],
-                    **{name: row[name] for name in ("draw", "status", "cause", "conflicts", "unknown", "call")},
-                    "verdicts": None if letters is None else "".join(letters),
-                }
-
-
-def _verdicts(
-    connection: sa.Connection, here: tuple[sa.ColumnElement[bool], ...], attributes: list[int]
-) -> dict[int, list[str]]:
-    position = {id_: number for number, id_ in enumerate(attributes)}
-    by_ballot: dict[int, list[str]] = {}
-    votes = sa.select(vote.c.ballot, vote.c.attribute, vote.c.verdict).join(ballot, vote.c.ballot == ballot.c.id)
-    for ballot_id, attribute_id, verdict in connection.execute(votes.where(*here)):
-        letters = by_ballot.get(ballot_id)
-        if letters is None:
-            letters = by_ballot[ballot_id] = [NO_VOTE] * len(attributes)
-        letters[position[attribute_id]] = LETTERS[verdict]
-    return by_ballot
-
-
-def _shares(connection: sa.Connection, numbers: Numbers) -> Rows:
-    for labelling_id, number in numbers.labellings.items():
-        for profile_id, profile_number in numbers.profiles.items():
-            attributes = numbers.attributes[profile_number]
-            position = {id_: at for at, id_ in enumerate(attributes)}
-            rows = connection.execute(
-                sa.select(imported_vote).where(
-                    imported_vote.c.labelling == labelling_id,
-                    imported_vote.c.attribute.in_(sa.select(attribute.c.id).where(attribute.c.profile == profile_id)),
+    def shares(self) -> Rows:
+        for labelling_id in self.numbers["labelling"]:
+            for profile_id, number in self.numbers["profile"].items():
+                rows = self._rows(
+                    sa.select(imported_vote)
+                    .join(attribute, imported_vote.c.attribute == attribute.c.id)
+                    .where(imported_vote.c.labelling == labelling_id, attribute.c.profile == profile_id)
                 )
-            ).mappings()
-            shares = [
-                {
-                    "labelling": number,
-                    "profile": profile_number,
-                    "attribute": position[row["attribute"]],
-                    "context": numbers.contexts[row["context"]],
-                    "persona": numbers.personas[row["persona"]],
-                    **{name: float(row[name]) for name in ("necessary", "inappropriate", "abstain")},
-                }
-                for row in rows
+                out = [self._out("shares", row, profile=number) for row in rows]
+                yield from sorted(out, key=lambda r: (r["context"], r["attribute"], r["persona"]))
+
+    def decisions(self) -> Rows:
+        rows = self._rows(sa.select(decision).where(decision.c.dataset == self.dataset).order_by(decision.c.id))
+        owners = {id_: number for number, ids in enumerate(self.attribute_ids) for id_ in ids}
+        # Numbered beforehand: what was merged in later can be superseded by what came before it.
+        numbers = _numbered(row["id"] for row in rows)
+        for row in rows:
+            superseded = None if row["supersedes"] is None else numbers[row["supersedes"]]
+            about = {"number": numbers[row["id"]], "profile": owners[row["attribute"]]}
+            yield self._out("decisions", row, **about, supersedes=superseded)
+
+    def rules(self) -> Rows:
+        for row in self._rows(sa.select(rule).where(rule.c.dataset == self.dataset).order_by(rule.c.id)):
+            yield self._out("rules", row)
+
+    def edits(self) -> Rows:
+        """Yield the edits of the dataset and of the versions before it, by time: those of a version that is deleted are
+        copied to its children, under later ids."""
+        query = sa.select(edit).where(edit.c.dataset.in_(versions.lineage(self.connection, self.dataset)))
+        for row in self._rows(query.order_by(edit.c.created, edit.c.id)):
+            yield self._out("edits", row, profile=row["profile"])  # an ordinal, and no id
+
+    def prompts(self) -> Rows:
+        """Yield the wordings that runs and judges name by their hash."""
+        hashes = {digest for id_ in self.numbers["run"] for digest in _HASH.findall(self.work[id_]["manifest"])}
+        hashes |= {row["prompt_hash"] for row in self.judges() if row["prompt_hash"] is not None}
+        rows = rows_in_chunks(self.connection, sa.select(prompt), prompt.c.hash, hashes)
+        yield from sorted((self._out("prompts", row) for row in rows), key=lambda row: str(row["hash"]))
+
+    def run_calls(self) -> Rows:
+        keys = {key for key, _ in self.keys}
+        for id_ in self.numbers["run"]:
+            for row in self._rows(sa.select(run_call).where(run_call.c.run == id_).order_by(run_call.c.call)):
+                if row["call"] in keys:
+                    yield self._out("run_calls", row)
+
+    def run_judges(self) -> Rows:
+        for id_ in self.numbers["run"]:
+            for row in self._rows(sa.select(run_judge).where(run_judge.c.run == id_).order_by(run_judge.c.ordinal)):
+                yield self._out("run_judges", row)
+
+    def recalls(self) -> Rows:
+        places = self.numbers["attribute"]
+        for chunk in in_chunks(self.numbers["recall"].items()):
+            records = datasets.recalls_of(self.connection, [digest for digest, _ in chunk])
+            for digest, number in chunk:
+                item = records[digest]
+                lines = [
+                    {"text": line.text, "attributes": [places[a] for a in line.attributes], "score": line.score}
+                    for line in item.lines
+                ]
+                about = {"number": number, "profile": self.numbers["profile"][item.profile], "system": item.system}
+                yield {**about, "lines": lines, "seconds": item.seconds, "cost": item.cost}
+
+    def _of_runs(self, query: sa.Select) -> Iterator[Sequence[sa.RowMapping]]:
+        """Yield the rows of a query about responses in the order of these, those of a run and a profile at a time."""
+        for run_id in self.numbers["run"]:
+            for profile_id in self.numbers["profile"]:
+                here = query.where(response.c.run == run_id, response.c.profile == profile_id)
+                yield self._rows(here.order_by(response.c.id))
+
+    def messages(self) -> Rows:
+        for chunk in self._of_runs(sa.select(response)):
+            hashes = {row[name] for row in chunk for name in ("memory", "shown") if row[name] is not None}
+            memories = datasets.memories_of(self.connection, hashes)
+            listed = {digest: [self.numbers["attribute"][a] for a in ids] for digest, ids in memories.items()}
+            for row in chunk:
+                earlier = None if row["earlier"] is None else json.loads(row["earlier"])
+                yield self._out(
+                    "messages",
+                    row,
+                    number=self.message_numbers[row["id"]],
+                    memory=listed.get(row["memory"]),
+                    shown=listed.get(row["shown"]),
+                    earlier=earlier and [self.numbers["context"][c] for c in earlier],
+                )
+
+    def judgements(self) -> Rows:
+        query = sa.select(judgement).join(response, judgement.c.response == response.c.id)
+        for chunk in self._of_runs(query):
+            rows = [self._out("judgements", row, message=self.message_numbers[row["response"]]) for row in chunk]
+            yield from sorted(rows, key=lambda row: (row["message"], row["judge"]))
+
+    def reveals(self) -> Rows:
+        query = (
+            sa.select(reveal, judgement.c.response, judgement.c.judge)
+            .join(judgement, reveal.c.judgement == judgement.c.id)
+            .join(response, judgement.c.response == response.c.id)
+        )
+        for chunk in self._of_runs(query):
+            rows = [
+                self._out(
+                    "reveals",
+                    row,
+                    message=self.message_numbers[row["response"]],
+                    judge=self.numbers["judge"][row["judge"]],
+                )
+                for row in chunk
             ]
-            yield from sorted(shares, key=lambda r: (r["context"], r["attribute"], r["persona"]))
+            yield from sorted(rows, key=lambda row: (row["message"], row["judge"], row["attribute"]))
 
 
-def _decisions(connection: sa.Connection, dataset_id: int, numbers: Numbers) -> Rows:
-    numbers_of = {id_: (p, at) for p, ids in enumerate(numbers.attributes) for at, id_ in enumerate(ids)}
-    mine = sa.select(decision).where(decision.c.dataset == dataset_id).order_by(decision.c.id)
-    # Numbered beforehand: what was merged in later can be superseded by what came before it.
-    ids = connection.execute(mine.with_only_columns(decision.c.id)).scalars()
-    given = {int(id_): number for number, id_ in enumerate(ids)}
-    for row in connection.execute(mine).mappings():
-        profile_number, attribute_number = numbers_of[row["attribute"]]
-        yield {
-            "number": given[row["id"]],
-            "profile": profile_number,
-            "attribute": attribute_number,
-            "context": numbers.contexts[row["context"]],
-            **{name: row[name] for name in DECIDED},
-            "supersedes": None if row["supersedes"] is None else given[row["supersedes"]],
-        }
-
-
-def _rules(connection: sa.Connection, dataset_id: int) -> Rows:
-    rows = connection.execute(sa.select(rule).where(rule.c.dataset == dataset_id).order_by(rule.c.id)).mappings()
-    for row in rows:
-        plain = {name: row[name] for name in ("name", "threshold", "current", "annotator", "created")}
-        yield {**plain, "priors": json.loads(row["priors"])}
-
-
-def _edits(connection: sa.Connection, dataset_id: int) -> Rows:
-    """Those of the versions before it are the dataset's history too."""
-    query = sa.select(edit).where(edit.c.dataset.in_(versions.lineage(connection, dataset_id)))
-    # By time: edits of a version that is deleted are copied to its children, under later ids.
-    for row in connection.execute(query.order_by(edit.c.created, edit.c.id)).mappings():
-        yield {name: row[name] for name in _EDIT}
-
-
-def _runs(connection: sa.Connection, numbers: Numbers) -> Rows:
-    rows = {r["id"]: r for r in connection.execute(sa.select(run).where(run.c.id.in_(numbers.runs))).mappings()}
-    for id_, number in numbers.runs.items():
-        row = rows[id_]
-        yield {
-            "number": number,
-            **{name: row[name] for name in _RUN},
-            "endpoint": shown_address(row["endpoint"]),
-            "parameters": json.loads(row["parameters"]),
-            "manifest": shown_manifest(json.loads(row["manifest"])),
-            "status": _settled(row["status"]),
-        }
-
-
-def _prompts(connection: sa.Connection, numbers: Numbers) -> Rows:
-    """The wordings that runs and judges name by their hash."""
-    texts = connection.execute(sa.select(run.c.manifest).where(run.c.id.in_(numbers.runs))).scalars()
-    hashes = {digest for text in texts for digest in _HASH.findall(text)}
-    of_judges = sa.select(judge.c.prompt_hash).where(judge.c.id.in_(numbers.judges), judge.c.prompt_hash.is_not(None))
-    hashes |= set(connection.execute(of_judges).scalars())
-    rows = rows_in_chunks(connection, sa.select(prompt), prompt.c.hash, hashes)
-    yield from sorted(({name: row[name] for name in _PROMPT} for row in rows), key=lambda row: str(row["hash"]))
-
-
-def _run_calls(connection: sa.Connection, numbers: Numbers, keys: Collection[str]) -> Rows:
-    for id_, number in numbers.runs.items():
-        used = sa.select(run_call.c.call, run_call.c.asked).where(run_call.c.run == id_).order_by(run_call.c.call)
-        for row in connection.execute(used).mappings():
-            if row["call"] in keys:
-                yield {"run": number, **row}
-
-
-def _recalls(connection: sa.Connection, numbers: Numbers) -> Rows:
-    for chunk in in_chunks(numbers.recalls.items()):
-        records = datasets.recalls_of(connection, [digest for digest, _ in chunk])
-        for digest, number in chunk:
-            item = records[digest]
-            lines = [
-                {"text": line.text, "attributes": [numbers.places[a] for a in line.attributes], "score": line.score}
-                for line in item.lines
-            ]
-            yield {
-                "number": number,
-                "profile": numbers.profiles[item.profile],
-                "system": item.system,
-                "lines": lines,
-                "seconds": item.seconds,
-                "cost": item.cost,
-            }
-
-
-def _of_runs(connection: sa.Connection, numbers: Numbers, query: sa.Select) -> Iterator[Sequence[sa.RowMapping]]:
-    """Yield the rows of a query about responses in the order of these, those of a run and a profile at a time."""
-    for run_id in numbers.runs:
-        for profile_id in numbers.profiles:
-            here = query.where(response.c.run == run_id, response.c.profile == profile_id)
-            yield connection.execute(here.order_by(response.c.id)).mappings().all()
-
-
-def _messages(connection: sa.Connection, numbers: Numbers) -> Rows:
-    for chunk in _of_runs(connection, numbers, sa.select(response)):
-        hashes = {row[name] for row in chunk for name in ("memory", "shown") if row[name] is not None}
-        memories = {
-            digest: [numbers.places[a] for a in ids] for digest, ids in datasets.memories_of(connection, hashes).items()
-        }
-        for row in chunk:
-            earlier = None if row["earlier"] is None else [numbers.contexts[c] for c in json.loads(row["earlier"])]
-            yield {
-                "number": numbers.messages[row["id"]],
-                "run": numbers.runs[row["run"]],
-                "profile": numbers.profiles[row["profile"]],
-                "context": numbers.contexts[row["context"]],
-                **{name: row[name] for name in _MESSAGE},
-                "memory": memories.get(row["memory"]),
-                "shown": memories.get(row["shown"]),
-                "recall": None if row["recall"] is None else numbers.recalls[row["recall"]],
-                "earlier": earlier,
-            }
-
-
-def _judges(connection: sa.Connection, numbers: Numbers) -> Rows:
-    rows = {r["id"]: r for r in connection.execute(sa.select(judge).where(judge.c.id.in_(numbers.judges))).mappings()}
-    for id_, number in numbers.judges.items():
-        row = rows[id_]
-        yield {
-            "number": number,
-            "identity": row["identity"],
-            **{name: row[name] for name in _JUDGE},
-            "endpoint": shown_address(row["endpoint"]),
-            "parameters": json.loads(row["parameters"]),
-        }
-
-
-def _run_judges(connection: sa.Connection, numbers: Numbers) -> Rows:
-    for id_, number in numbers.runs.items():
-        query = sa.select(run_judge).where(run_judge.c.run == id_).order_by(run_judge.c.ordinal)
-        for row in connection.execute(query).mappings():
-            settings = shown_manifest(json.loads(row["settings"]))
-            yield {"run": number, "judge": numbers.judges[row["judge"]], "settings": settings}
-
-
-def _judgements(connection: sa.Connection, numbers: Numbers) -> Rows:
-    query = sa.select(judgement).join(response, judgement.c.response == response.c.id)
-    plain = ("status", "cause", "unknown", "call", "verdict")
-    for chunk in _of_runs(connection, numbers, query):
-        rows = [{**_judged(row, numbers), **{name: row[name] for name in plain}} for row in chunk]
-        yield from sorted(rows, key=lambda row: (row["message"], row["judge"]))
-
-
-def _reveals(connection: sa.Connection, numbers: Numbers) -> Rows:
-    query = (
-        sa.select(reveal, judgement.c.response, judgement.c.judge)
-        .join(judgement, reveal.c.judgement == judgement.c.id)
-        .join(response, judgement.c.response == response.c.id)
-    )
-    for chunk in _of_runs(connection, numbers, query):
-        rows = [
-            {
-                **_judged(row, numbers),
-                "attribute": numbers.places[row["attribute"]],
-                **{name: row[name] for name in _REVEAL},
-            }
-            for row in chunk
-        ]
-        yield from sorted(rows, key=lambda row: (row["message"], row["judge"], row["attribute"]))
-
-
-def _judged(row: sa.RowMapping, numbers: Numbers) -> dict[str, Any]:
-    return {"message": numbers.messages[row["response"]], "judge": numbers.judges[row["judge"]]}
+def _numbered(ids: Iterable[Any]) -> dict[Any, int]:
+    """Return the number of each id, in the order of their first appearance."""
+    return {id_: number for number, id_ in enumerate(dict.fromkeys(ids))}
 
 
 # ---- restoring
@@ -613,12 +475,23 @@ def restore(
     here. `rows` gives the rows of a table, and is asked for each once. Raises StoreError if the name is taken."""
     # In an order in which each table finds what it refers to.
     dataset_id = datasets.add(connection, name, (), origin=origin, source_name=source_name, source_hash=source_hash)
-    contexts = _restore_contexts(connection, dataset_id, rows("contexts"))
-    bio = ("ordinal", "name", "sex", "address", "age")
-    people = ({"dataset": dataset_id, **{name: row[name] for name in bio}} for row in rows("profiles"))
-    _write(connection, profile, people)
+    for name_, table in (("contexts", context), ("profiles", profile)):
+        plain = _COLUMNS[name_]
+        _write(connection, table, ({"dataset": dataset_id, **{c: r[c] for c in plain}} for r in rows(name_)))
+    query = sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
+    contexts = list(connection.execute(query).scalars())
     profiles = datasets.profile_ids(connection, dataset_id)
-    attributes = _restore_attributes(connection, dataset_id, profiles, rows("attributes"))
+    values = (
+        {
+            **{name: row[name] for name in (*_COLUMNS["attributes"], "event")},
+            "profile": profiles[row["profile"]],
+            "value": json.dumps(row["value"], ensure_ascii=False),
+            "bio": is_bio(row["key"], row["domain"]),
+        }
+        for row in rows("attributes")
+    )
+    _write(connection, attribute, values)
+    attributes = list(datasets.attribute_ids(connection, dataset_id).values())
     _write(
         connection,
         profile_context,
@@ -632,8 +505,8 @@ def restore(
         item = Persona(row["key"], row["name"], float(row["prior"]), row["description"])
         personas += labellings.personas_of(connection, row["pack"], [item])
     for row in rows("generations"):
-        values = {**row, "manifest": canonical_json(row["manifest"]), "dataset": dataset_id}
-        connection.execute(sa.insert(generation).values(id=new_id("generation"), **values))
+        written = {**row, "manifest": canonical_json(row["manifest"]), "dataset": dataset_id}
+        connection.execute(sa.insert(generation).values(id=new_id("generation"), **written))
     _restore_calls(connection, rows("requests"), rows("calls"))
     made = [_labelling(connection, dataset_id, source_hash, personas, row) for row in rows("labellings")]
     lost = _restore_ballots(connection, made, profiles, contexts, personas, attributes, rows("ballots"))
@@ -665,29 +538,6 @@ def restore(
 def _write(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
     for chunk in in_chunks(rows, CHUNK):
         connection.execute(sa.insert(table), chunk)
-
-
-def _restore_contexts(connection: sa.Connection, dataset_id: int, rows: Iterable[dict[str, Any]]) -> list[int]:
-    plain = ("ordinal", "task", "recipient", "sphere")
-    _write(connection, context, ({"dataset": dataset_id, **{name: row[name] for name in plain}} for row in rows))
-    query = sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
-    return list(connection.execute(query).scalars())
-
-
-def _restore_attributes(
-    connection: sa.Connection, dataset_id: int, profiles: Sequence[int], rows: Iterable[dict[str, Any]]
-) -> list[list[int]]:
-    values = (
-        {
-            "profile": profiles[row["profile"]],
-            "value": json.dumps(row["value"], ensure_ascii=False),
-            "bio": is_bio(row["key"], row["domain"]),
-            **{name: row[name] for name in ("ordinal", "key", "domain", "event", "statement")},
-        }
-        for row in rows
-    )
-    _write(connection, attribute, values)
-    return list(datasets.attribute_ids(connection, dataset_id).values())
 
 
 def _restore_calls(
@@ -830,9 +680,9 @@ def _restore_runs(
     made = []
     for row in rows("runs"):
         made.append(new_id("run"))
-        values = {name: row[name] for name in (*_RUN, "endpoint", "status")} | {"dataset": dataset_id, "revision": 1}
         texts = {name: canonical_json(row[name]) for name in ("parameters", "manifest")}
-        connection.execute(sa.insert(run).values(id=made[-1], **values, **texts))
+        values = {name: row[name] for name in _COLUMNS["runs"]} | texts
+        connection.execute(sa.insert(run).values(id=made[-1], dataset=dataset_id, revision=1, **values))
     lost: set[str] = set()
 
     def recorded(chunk: Sequence[Mapping[str, Any]], *names: str) -> Collection[str]:
@@ -873,7 +723,7 @@ def _restore_runs(
         there = recorded(chunk, "call", "before")
         new = [
             {
-                **{name: row[name] for name in _MESSAGE},
+                **{name: row[name] for name in _COLUMNS["messages"]},
                 **{name: row[name] if row[name] in there else None for name in ("call", "before")},
                 **{
                     name: None if row[name] is None else held(row["profile"], tuple(row[name]))
@@ -918,7 +768,7 @@ def _restore_runs(
                     {
                         "judgement": judgement_id,
                         "attribute": own[item["attribute"]],
-                        **{name: item[name] for name in _REVEAL},
+                        **{name: item[name] for name in _COLUMNS["reveals"] if name != "attribute"},
                     }
                     for item in group
                 ]
@@ -928,8 +778,8 @@ def _restore_runs(
 
 
 def _restore_judge(connection: sa.Connection, row: Mapping[str, Any]) -> int:
-    values = {name: row[name] for name in _JUDGE} | {"endpoint": row["endpoint"], "parameters": row["parameters"]}
-    plain = judgements.judge_identity(**{name: item for name, item in values.items() if name != "endpoint"})
+    values = {name: row[name] for name in _COLUMNS["judges"]}
+    plain = judgements.judge_identity(**{k: v for k, v in values.items() if k not in ("identity", "endpoint")})
     # One that was asked in a way of its own (options that are not in its row) cannot be told from a forged one: it
     # stands beside the judges of this workspace.
     identity = plain if row["identity"] == plain else content_hash(["restored", row["identity"], plain])

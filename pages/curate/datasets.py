@@ -361,7 +361,7 @@ def delete_form(store: Store, dataset: DatasetRow) -> None:
 TEMPLATES, BY_MODEL, BY_SIMULATOR = "Templates, no model", "A model", "The simulator"
 BY_SERVED = "A model served for it"
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
-AT_ONCE = 200  # profiles from templates that a page makes while somebody waits
+AT_ONCE = 200  # profiles from templates that a page makes while the user waits
 WIDE, NARROW = 260, 108  # pixels: fields flow into as many rows as there is room for
 _MADE, _WATCHED = "new.made", "new.watched"
 
@@ -498,10 +498,12 @@ def _form(store: Store) -> None:
         seed = st.number_input(
             "Seed", 0, key=draft.key("seed", 0), help="The same seed gives the same people and events.", width=NARROW
         )
-        known = [file.name for file in packs.pack_files("contexts", store.workspace)]
+        available = [file.name for file in packs.pack_files("contexts", store.workspace)]
         key = draft.key("contexts", [*packs.CORE])
-        st.session_state[key] = [name for name in st.session_state[key] if name in known]  # a pack may be gone by now
-        contexts = st.multiselect("Contexts", known, key=key, format_func=safe.option, width=WIDE)
+        st.session_state[key] = [
+            name for name in st.session_state[key] if name in available
+        ]  # a pack may be gone by now
+        contexts = st.multiselect("Contexts", available, key=key, format_func=safe.option, width=WIDE)
     request = _Request(name.strip(), int(profiles), str(locale), int(seed), contexts)
     if how == TEMPLATES:
         _from_templates(store, request, draft)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,18 @@ def test_a_simulated_vote_is_not_made_a_real_one_by_the_mark_of_the_dataset(
     pq.write_table(pa.Table.from_pylist([stored.to_pylist()[0] | {"simulated": False}], stored.schema), path)
     with pytest.raises(FormatError, match="simulated is false, and a simulator voted"):
         import_file(sqlite_store, tmp_path / "hub")
+
+
+def test_a_zip_file_is_read_from_a_folder_in_it_and_unpacks_nothing_outside(
+    sqlite_store: Store, tmp_path: Path, folder: Path
+) -> None:
+    inside, outside = tmp_path / "in.zip", tmp_path / "outside" / "tables" / "profiles.parquet"
+    with zipfile.ZipFile(inside, "w") as archive:
+        for file in (path for path in folder.rglob("*") if path.is_file()):
+            archive.write(file, f"hub/{file.relative_to(folder)}")
+        for name in (str(outside), f"../{outside.relative_to(tmp_path)}", "hub/../../tables/runs.parquet"):
+            archive.writestr(name, b"x")
+    result = import_file(sqlite_store, inside)
+    assert (result.kind, result.new, result.dataset.runs) == ("folder", True, 1)
+    assert not outside.exists() and not (tmp_path.parent / "outside").exists()
+    assert not import_file(sqlite_store, folder).new, "the same tables, packed or not"

@@ -258,8 +258,8 @@ NORMALISED = tuple(
     for pattern, replacement in (
         (rf"(?!2001){TIME}", "<time>"),
         (re.escape(__version__), "<version>"),
-        (r"""\brevision("?:? "?)[0-9a-f]{12,40}(\+|-dirty)?\b""", r"revision\1<revision>"),
-        (r"""\b(python|openai)("?:? "?)\d+(\.\d+)+\w*""", r"\1\2<installed>"),
+        (r"""\brevision("?:? ?"?)[0-9a-f]{12,40}(\+|-dirty)?\b""", r"revision\1<revision>"),
+        (r"""\b(python|openai)("?:? ?"?)\d+(\.\d+)+\w*""", r"\1\2<installed>"),
         (r"127\.0\.0\.1:\d+", "127.0.0.1:<port>"),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<random>"),
     )
