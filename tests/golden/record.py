@@ -136,7 +136,7 @@ def build_tiny(workspace: Workspace) -> None:
     workspace.run("tiny", "average", "sim-average")
     workspace.run("tiny", "oversharing", "sim-oversharing")
     workspace.decide("tiny", 1, 2)
-    workspace("rule --dataset tiny --name lenient --threshold 0.7 --annotator Ada")
+    workspace("rules save --dataset tiny --name lenient --threshold 0.7 --annotator Ada")
 
 
 def build_small(workspace: Workspace) -> None:
@@ -151,7 +151,7 @@ def build_small(workspace: Workspace) -> None:
     with some_refused():  # fresh: judges have read the same messages in another run
         workspace.run("small", "failing", "sim-oversharing", "--max-tokens 170 --fresh")
     workspace.decide("small", 5, 3)
-    workspace("rule --dataset small --name lenient --threshold 0.7 --annotator Ada")
+    workspace("rules save --dataset small --name lenient --threshold 0.7 --annotator Ada")
 
 
 def build_demo(workspace: Workspace) -> None:
