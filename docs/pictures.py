@@ -25,7 +25,8 @@ from playwright.sync_api import Page
 from cimemories import demo
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
-from cimemories.leaks.gallery import gallery, run_ids
+from cimemories.leaks.examples import examples as all_examples
+from cimemories.leaks.gallery import run_ids
 from cimemories.store.engine import open_store
 
 IMAGES = Path(__file__).resolve().parent / "images"
@@ -42,7 +43,7 @@ def views(workspace: Path) -> list[str]:
     store = open_store(workspace)
     scopes = (resolve_scope(store, run_id) for run_id in run_ids(store))
     scope = next(scope for scope in scopes if scope.run.model == RUN)
-    leak = gallery(Flows(store), [scope]).iloc[0]
+    leak = all_examples(Flows(store), [scope]).page().iloc[0]
     store.close()
     run, context = {"run": scope.run.id}, {"context": int(leak["context"])}
     flow = {"profile": int(leak["profile"]), **context, "attribute": int(leak["attribute"])}

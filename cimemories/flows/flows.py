@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import duckdb
 import numpy as np
@@ -45,6 +45,9 @@ from cimemories.store import decisions, judgements
 from cimemories.store.engine import Store
 from cimemories.store.judgements import PartialMemories
 from cimemories.store.tables import attribute
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PAIR = ["attribute", "context"]
 RESPONSES = ["profile", "context", "level", "memory"]  # what planned and judged responses are counted by
@@ -366,12 +369,17 @@ class Flows:
         for part in self.each_part(scope):
             yield self.arrays(scope, sql) if part is None else self.part(part, sql)
 
-    def part(self, part: Part, sql: str, parameters: list[object] | None = None) -> dict[str, npt.NDArray[Any]]:
-        """The answer of one part of a large run, as `arrays` has it, with texts as objects; `{pairs}` stands for its
-        rows."""
+    def part(
+        self, part: Part | pa.Table, sql: str, parameters: Sequence[object] | None = None
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return the answer of one part of a large run, or of a table in memory, as `arrays` has it, with texts as
+        objects; `{pairs}` stands for its rows."""
         cursor = self._duckdb.cursor()  # of its own: parts are read while other relations are
+        rows = part.sql if isinstance(part, Part) else "given"
         try:
-            result = cursor.execute(sql.format(pairs=part.sql), parameters or [])
+            if not isinstance(part, Part):
+                cursor.register(rows, part)
+            result = cursor.execute(sql.format(pairs=rows), list(parameters or ()))
             return {column: np.asarray(values) for column, values in result.fetchnumpy().items()}
         finally:
             cursor.close()

@@ -1,231 +1,209 @@
-"""The gallery of runs of any size: of those that fit into memory as a frame (gallery.py), of others as a file.
+"""The gallery of runs, severest first: a table in memory, of runs that do not fit into it a file.
 
-    cache/leaks-run-3f9a-judge1-<version>-<place>/ordered.parquet
+    cache/leaks-run-3f9a-judge1-<version>-<place>/gallery.parquet
 
-The examples of a large run are found block by block of profiles, as its flows are (flows/parts.py), ordered once on the
-disk, and read from there a page at a time; what filters leave is counted by DuckDB. Both ways give the same examples in
-the same order.
+The examples of a large run are found block by block of profiles, as its flows are (flows/parts.py), and ordered once on
+the disk. DuckDB orders either, counts what filters leave, and reads it a page at a time.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from cimemories.access import readonly
-from cimemories.flows.flows import LARGE_MEMORY, Flows, relation_file
+from cimemories.flows.flows import LARGE_MEMORY, Flows, cached, relation_file
 from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
-from cimemories.leaks.gallery import (
-    COLUMNS,
-    RANKS,
-    Facet,
-    Left,
-    Wanted,
-    examples_of,
-    gallery,
-    narrowed,
-    with_categories,
-)
+from cimemories.leaks.gallery import COLUMNS, RANKS, Facet, examples_of
 from cimemories.model import Strength
-from cimemories.store import datasets
 from cimemories.store.engine import StoreError, content_hash
 
+Wanted = Mapping[Facet, Sequence[str]]  # by facet the values of which an example must have one; no values: any
 FULL: Wanted = {Facet.STRENGTH: [str(Strength.FULL)]}
 PAGE = 500  # examples that a stream reads at once
 _BUILDING = threading.Lock()
 
 
+@dataclass(frozen=True)
+class Left:
+    """What filters leave. counts: by facet and value, how many examples that value alone would leave with all filters
+    on other facets as they are; 0 for a value that leaves none. whole: the same without any filter."""
+
+    number: int
+    counts: dict[Facet, dict[str, int]]
+    whole: dict[Facet, dict[str, int]]
+
+
+@cached
 def examples(flows: Flows, scopes: Sequence[Scope]) -> Examples:
-    """The gallery of these scopes (one a run). Raises StoreError where it cannot be written to the disk."""
-    if any(map(flows.is_large, scopes)):
-        return _OnDisk(flows, scopes)
-    return Examples(gallery(flows, list(scopes)))
+    """Return the gallery of these scopes (one a run). Raises StoreError where it cannot be written to the disk."""
+    if not any(map(flows.is_large, scopes)):
+        frames = [_of_run(flows, scope).assign(run_at=at) for at, scope in enumerate(scopes)]
+        filled = [frame for frame in frames if len(frame)]
+        return Examples(flows, in_order(pd.concat(filled)) if filled else None)
+    with _BUILDING:  # two pages that ask at once build it once
+        return Examples(flows, _built(flows, scopes))
 
 
-def pages(found: Examples, wanted: Wanted, most: int | None = None, first: int = 0) -> Iterator[pd.DataFrame]:
+@cached
+def _of_run(flows: Flows, scope: Scope) -> pd.DataFrame:
+    return examples_of(flows, scope)
+
+
+def pages(every: Examples, wanted: Wanted, most: int | None = None, first: int = 0) -> Iterator[pd.DataFrame]:
     """Yield what filters leave, page by page, from the first (from 0) on up to so many."""
-    number = found.left(wanted).number
+    number = every.left(wanted).number
     number = number if most is None else min(number, most)
     for start in range(first, number, PAGE):
-        yield found.page(wanted, start, min(PAGE, number - start))
+        yield every.page(wanted, start, min(PAGE, number - start))
 
 
 class Examples:
-    """The examples of some runs, severest first, in memory. Frames have the columns of `gallery`; their index is the
-    place in the order of all."""
+    """The examples of some runs, severest first. Frames have the columns of `gallery`; their index is the place in the
+    order of all. rows: a table in that order, or the file of one; None for no example."""
 
-    large = False
-
-    def __init__(self, frame: pd.DataFrame) -> None:
-        self.frame = frame
-        self._last: tuple[Wanted, Left] | None = None
-
-    @property
-    def number(self) -> int:
-        """The number of examples."""
-        return len(self.frame)
+    def __init__(self, flows: Flows, rows: pa.Table | Path | None) -> None:
+        self._flows = flows
+        self._rows = Part((rows,)) if isinstance(rows, Path) else rows
+        self._left: tuple[Wanted, Left] | None = None
+        self.number = 0 if rows is None else int(self._ask("SELECT count(*) AS number FROM {pairs}")["number"][0])
 
     def left(self, wanted: Wanted) -> Left:
         """Count what filters leave."""
-        # A page is asked for right after it was counted.
-        if self._last is None or self._last[0] != wanted:
-            self._last = dict(wanted), narrowed(self.frame, wanted)
-        return self._last[1]
+        if self._left is None or self._left[0] != wanted:  # a page is asked for right after it was counted
+            self._left = dict(wanted), self._count(wanted)
+        return self._left[1]
 
-    def page(self, wanted: Wanted, first: int, size: int | None) -> pd.DataFrame:
-        """Return so many of what filters leave (None: all), from the first (from 0) on."""
-        return self.frame.iloc[self.left(wanted).shown[first : None if size is None else first + size]]
-
-    def named(self, ids: Sequence[str]) -> pd.DataFrame:
-        """Return those of these ids that are there."""
-        return self.frame[self.frame["id"].isin(list(ids))]
-
-    def firsts(self, column: str, most: int, but: Sequence[str] = ()) -> pd.DataFrame:
-        """Return the severest of each value of this column, the severest of these first. but: ids that are left
-        aside."""
-        return self.frame[~self.frame["id"].isin(list(but))].drop_duplicates(column).head(most)
-
-    def by_run(self, column: str = "domain") -> pd.DataFrame:
-        """Count them: columns run, this column, strength, number, and always: how many of them are revealed in every
-        sample."""
-        names = ["run", column, "strength"]
-        always = self.frame["reveals"] == self.frame["draws"]
-        frame = self.frame[names].astype(str).assign(number=1, always=always.astype(np.int64))
-        return frame.groupby(names, as_index=False, sort=False).sum()
-
-
-# What ties takes turns over domains and people, as gallery.ordered does it: the square of both, read along its
-# diagonals. Domains and people are numbered as they first come in the order of the record. What is ordered is narrow:
-# the texts join at the end.
-_ORDERED = """
-    CREATE TABLE found AS SELECT *, row_number() OVER (ORDER BY run_at, profile, context, ordinal) AS recorded
-    FROM read_parquet({files});
-    COPY (
-        WITH domains AS (SELECT domain, row_number() OVER (ORDER BY min(recorded)) AS d FROM found GROUP BY domain),
-        people AS (SELECT profile, row_number() OVER (ORDER BY min(recorded)) AS p FROM found GROUP BY profile),
-        ranked AS (
-            SELECT recorded, d, p, dense_rank() OVER (ORDER BY {severity}) AS tie
-            FROM found JOIN domains USING (domain) JOIN people USING (profile)
-        ),
-        tied AS (
-            SELECT recorded, tie, dense_rank() OVER (PARTITION BY tie ORDER BY d) - 1 AS domain_at,
-                   dense_rank() OVER (PARTITION BY tie ORDER BY p) - 1 AS person_at,
-                   row_number() OVER (PARTITION BY tie, d, p ORDER BY recorded) - 1 AS again
-            FROM ranked
-        ),
-        sized AS (SELECT *, max(person_at) OVER (PARTITION BY tie) + 1 AS size FROM tied),
-        turned AS (
-            SELECT recorded, tie, domain_at, row_number() OVER (
-                PARTITION BY tie, domain_at ORDER BY again * size + ((person_at - domain_at) % size + size) % size
-            ) AS turn
-            FROM sized
-        )
-        SELECT row_number() OVER (ORDER BY tie, turn, domain_at) - 1 AS place, recorded, {columns}
-        FROM turned JOIN found USING (recorded) ORDER BY place
-    ) TO {file} (FORMAT parquet)
-"""
-_RANKED = (Facet.QUOTE, Facet.CERTAINTY, Facet.AGREEMENT)
-# User and statement are looked up of a page.
-ON_DISK = tuple(name for name in COLUMNS if name not in ("user", "statement"))
-
-
-class _OnDisk(Examples):
-    large = True
-
-    def __init__(self, flows: Flows, scopes: Sequence[Scope]) -> None:
-        self.flows, self.scopes = flows, tuple(scopes)
-        version = tuple(scope.version for scope in scopes)
-        with _BUILDING:  # two pages that ask at once build it once
-            self.file = flows.cached(("examples on disk", version), lambda: _built(flows, self.scopes))
-
-    @property
-    def number(self) -> int:
-        return int(self._ask("SELECT count(*) AS number FROM {pairs}")["number"][0])
-
-    def left(self, wanted: Wanted) -> Left:
-        key = ("examples left", self.file, tuple((facet, tuple(values)) for facet, values in wanted.items()))
-        return self.flows.cached(key, lambda: self._left(wanted))
-
-    def _left(self, wanted: Wanted) -> Left:
-        where, values = _where(wanted)
-        number = int(self._ask(f"SELECT count(*) AS number FROM {{pairs}} {where}", values)["number"][0])
-        return Left(number, self._counts(wanted), self._counts({}))
-
-    def _counts(self, wanted: Wanted) -> dict[Facet, dict[str, int]]:
-        """By facet and value with the filters on the other facets, all values of the runs."""
-        result = {}
+    def _count(self, wanted: Wanted) -> Left:
+        counts: dict[Facet, dict[str, int]] = {facet: {} for facet in Facet}
+        whole: dict[Facet, dict[str, int]] = {facet: {} for facet in Facet}
+        if not self.number:
+            return Left(0, counts, whole)
         for facet in Facet:
-            where, values = _where({other: own for other, own in wanted.items() if other != facet})
-            left = f"count(*) FILTER ({where})" if where else "count(*)"
+            # Names are an order of their own, or come in the order of the record.
             order = _rank(facet) if facet in RANKS else "min(recorded)"
-            sql = f"SELECT {facet}::VARCHAR AS value, {left} AS number FROM {{pairs}} GROUP BY {facet} ORDER BY {order}"
-            found = self._ask(sql, values)
-            counts = dict(zip(found["value"], found["number"].tolist(), strict=True))
-            result[facet] = dict.fromkeys(RANKS.get(facet, ()), 0) | counts if self.number else {}
-        return result
-
-    def page(self, wanted: Wanted, first: int, size: int | None) -> pd.DataFrame:
+            where, values = _where({other: chosen for other, chosen in wanted.items() if other != facet})
+            rows = self._ask(
+                f"SELECT {facet}::VARCHAR AS value, count(*) FILTER ({where}) AS number, count(*) AS whole "
+                f"FROM {{pairs}} GROUP BY {facet} ORDER BY {order}",
+                values,
+            )
+            none = dict.fromkeys(RANKS.get(facet, ()), 0)
+            counts[facet] = none | dict(zip(rows["value"], rows["number"].tolist(), strict=True))
+            whole[facet] = none | dict(zip(rows["value"], rows["whole"].tolist(), strict=True))
         where, values = _where(wanted)
+        return Left(
+            int(self._ask(f"SELECT count(*) AS number FROM {{pairs}} {where}", values)["number"][0]), counts, whole
+        )
+
+    def page(self, wanted: Wanted | None = None, first: int = 0, size: int | None = None) -> pd.DataFrame:
+        """Return so many of what filters leave (None: all), from the first (from 0) on."""
+        where, values = _where(wanted or {})
         limit = f"OFFSET {int(first)}" if size is None else f"LIMIT {int(size)} OFFSET {int(first)}"
         return self._frame(f"SELECT * FROM {{pairs}} {where} ORDER BY place {limit}", values)
 
     def named(self, ids: Sequence[str]) -> pd.DataFrame:
+        """Return those of these ids that are there."""
         return self._frame("SELECT * FROM {pairs} WHERE id IN (SELECT unnest(?)) ORDER BY place", [list(ids)])
 
     def firsts(self, column: str, most: int, but: Sequence[str] = ()) -> pd.DataFrame:
+        """Return the severest of each value of this column, the severest of these first. but: ids that are left
+        aside."""
         others = "WHERE id NOT IN (SELECT unnest(?::VARCHAR[]))"
-        first = f"SELECT min(place) FROM {{pairs}} {others} GROUP BY {_known(column)}"
+        first = f"SELECT min(place) FROM {{pairs}} {others} GROUP BY {_checked(column)}"
         sql = f"SELECT * FROM {{pairs}} WHERE place IN ({first}) ORDER BY place LIMIT {int(most)}"
         return self._frame(sql, [list(but)])
 
     def by_run(self, column: str = "domain") -> pd.DataFrame:
-        names = f"run, {_known(column)}, strength"
-        sql = f"SELECT {names}, count(*) AS number, count(*) FILTER (reveals = draws) AS always FROM {{pairs}} "
-        return pd.DataFrame(self._ask(f"{sql} GROUP BY {names} ORDER BY min(place)"))
+        """Count them: columns run, this column, strength, number, and always: how many of them are revealed in every
+        sample."""
+        names = f"run, {_checked(column)}, strength"
+        counts = "count(*) AS number, count(*) FILTER (reveals = draws) AS always"
+        if not self.number:
+            return pd.DataFrame(columns=["run", column, "strength", "number", "always"])
+        sql = f"SELECT {names}, {counts} FROM {{pairs}} GROUP BY {names} ORDER BY min(place)"
+        return pd.DataFrame(self._ask(sql))
 
     def _ask(self, sql: str, values: Sequence[object] = ()) -> dict[str, np.ndarray]:
-        return self.flows.part(Part((self.file,)), sql, list(values))
+        return self._flows.part(self._rows, sql, values)
 
     def _frame(self, sql: str, values: Sequence[object]) -> pd.DataFrame:
-        frame = pd.DataFrame(self._ask(sql, values)).set_index("place").drop(columns="recorded")
-        frame.index.name = None
-        people, attributes = (sorted({int(i) for i in frame[name]}) for name in ("profile", "attribute"))
-        users: dict[int, str] = {}
-        statements: dict[int, str] = {}
-        with self.flows.store.read() as connection:
-            for start in range(0, max(len(people), len(attributes)), PAGE):
-                block = slice(start, start + PAGE)
-                names, texts = datasets.wording_of(connection, people[block], attributes[block])
-                users, statements = users | names, statements | texts
-        frame.insert(4, "user", [users[int(i)] for i in frame["profile"]])
-        frame.insert(7, "statement", [statements[int(i)] for i in frame["attribute"]])
-        return with_categories(frame) if len(frame) else frame
+        if not self.number:
+            return pd.DataFrame(columns=COLUMNS)
+        frame = pd.DataFrame(self._ask(sql, values)).set_index("place").drop(columns=["recorded", "run_at", "ordinal"])
+        return frame.rename_axis(None)
 
 
-def _known(column: str) -> str:
-    """A name that may stand in SQL."""
-    if column not in ON_DISK:
+def _rank(facet: Facet) -> str:
+    words = ", ".join(f"'{word}'" for word in RANKS[facet])
+    return f"list_position([{words}], {facet})"
+
+
+# What ties takes turns over domains and people: every turn has one example of each domain that is left, and of people
+# in rotation, so that neighbours are of different domains and people where they can be. It is the square of both, read
+# along its diagonals; further examples of a person and domain come a square later. Domains and people are numbered as
+# they first come in the order of the record. What is ordered is narrow: the texts join at the end.
+_RECORDED = """
+    CREATE TABLE found AS SELECT *, row_number() OVER (ORDER BY run_at, profile, context, ordinal) AS recorded
+    FROM {rows}
+"""
+_RANKED = ", ".join(map(_rank, (Facet.QUOTE, Facet.CERTAINTY, Facet.AGREEMENT)))
+_ORDERED = f"""
+    WITH domains AS (SELECT domain, row_number() OVER (ORDER BY min(recorded)) AS d FROM found GROUP BY domain),
+    people AS (SELECT profile, row_number() OVER (ORDER BY min(recorded)) AS p FROM found GROUP BY profile),
+    ranked AS (
+        SELECT recorded, d, p, dense_rank() OVER (
+            ORDER BY {_rank(Facet.STRENGTH)}, claimed::DOUBLE / draws DESC, {_RANKED}
+        ) AS tie
+        FROM found JOIN domains USING (domain) JOIN people USING (profile)
+    ),
+    tied AS (
+        SELECT recorded, tie, dense_rank() OVER (PARTITION BY tie ORDER BY d) - 1 AS domain_at,
+               dense_rank() OVER (PARTITION BY tie ORDER BY p) - 1 AS person_at,
+               row_number() OVER (PARTITION BY tie, d, p ORDER BY recorded) - 1 AS again
+        FROM ranked
+    ),
+    sized AS (SELECT *, max(person_at) OVER (PARTITION BY tie) + 1 AS size FROM tied),
+    turned AS (
+        SELECT recorded, tie, domain_at, row_number() OVER (
+            PARTITION BY tie, domain_at ORDER BY again * size + ((person_at - domain_at) % size + size) % size
+        ) AS turn
+        FROM sized
+    )
+    SELECT row_number() OVER (ORDER BY tie, turn, domain_at) - 1 AS place, found.*
+    FROM turned JOIN found USING (recorded) ORDER BY place
+"""
+
+
+def in_order(rows: pd.DataFrame) -> pa.Table:
+    """Return examples (gallery.examples_of, with the place of their run as run_at) severest first, with that place."""
+    with duckdb.connect() as connection:
+        connection.register("given", pa.Table.from_pandas(rows, preserve_index=False))
+        connection.execute(_RECORDED.format(rows="given"))
+        return connection.sql(_ORDERED).to_arrow_table()
+
+
+def _checked(column: str) -> str:
+    """Return a name that may stand in SQL."""
+    if column not in COLUMNS:
         raise ValueError(f"examples have no column {column}")
     return column
 
 
 def _where(wanted: Wanted) -> tuple[str, list[object]]:
     filters = {facet: [str(value) for value in values] for facet, values in wanted.items() if len(values)}
-    text = " AND ".join(f"{facet}::VARCHAR IN (SELECT unnest(?))" for facet in filters)
-    return (f"WHERE {text}" if filters else ""), list(filters.values())
-
-
-def _rank(facet: Facet) -> str:
-    words = ", ".join(f"'{word}'" for word in RANKS[facet])
-    return f"list_position([{words}], {facet})"
+    text = " AND ".join(f"{facet}::VARCHAR IN (SELECT unnest(?::VARCHAR[]))" for facet in filters) or "true"
+    return f"WHERE {text}", list(filters.values())
 
 
 def _built(flows: Flows, scopes: Sequence[Scope]) -> Path:
@@ -235,7 +213,7 @@ def _built(flows: Flows, scopes: Sequence[Scope]) -> Path:
     stem = files[0].stem if len(files) == 1 else f"runs-{content_hash([file.stem for file in files])[:16]}"
     name = stem.removeprefix("flows-")
     folder = files[0].with_name(f"leaks-{name}")
-    ordered = folder / "ordered.parquet"
+    ordered = folder / "gallery.parquet"
     if ordered.exists():
         return ordered
     if readonly.chosen():
@@ -275,20 +253,11 @@ def _write(flows: Flows, scope: Scope, at: int, folder: Path) -> Iterator[Path]:
 
 def _order(files: Sequence[Path], ordered: Path, folder: Path) -> None:
     draft = ordered.with_suffix(".draft")
-    if not files:
-        pd.DataFrame({name: np.zeros(0, np.int64) for name in ("place", "recorded", *ON_DISK)}).to_parquet(draft)
-    else:
-        severity = [_rank(Facet.STRENGTH), "claimed::DOUBLE / draws DESC", *map(_rank, _RANKED)]
-        sql = _ORDERED.format(
-            files="[" + ", ".join(map(_quoted, files)) + "]",
-            severity=", ".join(severity),
-            columns=", ".join(ON_DISK),
-            file=_quoted(draft),
-        )
-        # On the disk, since a table of millions of texts would not fit beside the limit.
-        with duckdb.connect(folder / "ordering.duckdb") as connection:
-            connection.execute(f"SET memory_limit = '{LARGE_MEMORY}'; SET temp_directory = {_quoted(folder)}")
-            connection.execute(sql)
+    # On the disk, since a table of millions of texts would not fit beside the limit.
+    with duckdb.connect(folder / "ordering.duckdb") as connection:
+        connection.execute(f"SET memory_limit = '{LARGE_MEMORY}'; SET temp_directory = {_quoted(folder)}")
+        connection.execute(_RECORDED.format(rows=f"read_parquet([{', '.join(map(_quoted, files))}])"))
+        connection.execute(f"COPY ({_ORDERED}) TO {_quoted(draft)} (FORMAT parquet)")
     draft.replace(ordered)
     for file in (*files, *folder.glob("ordering.duckdb*")):
         file.unlink(missing_ok=True)

@@ -14,16 +14,14 @@ part, since the seeds do not say it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.flows.flows import Flows, cached, frame_of
+from cimemories.flows.flows import Flows, frame_of
 from cimemories.flows.labels import INAPPROPRIATE, PAPER_THRESHOLD, consensus, rule_of, vote_counts, votes_of
 from cimemories.flows.parts import Part
 from cimemories.flows.scope import Combine, Labels, Scope, resolve_scope
@@ -155,14 +153,12 @@ def _unanimous(store: Store, scope: Scope, pairs: pd.DataFrame, profiles: Sequen
     return unanimous
 
 
-# Of the frame that `gallery` returns.
+# Of examples; those of facets tell examples apart.
 COLUMNS = (
     *("id", "run", "model", "profile", "user", "attribute", "key", "statement", "domain", "event", "context", "task"),
     *("recipient", "sphere", "strength", "claimed", "reveals", "draws", "quote", "certainty", "agreement", "judges"),
     "kind",
 )
-Ints = npt.NDArray[np.int64]
-Wanted = Mapping["Facet", Sequence[str]]
 SEVERITY = (
     "strength of the claim (full, partial, implied)",
     "share of judged messages that reveal it so",
@@ -226,18 +222,6 @@ _FLOWS = f"""
 """
 
 
-@dataclass(frozen=True)
-class Left:
-    """What filters leave. counts: by facet and value, how many examples that value alone would leave with all filters
-    on other facets as they are; 0 for a value that leaves none. whole: the same without any filter. shown: positions in
-    the gallery, in its order, where it is in memory."""
-
-    number: int
-    counts: dict[Facet, dict[str, int]]
-    whole: dict[Facet, dict[str, int]]
-    shown: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-
-
 def run_ids(store: Store) -> list[str]:
     """Every run of the record, the newest first."""
     with store.read() as connection:
@@ -271,34 +255,11 @@ _VERSIONS = (
 )
 
 
-@cached
-def gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
-    """The examples of these scopes (one a run), severest first: id, run, model, profile (id), user, attribute (id),
-    key, statement, domain, event, context (id), task, recipient, sphere ('' where unknown), strength, claimed (messages
-    that claim it so), reveals, draws, quote, certainty, agreement, judges, kind. Columns of facets are categories.
-
-    Empty where nothing is labelled or nothing leaks.
-    """
-    filled = [part for part in (_examples(flows, scope) for scope in scopes) if len(part)]
-    return ordered(pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=COLUMNS))
-
-
-@cached
-def _examples(flows: Flows, scope: Scope) -> pd.DataFrame:
-    """The examples of one run in the order of the record."""
-    examples = examples_of(flows, scope)
-    if examples.empty:
-        return examples
-    with flows.store.read() as connection:
-        users, statements = datasets.wording(connection, scope.run.dataset)
-    examples.insert(4, "user", [users[i] for i in examples["profile"]])
-    examples.insert(7, "statement", [statements[i] for i in examples["attribute"]])
-    return examples.drop(columns="ordinal")
-
-
 def examples_of(flows: Flows, scope: Scope, part: Part | None = None) -> pd.DataFrame:
-    """The examples of a run, or of a part of a large one, in the order of the record, with the columns of `gallery` but
-    for user and statement, and the ordinal of the attribute."""
+    """Return the examples of a run, or of a part of a large one, in the order of the record: id, run, model, profile
+    (id), user, attribute (id), key, statement, domain, event, context (id), task, recipient, sphere ('' where unknown),
+    strength, claimed (messages that claim it so), reveals, draws, quote, certainty, agreement, judges, kind, and the
+    ordinal of the attribute. Empty where nothing is labelled or nothing leaks."""
     profiles: list[int] | None = None
     if part is not None:
         of_part = flows.part(part, "SELECT DISTINCT profile FROM {pairs} ORDER BY profile")
@@ -331,14 +292,19 @@ def examples_of(flows: Flows, scope: Scope, part: Part | None = None) -> pd.Data
     by_judges = pairs["judges"].astype("float64").fillna(0).astype(np.int64)
     together = [Agreement.ALL if n == judges else Agreement.SOME for n in by_judges]
     rated = together if len(agreed) else [Agreement.ALONE] * len(pairs)
+    with flows.store.read() as connection:
+        ids = (pairs[name].unique().tolist() for name in ("profile", "attribute"))
+        users, statements = datasets.wording_of(connection, *ids)
     return pd.DataFrame(
         {
             "id": [f"{scope.run.id}.{a}.{c}" for a, c in zip(pairs["attribute"], pairs["context"], strict=True)],
             "run": scope.run.id,
             "model": scope.run.model,
             "profile": pairs["profile"].astype(np.int64),
+            "user": [users[i] for i in pairs["profile"]],
             "attribute": pairs["attribute"].astype(np.int64),
             "key": pairs["key"],
+            "statement": [statements[i] for i in pairs["attribute"]],
             "domain": pairs["domain"],
             "event": pairs["event"],
             "context": pairs["context"].astype(np.int64),
@@ -357,81 +323,6 @@ def examples_of(flows: Flows, scope: Scope, part: Part | None = None) -> pd.Data
             "ordinal": pairs["ordinal"].astype(np.int64),
         }
     )
-
-
-def ordered(examples: pd.DataFrame) -> pd.DataFrame:
-    """The same examples severest first (the module says how that is measured), what ties in turns over domains and
-    people, with the columns of facets as categories. claimed of draws is the share; draws must be above 0."""
-    if examples.empty:
-        return examples
-    examples = with_categories(examples)
-
-    def rank(facet: Facet) -> Ints:
-        return np.asarray(examples[facet].cat.codes, np.int64)
-
-    share = examples["claimed"].to_numpy(np.float64) / examples["draws"].to_numpy(np.float64)
-    severity = [rank(Facet.STRENGTH), -share, rank(Facet.QUOTE), rank(Facet.CERTAINTY), rank(Facet.AGREEMENT)]
-    order = np.lexsort(severity[::-1])  # by its last key first
-    sorted_severity = np.stack([key[order] for key in severity])
-    ties = np.concatenate([[0], np.cumsum((np.diff(sorted_severity) != 0).any(axis=0))])
-    turns = _in_turns(ties, rank(Facet.DOMAIN)[order], rank(Facet.PROFILE)[order])
-    return examples.iloc[order[turns]].reset_index(drop=True)
-
-
-def with_categories(examples: pd.DataFrame) -> pd.DataFrame:
-    """The same with the columns of facets as categories."""
-    return examples.assign(
-        **{
-            str(facet): pd.Categorical(examples[facet], RANKS.get(facet) or list(dict.fromkeys(examples[facet])))
-            for facet in Facet
-        }
-    )
-
-
-def _in_turns(ties: Ints, domains: Ints, people: Ints) -> Ints:
-    """The order in which what ties takes turns: every turn has one example of each domain that is left, and of people
-    in rotation, so that neighbours are of different domains and people where they can be. What ties in that, too, keeps
-    the order given. All by example, ties rising."""
-    starts = np.flatnonzero(np.diff(ties, prepend=-1))
-
-    def numbered(values: Ints) -> Ints:
-        # Among those of the tie, from 0: who is absent would leave a gap in the rotation.
-        codes = np.unique(ties * (values.max() + 1) + values, return_inverse=True)[1]
-        return np.asarray(codes - np.minimum.reduceat(codes, starts)[ties], np.int64)
-
-    domain, person = numbered(domains), numbered(people)
-    frame = pd.DataFrame({"tie": ties, "domain": domain, "person": person})
-    # The square of domains and people, read along its diagonals; further examples of a person and domain come a square
-    # later.
-    size = np.maximum.reduceat(person, starts)[ties] + 1
-    frame["diagonal"] = frame.groupby(["tie", "domain", "person"]).cumcount() * size + (person - domain) % size
-    frame = frame.sort_values(["tie", "domain", "diagonal"], kind="stable")
-    # Counted anew, since a domain need not have an example of each person.
-    frame["turn"] = frame.groupby(["tie", "domain"]).cumcount()
-    order: Ints = frame.sort_values(["tie", "turn", "domain"], kind="stable").index.to_numpy(np.int64)
-    return order
-
-
-def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Left:
-    """What these filters leave. wanted: by facet the values of which an example must have one; no values: any."""
-    if examples.empty:
-        nothing: dict[Facet, dict[str, int]] = {facet: {} for facet in Facet}
-        return Left(0, nothing, nothing)
-    codes = {facet: examples[facet].cat.codes.to_numpy() for facet in Facet}
-    names = {facet: [str(name) for name in examples[facet].cat.categories] for facet in Facet}
-    # Names are compared, of which there are few; examples only look up their code.
-    fits = {facet: np.isin(names[facet], list(values))[codes[facet]] for facet, values in wanted.items() if len(values)}
-    everything = np.ones(len(examples), np.bool_)
-
-    def counted(facet: Facet, masks: list[npt.NDArray[np.bool_]]) -> dict[str, int]:
-        left = np.logical_and.reduce(masks) if masks else everything
-        values = np.bincount(codes[facet][left], minlength=len(names[facet]))
-        return dict(zip(names[facet], values.tolist(), strict=True))
-
-    counts = {facet: counted(facet, [mask for other, mask in fits.items() if other != facet]) for facet in Facet}
-    mask = np.logical_and.reduce(list(fits.values())) if fits else everything
-    whole = {facet: counted(facet, []) for facet in Facet}
-    return Left(int(mask.sum()), counts, whole, np.flatnonzero(mask))
 
 
 def step(ids: Sequence[str], current: str | None, by: int) -> str | None:

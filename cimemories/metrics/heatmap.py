@@ -129,17 +129,6 @@ def _of_texts(by: By, ids: Sequence[str], codes: Ints) -> Places:
     return Places(by, tuple(ids), numbered(names), tuple(names), codes)
 
 
-def _texts(flows: Flows, scope: Scope) -> tuple[dict[int, str], dict[int, str]]:
-    """Names of profiles and memory statements of attributes, by id: of a thousand profiles a hundred thousand texts."""
-
-    def read() -> tuple[dict[int, str], dict[int, str]]:
-        with flows.store.read() as connection:
-            return datasets.wording(connection, scope.run.dataset)
-
-    # By dataset, not by scope: all runs on it share the texts.
-    return flows.cached(("texts of a dataset", *scope.dataset_version), read)
-
-
 def numbered(names: Sequence[str]) -> tuple[str, ...]:
     """The same names, those that occur twice with a number."""
     often, seen = Counter(names), Counter[str]()
@@ -184,8 +173,7 @@ def cell_flows(
     return _worded(flows, scope, frame, n)
 
 
-FEW = 500  # flows whose texts are looked up one by one: those of a whole dataset may not fit into memory
-CELL_PAGE = 50  # flows of a cell that are read at once, of runs that do not fit into memory
+FLOW_IDS = ("profile", "attribute")
 
 
 def _paged(page: tuple[int, int] | None) -> str:
@@ -216,14 +204,10 @@ def _cell(flows: Flows, scope: Scope, cell: Mapping[By, str], rule: IdentifierRu
 
 
 def _worded(flows: Flows, scope: Scope, frame: pd.DataFrame, n: int) -> pd.DataFrame:
-    """The flows with what a person reads. Of a few flows nothing else is read."""
+    """Return the flows with what a person reads."""
     contexts = _contexts(flows, scope)
-    if len(frame) <= FEW:
-        ids = [[int(i) for i in frame[name].unique()] for name in ("profile", "attribute")]
-        with flows.store.read() as connection:
-            users, statements = datasets.wording_of(connection, *ids)
-    else:
-        users, statements = _texts(flows, scope)
+    with flows.store.read() as connection:
+        users, statements = datasets.wording_of(connection, *(frame[name].unique().tolist() for name in FLOW_IDS))
     return frame.assign(
         violation=1.0 - no_leak_probabilities(frame["reveals"].to_numpy(), frame["draws"].to_numpy(), n),
         user=[users[p] for p in frame["profile"]],

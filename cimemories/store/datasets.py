@@ -603,12 +603,13 @@ def attribute_rows(connection: sa.Connection, dataset_id: int) -> sa.CursorResul
 def wording_of(
     connection: sa.Connection, profiles: Sequence[int], attributes: Sequence[int]
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """`wording` of these alone, by their ids: at most some hundreds of each."""
-    names = connection.execute(sa.select(profile.c.id, profile.c.name).where(profile.c.id.in_(profiles)))
-    statements = connection.execute(
-        sa.select(attribute.c.id, attribute.c.statement).where(attribute.c.id.in_(attributes))
+    """Return what `wording` does, of these ids alone."""
+    names = sa.select(profile.c.id, profile.c.name)
+    statements = sa.select(attribute.c.id, attribute.c.statement)
+    return (
+        {row["id"]: row["name"] for row in rows_in_chunks(connection, names, profile.c.id, profiles)},
+        {row["id"]: row["statement"] for row in rows_in_chunks(connection, statements, attribute.c.id, attributes)},
     )
-    return {row.id: row.name for row in names}, {row.id: row.statement for row in statements}
 
 
 def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:

@@ -20,7 +20,7 @@ from pages.explore import leaks_gallery, leaks_message
 from pages.explore.leaks_message import Browsed, browsed
 from pages.explore.run_scope import caveats
 
-MOST_SHOWN = 2_000  # examples of a run that does not fit into memory; filters lead to the others
+MOST_SHOWN = 5_000  # examples; filters lead to the others
 
 
 def draw() -> None:
@@ -49,7 +49,7 @@ def draw() -> None:
 def _gallery(browsed: Browsed, examples: Examples) -> None:
     now = leaks_gallery.wanted(browsed.every)
     left = examples.left(now)
-    shown = examples.page(now, 0, MOST_SHOWN if examples.large else None)
+    shown = examples.page(now, 0, MOST_SHOWN)
     ids: list[str] = shown["id"].tolist()
     current = leaks_gallery.current(browsed, examples, ids)
     with st.container(key="leaks_bar"):

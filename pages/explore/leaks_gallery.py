@@ -18,8 +18,8 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks import basket, gallery, table
 from cimemories.leaks.basket import BasketRow, basket_rows
-from cimemories.leaks.examples import Examples
-from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Left, Quote, Wanted
+from cimemories.leaks.examples import Examples, Left, Wanted
+from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Quote
 from cimemories.leaks.table import LeakRow
 from cimemories.model import Strength
 from cimemories.store import datasets

@@ -16,7 +16,7 @@ from cimemories.compare.leaderboard import leaderboard
 from cimemories.flows.flows import Flows, flow_rows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.leaks.gallery import gallery
+from cimemories.leaks.examples import examples
 from cimemories.leaks.gallery import scopes_of as all_scopes
 from cimemories.metrics import accumulation
 from cimemories.metrics.breakdown import By, breakdown, flow_coverage
@@ -64,7 +64,7 @@ def everything(flows: Flows, dataset_id: int) -> dict[str, str]:
         answers[f"spoken for {one.run.id}"] = flow_coverage(flows, one)
     answers["leaderboard"] = leaderboard(flows, scopes)
     answers["difference"] = difference(flows, scopes[0], scopes[1])
-    answers["gallery"] = gallery(flows, all_scopes(flows))
+    answers["gallery"] = examples(flows, all_scopes(flows)).page()
     return {name: in_words(answer) for name, answer in answers.items()}
 
 

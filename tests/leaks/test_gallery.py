@@ -6,7 +6,6 @@ from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import sqlalchemy as sa
@@ -18,9 +17,10 @@ from worlds import add_dataset, add_labels, add_run, ask, records
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.leaks import gallery
 from cimemories.leaks.basket import Item, basket_rows, item_of
-from cimemories.leaks.gallery import RANKS, Facet, narrowed, ordered, run_ids, scopes_of, step
+from cimemories.leaks.examples import Examples, in_order
+from cimemories.leaks.examples import examples as all_examples
+from cimemories.leaks.gallery import RANKS, Facet, run_ids, scopes_of, step
 from cimemories.leaks.table import leak_rows, with_excerpts
 from cimemories.metrics.heatmap import cell_flows
 from cimemories.model import Label, Strength
@@ -45,14 +45,20 @@ ROWS = st.lists(
 )
 
 
-def frame(rows: list[tuple[object, ...]]) -> pd.DataFrame:
-    examples = pd.DataFrame(rows, columns=[*map(str, NAMES), "claimed"])
-    return examples.assign(draws=5, id=[f"example-{n}" for n in range(len(rows))])
+FLOWS = Flows(Store.__new__(Store))  # nothing is asked of the record
+
+
+def gallery(rows: list[tuple[object, ...]]) -> Examples:
+    """The gallery of these examples."""
+    frame = pd.DataFrame(rows, columns=[*map(str, NAMES), "claimed"])
+    numbers = list(range(len(rows)))
+    frame = frame.assign(draws=5, id=[f"example-{n}" for n in numbers], run_at=0, context=0, ordinal=numbers)
+    return Examples(FLOWS, in_order(frame))
 
 
 @given(ROWS)
 def test_nothing_comes_before_what_is_severer(rows: list[tuple[object, ...]]) -> None:
-    examples = ordered(frame(rows))
+    examples = gallery(rows).page()
 
     def severity(row: dict[str, object]) -> tuple[object, ...]:
         ranks = {facet: RANKS[facet].index(str(row[facet])) for facet in RANKS}
@@ -85,29 +91,30 @@ def test_what_is_equally_severe_takes_turns_over_domains_and_people() -> None:
                 row = [*alike, 5]
                 row[at[Facet.PROFILE]], row[at[Facet.DOMAIN]] = person, domain
                 rows.append(tuple(row))
-    shown = ordered(frame(rows))
+    shown = gallery(rows).page()
     for turn in range(6):
         part = shown.iloc[3 * turn : 3 * turn + 3]
         assert part["domain"].nunique() == part["profile"].nunique() == 3
-    assert shown["id"].tolist()[:1] == ["example-0"] and ordered(frame(rows[:1]))["id"].tolist() == ["example-0"]
+    # In the order of the record, the first of equals is the first.
+    assert (shown["id"].iloc[0], gallery(rows[:1]).page()["id"].tolist()) == ("example-6", ["example-0"])
 
 
 @given(ROWS, st.data())
 def test_filters_leave_and_count_what_a_search_by_hand_finds(
     rows: list[tuple[object, ...]], data: st.DataObject
 ) -> None:
-    examples = ordered(frame(rows))
+    every = gallery(rows)
     wanted = {
         facet: data.draw(st.lists(st.sampled_from([*map(str, values), "nowhere"]), max_size=2), label=str(facet))
         for facet, values in NAMES.items()
     }
-    result = narrowed(examples, wanted)
-    dicts = examples.to_dict("records")
+    result, dicts = every.left(wanted), every.page().to_dict("records")
 
     def fits(row: dict[str, object], but: Facet | None = None) -> bool:
         return all(not values or str(row[f]) in values for f, values in wanted.items() if f != but)
 
-    assert result.shown.tolist() == [n for n, row in enumerate(dicts) if fits(row)]
+    assert every.page(wanted).index.tolist() == [n for n, row in enumerate(dicts) if fits(row)]
+    assert result.number == sum(map(fits, dicts))
     for facet in Facet:
         for value, count in result.counts[facet].items():
             assert count == sum(str(row[facet]) == value and fits(row, facet) for row in dicts)
@@ -125,7 +132,7 @@ def test_full_examples_are_the_leaks_that_count_and_severity_is_their_order(sqli
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     add_labels(sqlite_store, data.id, LABELS)
     flows, scope = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
-    examples = gallery.gallery(flows, [scope])
+    examples = all_examples(flows, [scope]).page()
     assert list(zip(examples["key"], examples["reveals"], strict=True)) == [("fact_1", 5), ("fact_1", 2), ("fact_0", 1)]
     assert set(examples["certainty"]) == {"unanimous"} and set(examples["kind"]) == {"real"}
     person = records(sqlite_store, data.id)[0]
@@ -133,7 +140,7 @@ def test_full_examples_are_the_leaks_that_count_and_severity_is_their_order(sqli
     with sqlite_store.write() as connection:
         decisions.add(connection, attribute=person.attribute_ids[1], label=Label.INAPPROPRIATE, **where)
     scope = resolve_scope(sqlite_store, scope.run.id)
-    examples = gallery.gallery(flows, [scope])
+    examples = all_examples(flows, [scope]).page()
     assert examples["certainty"].tolist() == ["unanimous", "person", "unanimous"]
     pair, settled = (person.attribute_ids[1], person.context_ids[1]), {"source": decisions.ADJUDICATED, "cause": "slip"}
     new_decisions = [
@@ -143,11 +150,11 @@ def test_full_examples_are_the_leaks_that_count_and_severity_is_their_order(sqli
     with sqlite_store.write() as connection:
         decisions.add_all(connection, data.id, "Bruno", new_decisions)
         assert decisions.undo(connection, data.id, "Bruno", "other", "taken back")
-    examples = gallery.gallery(flows, [resolve_scope(sqlite_store, scope.run.id)])
+    examples = all_examples(flows, [resolve_scope(sqlite_store, scope.run.id)]).page()
     assert examples["certainty"].tolist() == ["unanimous", "adjudicated", "unanimous"], "an undo brought it back"
     with sqlite_store.write() as connection:
         decisions.add(connection, attribute=person.attribute_ids[1], label=Label.NECESSARY, **where)
-    assert len(gallery.gallery(flows, [resolve_scope(sqlite_store, scope.run.id)])) == 2
+    assert len(all_examples(flows, [resolve_scope(sqlite_store, scope.run.id)]).page()) == 2
 
 
 @pytest.mark.parametrize("judge", [None, "any", "majority", "all"])
@@ -156,7 +163,7 @@ def test_whose_claims_count_is_as_in_the_metrics(sqlite_store: Store, judge: str
     world = judged_world(sqlite_store, seed=3)
     flows = Flows(sqlite_store)
     scope = resolve_scope(sqlite_store, world.run_id, judge_id=judge, grounded=grounded)
-    examples = gallery.gallery(flows, [scope])
+    examples = all_examples(flows, [scope]).page()
     full = examples[examples["strength"] == "full"]
     counted = cell_flows(flows, scope, {}, scope.run.samples)
     counted = counted[(counted["label"] == INAPPROPRIATE) & (counted["reveals"] > 0)]
@@ -194,8 +201,8 @@ def test_several_runs_in_one_gallery_and_rows_that_say_where_they_come_from(sqli
     flows = Flows(sqlite_store)
     scopes = scopes_of(flows)
     assert {scope.run.id for scope in scopes} == {real, made_up}
-    examples = gallery.gallery(flows, scopes)
-    assert narrowed(examples, {Facet.KIND: ["simulated"]}).counts[Facet.RUN] == {made_up: 3, real: 0}
+    examples = all_examples(flows, scopes).page()
+    assert all_examples(flows, scopes).left({Facet.KIND: ["simulated"]}).counts[Facet.RUN] == {made_up: 3, real: 0}
     rows = leak_rows(flows, {scope.run.id: scope for scope in scopes}, examples, {str(examples["id"].iloc[0]): "look"})
     assert [row.id for row in rows] == examples["id"].tolist()
     assert [bool(row.simulated) for row in rows] == (examples["kind"] == "simulated").tolist()
@@ -230,14 +237,13 @@ def test_nothing_is_claimed_of_a_part_of_the_memory(sqlite_store: Store) -> None
         short = datasets.keep_memories(connection, person.id, person.attribute_ids[:1])
         connection.execute(sa.update(response).values(memory=short))
     flows, scope = ask(sqlite_store, run_id)
-    assert gallery.gallery(flows, [scope]).empty
+    assert all_examples(flows, [scope]).page().empty
 
 
 def test_without_labels_or_runs_there_is_nothing(sqlite_store: Store, tmp_path: Path) -> None:
     assert run_ids(sqlite_store) == []
-    assert gallery.gallery(Flows(sqlite_store), []).empty
+    assert all_examples(Flows(sqlite_store), []).page().empty
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     flows, scope = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
-    empty = gallery.gallery(flows, [scope])
-    assert empty.empty
-    assert narrowed(empty, {Facet.DOMAIN: ["health"]}).shown.dtype == np.int64
+    empty = all_examples(flows, [scope])
+    assert empty.page().empty and empty.by_run().empty and empty.left({Facet.DOMAIN: ["health"]}).number == 0

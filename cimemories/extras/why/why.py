@@ -321,6 +321,7 @@ def _effect(variant: VariantPart, own: Sequence[Sample], part: AttributionPart, 
 # ---- which leak
 
 MOST_NAMED = 3
+MOST_READ = 100_000  # leaks among which one is looked for; of more, those of its profile
 
 
 @dataclass(frozen=True)
@@ -338,16 +339,15 @@ def leaked_flow(flows: Flows, scope: Scope, *, profile: str | None, context: str
     """The one leak of the run that these name: a profile by name or id; a context by its recipient, its task or its id;
     an attribute by its key. Raises StoreError where there is none or more than one, which lists them."""
     every = all_examples(flows, [scope])
-    wanted = dict(FULL)
-    if every.large:
+    wanted, many = dict(FULL), every.number > MOST_READ
+    if many:
         if profile is None:
             raise StoreError(f"{scope.run.id} has {every.number:,} leaks. Name the profile of the one: --profile NAME.")
-        # Its own alone: those of all would not fit into memory.
         with flows.store.read() as connection:
             users = datasets.profile_names(connection, scope.run.dataset)
         wanted[Facet.PROFILE] = [str(i) for i, name in users.items() if profile in (name, str(i))] or ["none"]
     examples = every.page(wanted, 0, None)
-    if every.large and examples.empty:
+    if many and examples.empty:
         raise StoreError(f"no leak of {scope.run.id} has the profile '{profile}'.")
     named: list[tuple[str, str | None, Sequence[str]]] = [
         ("profile", profile, ("user", "profile")),

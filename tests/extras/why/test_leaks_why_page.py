@@ -15,7 +15,8 @@ from cimemories.extras.why import attribution
 from cimemories.extras.why.why import explain
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
-from cimemories.leaks.gallery import gallery, run_ids
+from cimemories.leaks.examples import examples as all_examples
+from cimemories.leaks.gallery import run_ids
 from cimemories.store.engine import open_store
 
 PAGE = "pages/explore/leaks.py"
@@ -31,7 +32,7 @@ def test_from_the_plan_to_the_messages(tmp_path: Path, monkeypatch: pytest.Monke
     run_id = planning.plan(store, simulated(model="sim-oversharing"))
     runs.execute(store, run_id)
     scope = resolve_scope(store, run_id)
-    row = gallery(Flows(store), [scope]).iloc[0]
+    row = all_examples(Flows(store), [scope]).page().iloc[0]
     place = {name: int(row[name]) for name in ("profile", "context", "attribute")}
 
     app = opened(PAGE, "leaks.box.why", run=run_id, **place)

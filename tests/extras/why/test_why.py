@@ -28,7 +28,8 @@ from cimemories.extras.why.why import Why, explain, first_reveal, in_words, leak
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, resolve_scope
-from cimemories.leaks.gallery import gallery, run_ids
+from cimemories.leaks.examples import examples as all_examples
+from cimemories.leaks.gallery import run_ids
 from cimemories.llm.replies import AnswerError
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.simulator import policy
@@ -74,7 +75,7 @@ def scope(store: Store) -> Scope:
 
 def likeliest(store: Store, scope: Scope) -> tuple[int, int, int]:
     """(profile, context, attribute) of the leak that the simulator's policy makes most often."""
-    examples = gallery(Flows(store), [scope])
+    examples = all_examples(Flows(store), [scope]).page()
     full = examples[examples["strength"] == "full"].to_dict("records")
 
     def chance(row: dict[str, object]) -> float:

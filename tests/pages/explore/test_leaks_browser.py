@@ -14,7 +14,8 @@ from worlds import add_dataset, add_labels, add_run
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.leaks import basket, gallery
+from cimemories.leaks import basket
+from cimemories.leaks.examples import examples as all_examples
 from cimemories.store.engine import open_store
 
 pytestmark = pytest.mark.browser
@@ -34,7 +35,7 @@ def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path,
     labels[:, 0] = NECESSARY
     add_labels(store, data.id, labels)
     run_id = add_run(store, data.id, 3, np.random.default_rng(1).integers(1, 4, shape))
-    ids = gallery.gallery(Flows(store), [resolve_scope(store, run_id)])["id"].tolist()
+    ids = all_examples(Flows(store), [resolve_scope(store, run_id)]).page()["id"].tolist()
     assert len(ids) == 40
     with running_app(store.workspace) as (address, _):
         page = open_page(browser, f"{address}/leaks?run={run_id}")

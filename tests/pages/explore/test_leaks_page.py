@@ -13,7 +13,8 @@ from worlds import add_dataset, add_labels, add_run, records
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.leaks import basket, gallery
+from cimemories.leaks import basket
+from cimemories.leaks.examples import examples as all_examples
 from cimemories.leaks.message import leak_view
 from cimemories.model import Label
 from cimemories.store import audits, decisions
@@ -93,7 +94,7 @@ def test_steps_lead_on_and_all_runs_can_be_browsed_together(store: Store) -> Non
     page = opened(PAGE, run=run_id)
     button(page, "Next").click().run()
     assert place(page) == "2 of 3"
-    ids = gallery.gallery(Flows(store), [resolve_scope(store, run_id)])["id"].tolist()
+    ids = all_examples(Flows(store), [resolve_scope(store, run_id)]).page()["id"].tolist()
     assert f"{run_id}.{named(page, 'attribute')}.{named(page, 'context')}" == ids[1]
     both = opened(PAGE, among="all")
     assert "2 runs: 6 inappropriate flows were revealed at least once" in page_html(both)
@@ -129,7 +130,7 @@ def test_several_judges_can_be_told_apart(store: Store) -> None:
     judged = judged_world(store, seed=5)
     page = opened(PAGE, run=judged.run_id)
     claimed = widget(page, "button_group", "Claimed by")
-    examples = gallery.gallery(Flows(store), [resolve_scope(store, judged.run_id)])
+    examples = all_examples(Flows(store), [resolve_scope(store, judged.run_id)]).page()
     full = examples[examples["strength"] == "full"]
     assert claimed.options[0] == f"all judges ({(full['agreement'] == 'all').sum()})"
 
