@@ -64,7 +64,11 @@ def user_name() -> str:
         return "unknown"
 
 
-_ask: Callable[[], Actor] = lambda: Actor(user_name())
+def _system_user() -> Actor:
+    return Actor(user_name())
+
+
+_ask: Callable[[], Actor] = _system_user
 
 
 def ask_by(ask: Callable[[], Actor]) -> None:

@@ -27,7 +27,6 @@ from cimemories.review.sampling import audit_population as population_of
 from cimemories.store.audits import ATTRIBUTES, SliceRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
-from cimemories.store.runs import RunRow
 from cimemories.text import count, exact_percent, percent
 from cimemories.ui import annotator, once, page, safe, tables, url
 from pages.evaluate import judge_audit_attributes, judge_audit_queue, judge_audit_results
