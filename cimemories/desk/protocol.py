@@ -61,8 +61,9 @@ class Message:
     name under which items are reserved for the tab, which has it to itself; None until the browser knows it. at: the id
     of the card on the screen. start: the card that the address of the page names. fresh: whether it is the first
     message of a queue. skipped: ids of the cards that were put off, to be asked last. blind: whether the person works
-    blind. batch: how many answers the batch that has just ended has, 0 while it goes on. looks: names of the parts
-    beside the card that are open.
+    blind. needs: whether cards are asked for, since few are left or those that the browser has were reserved some time
+    ago. batch: how many answers the batch that has just ended has, 0 while it goes on. looks: names of the parts beside
+    the card that are open.
     """
 
     events: Sequence[Event] = ()
@@ -73,6 +74,7 @@ class Message:
     fresh: bool = False
     skipped: Collection[str] = ()
     blind: bool = True
+    needs: bool = True
     batch: int = 0
     looks: Collection[str] = ()
 
@@ -98,6 +100,7 @@ class Message:
             fresh=raw.get("fresh") is True,
             skipped={str(card) for card in _list(raw.get("skipped"))},
             blind=raw.get("blind") is not False,
+            needs=raw.get("needs") is not False,
             batch=batch if isinstance(batch, int) else 0,
             looks={str(name) for name in _list(raw.get("looks"))},
         )
@@ -135,17 +138,18 @@ class Reply:
     """The answer of a desk to a message.
 
     recorded: uids of events that are in the record. refused: uids of those that never can be, since their item is gone.
-    cards: those that come next. done, total: progress of the whole work. start: the card to show next; None leaves that
-    to the browser. back: the pair that an undo of an earlier visit leads to, "" if there was nothing left to undo.
-    summary: what the batch that has ended came to. aside: lines beside the card. history: rows (when, who, what, how)
-    of the card on the screen, None if they are not asked for or the person works blind and has not answered.
-    memory: what the writer of the message on the screen knew, with the statement in question marked. notice: what the
-    person has to be told. version: how many decisions the record has, so that older data of the page can be told.
+    cards: those that come next, None if they were not asked for. done, total: progress of the whole work. start: the
+    card to show next; None leaves that to the browser. back: the pair that an undo of an earlier visit leads to, "" if
+    there was nothing left to undo. summary: what the batch that has ended came to. aside: lines beside the card.
+    history: rows (when, who, what, how) of the card on the screen, None if they are not asked for or the person works
+    blind and has not answered. memory: what the writer of the message on the screen knew, with the statement in
+    question marked. notice: what the person has to be told. version: how many decisions the record has, so that older
+    data of the page can be told.
     """
 
     recorded: Collection[str]
     refused: Collection[str] = ()
-    cards: Sequence[Card] = ()
+    cards: Sequence[Card] | None = ()
     done: int = 0
     total: int = 0
     start: str | None = None
@@ -161,7 +165,8 @@ class Reply:
         """Return the reply as JSON takes it, with control characters made visible."""
         uids = {"recorded": list(self.recorded), "refused": list(self.refused)}
         plain = {name: _cut(value) for name, value in vars(self).items() if name != "cards"}
-        return {**visible_in({**plain, "cards": [card.as_json() for card in self.cards]}), **uids}
+        cards = None if self.cards is None else [card.as_json() for card in self.cards]
+        return {**visible_in({**plain, "cards": cards}), **uids}
 
 
 class Desk(Protocol):

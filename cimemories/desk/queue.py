@@ -15,7 +15,6 @@ from cimemories.review.queue import (
     Filters,
     Item,
     Order,
-    Pair,
     items,
     open_to,
     question,
@@ -102,12 +101,10 @@ class QueueDesk:
             # Of pairs with overlap only as many as are this person's part, and as others have left.
             left = open_to(store, index, left, self.me, plan.people)[: max(0, assigned.share - decided)]
         start = next((name for name in (done.back, message.start) if name and _is_in(index, name)), None)
-        pairs = self._next_pairs(index, value, message, start)
-        shown = items(store, index, index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])) if pairs else []
         return Reply(
             done.recorded,
             done.refused,
-            cards=[card(item, self.dataset.id) for item in shown],
+            cards=self._cards(index, value, message, start) if message.needs or start else None,
             done=decided,
             total=decided + len(left),
             start=start,
@@ -117,7 +114,7 @@ class QueueDesk:
             notice=_not_saved(len(done.refused)),
         )
 
-    def _next_pairs(self, index: PairIndex, value: Valued | None, message: Message, start: str | None) -> list[Pair]:
+    def _cards(self, index: PairIndex, value: Valued | None, message: Message, start: str | None) -> list[Card]:
         """Return the pairs that come next for this browser, reserved for it; first the one to start with."""
         first = pair_of(start) if start else None
         assigned = assignment_of(self.store, self.filters.slice)
@@ -134,7 +131,9 @@ class QueueDesk:
             everybody=self.filters.slice is not None and plan is None,
             plan=plan,
         )
-        return list(dict.fromkeys([*([first] if first else []), *reserved]))
+        pairs = dict.fromkeys([*([first] if first else []), *reserved])
+        shown = index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])
+        return [card(item, self.dataset.id) for item in items(self.store, index, shown)]
 
     def _summary(self, index: PairIndex, batch: int) -> list[str]:
         """Return what the batch that has ended did to labels and results, and how much is left."""

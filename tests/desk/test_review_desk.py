@@ -143,6 +143,7 @@ def test_no_pair_is_offered_to_two_people_or_tabs_and_none_of_them_starves(store
     ada, bob = standing(store, dataset), standing(store, dataset, "Bob")
     assert (len(ada), len(bob)) == (24, 12) and not ada.keys() & bob.keys()
     assert cards(talks[0].post(place=None)) == [], "pairs are reserved for a tab"
+    assert talks[0].post(needs=False)["cards"] is None
 
 
 def test_the_history_of_the_card_shows_what_others_say_and_blind_work_sees_it_after_the_answer(

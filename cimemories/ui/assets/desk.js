@@ -3,6 +3,7 @@
 // set as textContent, never as markup.
 
 const MARKS = { N: "N", X: "X", "?": "Q", "-": "M" };
+const AHEAD = 30; // fewer items than this left: ask for more
 const PACE_OVER = 30; // answers, for the time that is left
 const LONGEST_ANSWER = 60; // seconds: who takes longer has been away
 const RENEW_MS = 20000; // reservations last three times as long
@@ -73,7 +74,7 @@ class Bench {
     window.addEventListener("keydown", this.onKey, true);
     window.addEventListener("pointerdown", this.onPoint, true); // it may lead away
     this.renewal = setInterval(() => {
-      const since = performance.now() - (this.heardAt ?? 0);
+      const since = performance.now() - ((opened.has("history") ? this.heardAt : this.suppliedAt) ?? 0);
       if (!document.hidden && this.card && since > (opened.has("history") ? WATCH_MS : RENEW_MS)) this.flush();
     }, WATCH_MS);
     PLACE.then((place) => { this.place = place; this.flush(); });
@@ -211,6 +212,7 @@ class Bench {
       place: this.place, at: this.reported, blind: this.blind, fresh: this.fresh, start: this.fresh ? this.data.start : null,
       skipped: [...skipped.get(this.data.owner) ?? []], looks: [...opened].filter((name) => this.data.folds.some(([fold]) => fold === name)),
       batch: this.over && !this.summary ? this.batch.done : 0,
+      needs: this.data.complete || this.cards.length - this.at < AHEAD || performance.now() - this.suppliedAt > RENEW_MS,
     };
   }
 
@@ -227,6 +229,8 @@ class Bench {
     const here = first ? undefined : this.card;
     const left = this.reply.total - this.reply.done;
     this.heardAt = performance.now();
+    if (reply.cards) this.suppliedAt = this.heardAt;
+    else reply.cards = this.reply.cards;
     this.reply = reply;
     this.fresh = false;
     if (reply.notice) this.notice = reply.notice;
