@@ -58,7 +58,6 @@ RANKS = {
             "api",
             "cli",
             "extra",
-            "inspect_eval",
             "serving",
             "demo",
             "demo_parts",

@@ -18,21 +18,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import sqlalchemy as sa
 
+from cimemories import extras
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import FindLabels, Labels
 from cimemories.evaluation.matcher import ground
 from cimemories.evaluation.sessions import Sessions, read_sessions, session_order
 from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
-from cimemories.formats.inspect_log import InspectLog
 from cimemories.formats.official import ProfileFile
 from cimemories.formats.reading import FormatError, file_hash, shown
-from cimemories.formats.results import FULL, Result, ResultsFile
-from cimemories.model import JudgementStatus, Profile, ResponseStatus, Reveal, Strength
+from cimemories.formats.results import FULL, ExportedRun, Result, ResultsFile
+from cimemories.model import JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength
 from cimemories.store import datasets, judgements, labellings, runs, work
 from cimemories.store.datasets import DatasetRow, ProfileRecord, RecallRecord, dataset_with
 from cimemories.store.engine import Store, StoreError, canonical_json, storable
@@ -49,12 +49,37 @@ NOT_IN_THE_FILE = "not in the file"
 SAME_SHARE = 1e-6
 
 
+class Log(Protocol):
+    """A file of results with labels and no votes, of which an extra reads one kind (extras/inspect/log.py). What it
+    says as a whole is complete after its last profile."""
+
+    kind: Kind
+    name: str
+    sha256: str
+    parameters: Mapping[str, object]
+
+    @property
+    def dataset(self) -> str:
+        """Return the name of the dataset that it was made from."""
+
+    @property
+    def run(self) -> ExportedRun | None: ...
+
+    def profiles(self) -> Iterator[tuple[Profile, tuple[Result, ...]]]: ...
+
+    def labels(self) -> tuple[SharedLabels, ...]: ...
+
+    def labels_by_context(self) -> Mapping[tuple[int, int], Mapping[int, Label]]: ...
+
+    def notes(self) -> tuple[str, ...]: ...
+
+
 @dataclass(frozen=True)
 class _Read:
     """All of a file but its responses, which wait in `spool`: one pickled list a profile. levels: by composition."""
 
     profiles: tuple[Profile, ...]
-    file: ResultsFile | InspectLog
+    file: ResultsFile | Log
     spool: IO[bytes]
     levels: Mapping[str, _Level]
     names: Mapping[str, str]  # of memory compositions, by the level of a result
@@ -114,13 +139,14 @@ def import_results(
     what judged the responses; by default what the file says, else its name and 'imported'. find_labels: the current
     labels of a dataset; without it the run of a log gets a dataset of its own. Raises FormatError or StoreError; then
     nothing is written."""
-    is_log = importing.recognise(path) == "inspect"
+    kind = importing.recognise(path)
+    reader = extras.registered("results").get(kind)
     with store.read() as connection:
         if there := runs.runs_with_file(connection, file_hash(path)):
-            return _already(connection, there, "inspect" if is_log else "results")
+            return _already(connection, there, kind)
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as spool:
         # Read and grounded before the transaction, which nobody else can write during.
-        read = _read(InspectLog(path) if is_log else ResultsFile(path), spool)
+        read = _read(extras.load(reader)(path) if reader else ResultsFile(path), spool)
         own, others = _labelled_alike(store, read, name, find_labels)
         with store.write(Role.CURATOR) as connection:
             # Asked again: another process may have imported the same file while this one was read.
@@ -159,7 +185,7 @@ def _labelled_alike(
     """Return the id of a dataset with the profiles of a log and its labels, or None, and the names of datasets with
     other labels."""
     log, others = read.file, list[str]()
-    if not isinstance(log, InspectLog) or find_labels is None:
+    if isinstance(log, ResultsFile) or find_labels is None:
         return None, others
     with store.read() as connection:
         alike = list(datasets.datasets_with(connection, read.profiles, name or log.dataset))
@@ -176,7 +202,7 @@ def _labelled_alike(
     return None, others
 
 
-def _read(file: ResultsFile | InspectLog, spool: IO[bytes]) -> _Read:
+def _read(file: ResultsFile | Log, spool: IO[bytes]) -> _Read:
     profiles: list[Profile] = []
     levels: defaultdict[str, _Level] = defaultdict(_Level)
     for profile, results in file.profiles():
@@ -214,7 +240,7 @@ def _dataset(
     connection: sa.Connection, read: _Read, name: str | None, path: Path, own: int | None
 ) -> tuple[DatasetRow, list[ProfileRecord], bool]:
     """Return the dataset of the runs, its records, and whether it is new. own: for a log, which one has its labels."""
-    if isinstance(read.file, InspectLog):
+    if not isinstance(read.file, ResultsFile):
         same = datasets.datasets_with(connection, read.profiles, name)
         there = next((item for item in same if item[0].id == own), None)
         taken = {row.name for row in datasets.all_rows(connection)}
@@ -235,7 +261,7 @@ def _labels(
 ) -> list[str]:
     """Write the labels of the file that the dataset does not have yet; returns notes on it."""
     notes: list[str] = []
-    if isinstance(read.file, InspectLog) and not new:
+    if not isinstance(read.file, ResultsFile) and not new:
         return notes  # it was chosen for its labels
     for labels in read.file.labels():
         same = None if new else _labelling_with(connection, row.id, records, labels)

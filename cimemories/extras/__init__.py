@@ -29,9 +29,9 @@ class Extra:
     """What one folder adds, each by its name and as "module" or "module:attribute".
 
     commands: modules that add the command to `cli.base.cli`; "review audit" is one of the group `review`.
-    exports: functions that write a run in a format of `export` (cli/datasets.py).
-    panels: functions that draw a part of a page, such as "leaks.why", whose page says what they are called with.
-    memory: memory systems (memory/systems.py). pytest: modules that are plugins of pytest.
+    exports: functions that write a run in a format of `export` (cli/datasets.py). panels: functions that draw a part of
+    a page, such as "leaks.why", whose page says what they are called with. results: readers of files of results
+    (evaluation/importing.py). memory: memory systems (memory/systems.py). pytest: modules that are plugins of pytest.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
@@ -39,6 +39,7 @@ class Extra:
     panels: Mapping[str, str] = field(default_factory=dict)
     memory: Mapping[str, str] = field(default_factory=dict)
     pytest: Mapping[str, str] = field(default_factory=dict)
+    results: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
+from cimemories import extras
 from cimemories.access.roles import Role
 from cimemories.formats.bundle import MANIFEST, opened_bundle
 from cimemories.formats.huggingface import is_header, read_columns
-from cimemories.formats.inspect_log import is_log
 from cimemories.formats.labelled import read_labelled
 from cimemories.formats.official import ProfileFile, read_profiles
 from cimemories.formats.reading import BAD_ZIP, FormatError, file_hash, opened, shown
@@ -159,7 +159,9 @@ def _zipped(stream: BinaryIO) -> Kind:
     """Return what a zip file is. One that is damaged counts as a folder, whose reader says what is wrong with it."""
     with suppress(*BAD_ZIP), zipfile.ZipFile(stream) as packed:
         if prefix_of(packed.namelist()) is None:
-            return "inspect" if MANIFEST not in packed.namelist() and is_log(packed) else "bundle"
+            readers = {} if MANIFEST in packed.namelist() else extras.registered("results")
+            logs = (kind for kind in OF_RUNS if kind in readers and extras.load(readers[kind]).recognises(packed))
+            return next(logs, "bundle")
     return "folder"
 
 

@@ -31,9 +31,9 @@ from cimemories.evaluation.judging import (
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.planning import judge_as_reference
 from cimemories.evaluation.spec import JUDGE_TOKENS, LLM, MATCHER, JudgeSpec
-from cimemories.formats.inspect_log import MADE_UP, LoggedClaim, LoggedJudge, LoggedSample, LoggedScore
-from cimemories.inspect_eval.metrics import balanced, completeness, leak_rate, violation
-from cimemories.inspect_eval.source import load
+from cimemories.extras.inspect.log import MADE_UP, LoggedClaim, LoggedJudge, LoggedSample, LoggedScore
+from cimemories.extras.inspect.metrics import balanced, completeness, leak_rate, violation
+from cimemories.extras.inspect.source import load
 from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.http.transport import look_up
 from cimemories.llm.replies import split_reasoning, status_of

@@ -17,9 +17,9 @@ from pathlib import Path
 from cimemories import demo
 from cimemories.evaluation.compositions import Labels, LabelSource
 from cimemories.evaluation.importing import import_file
+from cimemories.extras.inspect.log import LoggedLabels
 from cimemories.flows.labels import default_labelling
 from cimemories.formats.importing import is_export
-from cimemories.formats.inspect_log import LoggedLabels
 from cimemories.formats.reading import shown
 from cimemories.labels.whatif import effective_labels
 from cimemories.model import Attribute, Profile

@@ -1,4 +1,4 @@
-"""Logs of Inspect (.eval) of the task cimemories/cimemories (inspect_eval): what is written into them, and read again.
+"""Logs of Inspect (.eval) of the task cimemories/cimemories (task.py): what is written into them, and read again.
 
 A log is a zip file of JSON. The header holds the profiles, each once and in the authors' layout; a sample is one
 message in one context, its metadata what was in memory and the labels there, its score what the judge found:
@@ -163,15 +163,15 @@ def sample_id(profile: int, context: int) -> str:
 # ---- reading
 
 
-def is_log(archive: zipfile.ZipFile) -> bool:
-    """Whether a zip file looks like a log of Inspect."""
-    return not {HEADER, START}.isdisjoint(archive.namelist())
-
-
 class InspectLog:
     """A log as a file of results. What it says as a whole (run, labels, notes) is complete after the last profile."""
 
     kind: Literal["inspect"] = "inspect"
+
+    @staticmethod
+    def recognises(archive: zipfile.ZipFile) -> bool:
+        """Return whether a zip file looks like a log."""
+        return not {HEADER, START}.isdisjoint(archive.namelist())
 
     def __init__(self, path: Path) -> None:
         self.path = path

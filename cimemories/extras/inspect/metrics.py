@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from inspect_ai.scorer import Metric, SampleScore, metric
 
+from cimemories.extras.inspect.log import LoggedSample, LoggedScore
 from cimemories.flows.arrays import Floats, FlowArrays, Names, mean_or_nan
 from cimemories.flows.labels import CODES, UNLABELLED
-from cimemories.formats.inspect_log import LoggedSample, LoggedScore
 from cimemories.metrics import completeness as by_profile
 from cimemories.metrics import violation as violations
 from cimemories.model import JudgementStatus, Strength

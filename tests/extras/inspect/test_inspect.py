@@ -24,8 +24,8 @@ from worlds import add_labels, add_profiles, ask, make_profile
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.importing import import_file
 from cimemories.evaluation.respond import message_prompt
+from cimemories.extras.inspect import source
 from cimemories.formats.reading import FormatError
-from cimemories.inspect_eval import source
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.worker import SIMULATOR
 from cimemories.metrics.headline import headline
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from inspect_ai.log import read_eval_log
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
-    from cimemories.inspect_eval import metrics
-    from cimemories.inspect_eval.task import cimemories as task
+    from cimemories.extras.inspect import metrics
+    from cimemories.extras.inspect.task import cimemories as task
 
 PEOPLE, ATTRIBUTES, CONTEXTS, EPOCHS = 3, 7, 4, 4
 KEYS = ("name",)  # of the biography: never a violation
@@ -60,8 +60,8 @@ def _inspect() -> None:
     from inspect_ai.log import read_eval_log
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
-    from cimemories.inspect_eval import metrics
-    from cimemories.inspect_eval.task import cimemories as task
+    from cimemories.extras.inspect import metrics
+    from cimemories.extras.inspect.task import cimemories as task
 
 
 def profiles() -> list[Profile]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from inspect_ai import task
 from inspect_ai.scorer import scorer
 
-from cimemories.inspect_eval.metrics import balanced, completeness, leak_rate, violation
-from cimemories.inspect_eval.scorer import METRICS, reveals
-from cimemories.inspect_eval.task import cimemories
+from cimemories.extras.inspect.metrics import balanced, completeness, leak_rate, violation
+from cimemories.extras.inspect.scorer import METRICS, reveals
+from cimemories.extras.inspect.task import cimemories
 from cimemories.installation import BESIDE
 
 __all__ = ["balanced", "cimemories", "completeness", "leak_rate", "reveals", "violation"]

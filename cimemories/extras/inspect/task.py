@@ -21,11 +21,11 @@ from cimemories.evaluation.compositions import CompositionError, compose
 from cimemories.evaluation.planning import as_reference, wording_of
 from cimemories.evaluation.respond import Wording, message_prompt
 from cimemories.evaluation.spec import MESSAGE_TOKENS, RunSpec
-from cimemories.formats.inspect_log import PROFILES, TASK, VERSION, LoggedSample, LoggedTask, sample_id
+from cimemories.extras.inspect.log import PROFILES, TASK, VERSION, LoggedSample, LoggedTask, sample_id
+from cimemories.extras.inspect.scorer import reference_file, reveals
+from cimemories.extras.inspect.source import Source, load
 from cimemories.formats.official import record_of
 from cimemories.formats.reading import FormatError
-from cimemories.inspect_eval.scorer import reference_file, reveals
-from cimemories.inspect_eval.source import Source, load
 from cimemories.model import Label, is_bio
 from cimemories.seeds.reading import SeedError
 from cimemories.store.datasets import ProfileRecord
