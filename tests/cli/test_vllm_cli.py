@@ -1,4 +1,4 @@
-"""`cimemories serve`, `servers` and `stop-server`, on a program that behaves as vLLM does."""
+"""`cimemories serve`, and `servers`, on a program that behaves as vLLM does."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_kept_server_outlives_the_command_is_listed_and_stopped_by_its_port(wo
     port = str(free_port())
     out, err = (done := command(workspace, "serve", "org/model", "--port", port, "--keep")).communicate(timeout=30)
     assert done.returncode == 0 and out.strip() == f"http://127.0.0.1:{port}/v1"
-    assert "starting" in err and "ready after" in err and f"stop-server {port}" in err
+    assert "starting" in err and "ready after" in err and f"servers stop {port}" in err
     [row] = json.loads(CliRunner().invoke(cli, ["servers", "--json", "-w", str(workspace)]).output)
     assert (row["status"], row["port"], row["keep"]) == ("ready", int(port), True)
     assert row["figures"]["running"] == 5 and row["figures"]["hit_rate"] == 0.8
@@ -76,7 +76,7 @@ def test_a_preset_fills_in_what_is_left_out() -> None:
         ServerSpec("").filled(preset("gpt-5"))
 
 
-@pytest.mark.parametrize("name", ["serve", "servers", "stop-server"])
+@pytest.mark.parametrize("name", ["serve", "servers"])
 def test_help_shows_an_example(name: str) -> None:
     shown = CliRunner().invoke(cli, [name, "--help"])
     assert shown.exit_code == 0 and f"Example: cimemories {name}" in " ".join(shown.output.split())
