@@ -28,7 +28,7 @@ def _to_consensus() -> None:
 
 
 def _enter() -> StoreError | None:
-    """Open the record, and look up there who is logged in, if anybody is; what prevents it."""
+    """Open the record and look up the user who is logged in. Returns what prevents it."""
     try:
         store = shared_store()
         store.check()
@@ -90,7 +90,7 @@ def show() -> None:
         }
     )
     url.catch_up()  # by now Streamlit knows which page a link leads to
-    # Only where a login is set up does Streamlit know whether somebody is logged in.
+    # Only where a login is set up does Streamlit know whether the user is logged in.
     if not getattr(st.user, "is_logged_in", True):
         page.head("CIMemories Studio", "Log in to continue.")
         login.ask()
@@ -125,7 +125,7 @@ def show() -> None:
         server.spare_libraries()
 
 
-if __name__ == "__main__":  # Streamlit runs this file as a script, anew for each run of a page ...
+if __name__ == "__main__":  # Streamlit runs this file as a script, again for each run of a page ...
     show()
 else:  # ... and its server, which finds the next line by its syntax, imports it once
     # Before anything is written, so that every file and process of the app is private.

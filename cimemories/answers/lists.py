@@ -29,6 +29,7 @@ from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow, SweepRow
 from cimemories.store.team import people as store_people
 from cimemories.store.team.log import Entry
+from cimemories.store.versions import EditRow
 from cimemories.text import simulated_text, without_credentials
 
 if TYPE_CHECKING:
@@ -375,6 +376,19 @@ def pack_content(pack: ContextPack | PersonaPack) -> dict[str, Any]:
         priors = {persona.key: persona.prior for persona in pack.personas}
         return row | {"entries": len(pack.personas), "priors": priors, "priors_from": pack.priors_from}
     return row | {"entries": len(pack.contexts), "spheres": dict(Counter(item.sphere for item in pack.contexts))}
+
+
+def edits(changes: Sequence[tuple[EditRow, str]]) -> Listing:
+    """Return changes of profiles by hand, each with the name of the version that it made or is in."""
+    columns = {
+        "created": Column("date", "When (UTC)"),
+        "annotator": Column("text", "By"),
+        "sentence": Column("wide", "Change"),
+        "reason": Column("text", "Reason"),
+        "version": Column("text", "Version"),
+    }
+    rows = [attributes(row, "id created annotator sentence reason") | {"version": name} for row, name in changes]
+    return Listing(rows, columns, "Changes, the newest first")
 
 
 # ---- models and servers

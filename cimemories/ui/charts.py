@@ -72,7 +72,7 @@ def dressed(fig: go.Figure, *, half: bool = False) -> Dressed:
     beside another one.
 
     Streamlit hands every figure to Plotly two or three times, each time as a copy. With a template, which Streamlit's
-    own theme always gives, or without a `datarevision`, Plotly takes each copy for another figure and draws it anew;
+    own theme always gives, or without a `datarevision`, Plotly takes each copy for another figure and draws it again;
     and the theme has it measure labels, by drawing once more, where our margins hold them already. So the theme stays
     away. What it would give is set here, but for the colours of texts: they get INK, which stands for the text colour
     of the page and which safe.STYLE replaces by it, in the light and in the dark.

@@ -50,7 +50,7 @@ def buttons(
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "export"
 
     def download(label: str, content: Callable[[], bytes], ending: str, mime: str) -> None:
-        # With on_click="ignore" a click starts no run of the page: charts would be drawn anew under a closing popover.
+        # With on_click="ignore" a click starts no run of the page: charts would be drawn again under a closing popover.
         st.download_button(
             label,
             data=content,

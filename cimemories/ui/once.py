@@ -8,7 +8,7 @@ drawn works once, and after that the page draws another one, which an old click 
     once.button("Start the run", plan, lambda run_id: url.put(run=run_id), key="run_new.start")
 
 Nor does a click get lost where the next message of the browser ends its run before the button is drawn there: the run
-for that message does what was clicked. Where the button means something else by then, or is disabled, nobody does.
+for that message does what was clicked. Where the button means something else by then, or is disabled, it is dropped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def button(
     submits: bool = False,
     **options: Any,
 ) -> None:
-    """Draw a button. At its click do this, once; then that, with its result; and draw the page anew. Raises what `do`
+    """Draw a button. At its click do this, once; then that, with its result; and draw the page again. Raises what `do`
     raises: then the button works again.
 
     do: its writing must be the last thing that it does, since a second click ends it wherever it touches Streamlit, and
@@ -83,7 +83,7 @@ def button(
 
 def forget() -> None:
     """Drop the clicks that no button has taken: at the end of each run of a page that nothing has ended midway. Or a
-    button would do much later, when its page is opened again, what nobody waits for any more."""
+    button would do it much later, when its page is opened again."""
     st.session_state.get(_PRESSES, []).clear()
 
 

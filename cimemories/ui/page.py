@@ -345,11 +345,11 @@ def fold(label: str, icon: str, key: str, draw: Callable[[], T], *, expanded: bo
     """An expander whose content is made only while it is open: a plain `st.expander` runs its block when closed, too.
 
     Returns what `draw` returns, None while closed. Whether it is open is `st.session_state` under
-    `key`. Where `expanded` changes between runs, it opens or closes anew.
+    `key`. Where `expanded` changes between runs, it opens or closes again.
     """
     # Another key for another default: under one key Streamlit keeps the first default, and `expanded` has no effect.
-    own = f"{key}.expanded" if expanded else key
-    box = st.expander(safe.plain_label(label), icon=icon, key=own, expanded=expanded, on_change="rerun")
+    box_key = f"{key}.expanded" if expanded else key
+    box = st.expander(safe.plain_label(label), icon=icon, key=box_key, expanded=expanded, on_change="rerun")
     if not box.open:
         return None
     with box:
@@ -455,11 +455,11 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
     """Draw the choice of runs, at most `most`, and return those that the URL names, in its order; none named means
     those that `everything` describes. names: by id. Those of the link that are not here are left out with a notice."""
     linked = list(dict.fromkeys(part for part in (url.get("runs") or "").split(".") if part))
-    known = [part for part in linked if part in names][:most]
-    if len(known) < len(linked):
+    chosen = [part for part in linked if part in names][:most]
+    if len(chosen) < len(linked):
         notice("Some runs of the link are not here (any more), or are of another dataset.")
     # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    st.session_state[key] = known
+    st.session_state[key] = chosen
     shown = safe.options(names, names.__getitem__, 48)
     st.multiselect(
         "Runs",
@@ -471,7 +471,7 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
         on_change=url.durable(lambda: url.put(runs=".".join(st.session_state[key]) or None)),
         help=f"Runs of one dataset with at least one judgement. None chosen: {everything}.",
     )
-    return known
+    return chosen
 
 
 def number(label: str, param: str, default: float, least: float, most: float, step: float) -> float:

@@ -47,8 +47,8 @@ def spare_libraries() -> None:
     """Exempt all present objects from later garbage collections; done again only once more modules were imported.
 
     Streamlit runs a full collection after each run of a page. That took 200 ms of every run (some 260,000 objects,
-    nearly all of them functions and classes of libraries), in which the process answers nobody: the next press, or
-    another person's page, waited for it.
+    nearly all of them functions and classes of libraries), in which the process answers no request: the next press, or
+    another user's page, waited for it.
 
     Reference counting still frees what it can. Cycles that are garbage now are collected first. A present cycle that
     becomes garbage later stays: a few sessions' worth at most, since modules come only while pages are opened for the
@@ -141,7 +141,7 @@ TAKES = {
 def takes(name: str) -> Role:
     """Return the role that a button of this key (or label, if it has none) takes."""
     if _named(name, LOOKING):
-        return Role.NONE  # whoever is not let in sees no page, and has to log in or out
+        return Role.NONE  # a user without access sees no page, and has to log in or out
     starts = [start for start in TAKES if name.startswith(start)]
     return TAKES[max(starts, key=len)] if starts else Role.CURATOR
 
@@ -224,10 +224,10 @@ def announcement(gate: Gate, site: Site, port: int) -> str:
     if gate.mode is Mode.ANYONE:
         can = "read everything" if readonly.chosen() else "read and change everything"
         return (
-            f"CIMemories Studio: {address} {note}\n--no-token: everybody who can reach port {port}, including every "
+            f"CIMemories Studio: {address} {note}\n--no-token: all who can reach port {port}, including every "
             f"user of this machine, can {can} in this workspace."
         )
-    # Where the system tells who connects, whoever runs the app needs no token, and none is shown.
+    # Where the system tells who connects, the user who runs the app needs no token, and none is shown.
     query = f"/?token={gate.token}" if gate.asks_everybody else ""
     return f"CIMemories Studio: {address}{query} {note}"
 

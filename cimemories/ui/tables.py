@@ -5,7 +5,7 @@ Cells may hold text of the data: a dataframe is drawn on a canvas, as it is. Col
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -102,28 +102,6 @@ def grid(shown: Table, label: str) -> None:
     texts = [i for i, number in enumerate(numeric) if not number]
     hints = {column.title: column.about for column in shown.columns.values() if column.about}
     safe.show(safe.wide(safe.grid(shown.titles, rows, texts=texts, hints=hints), label))
-
-
-def listing(
-    items: Sequence[T],
-    ids: Sequence[int] | Sequence[str],
-    columns: Mapping[str, tuple[Column, str, Callable[[T], object]]],
-    *,
-    key: str,
-    alt: str,
-    on_select: Literal["row"] | None = None,
-    selected: int | None = None,
-    height: int | Literal["auto", "content"] = "content",
-) -> int | None:
-    """Draw a `table` of one row an item, whose columns say as what, under which title, and how they come from the
-    item."""
-    import pandas as pd
-
-    frame = pd.DataFrame(
-        [{name: value(item) for name, (_, _, value) in columns.items()} for item in items], index=pd.Index([*ids])
-    )
-    shown: dict[str, tuple[Column, str]] = {name: (kind, title) for name, (kind, title, _) in columns.items()}
-    return table(frame, key=key, columns=shown, on_select=on_select, selected=selected, height=height, alt=alt)
 
 
 # ---- results: rows with bars and intervals

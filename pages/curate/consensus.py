@@ -47,7 +47,7 @@ def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_ta
     with left:
         safe.heading("A rule to try")
         moved = rule_sliders("consensus", current.threshold, current.keys, current.priors)
-        # A slider that nobody has moved stands for the rule's exact number.
+        # A slider that was not moved stands for the rule's exact number.
         threshold = current.threshold if moved.threshold is None else moved.threshold
         priors = dict(current.prior_by_key)
         if moved.weights:

@@ -100,9 +100,9 @@ def draw_shares(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_
 def _group_bars(result: Shares, by: GroupBy, labelling: LabellingRow) -> None:
     table = result.by[by]
     frame = table.frame.sort_values("survival", ascending=False, kind="stable").reset_index(drop=True)
-    known = frame.dropna(subset="survival")
-    names = [safe.option(name, 60) for name in known["name"]]
-    title = f"Pairs with a consensus: {sentences.ends(names, known['survival'].tolist())}"
+    defined = frame.dropna(subset="survival")
+    names = [safe.option(name, 60) for name in defined["name"]]
+    title = f"Pairs with a consensus: {sentences.ends(names, defined['survival'].tolist())}"
     cut = f"; the first {MOST_BARS} of {len(frame)} {PLURALS[by]} shown" if len(frame) > MOST_BARS else ""
     fig = share_bars(
         frame.head(MOST_BARS),
@@ -118,7 +118,7 @@ def _group_bars(result: Shares, by: GroupBy, labelling: LabellingRow) -> None:
 def _dissent(result: Shares, labelling: LabellingRow) -> None:
     frame = result.dissent.frame
     if frame.empty:
-        page.notice("Every labelled pair has a consensus, so nobody dissents.")
+        page.notice("Every labelled pair has a consensus, so no persona dissents.")
         return
     by_who = frame.groupby("who", sort=False)["pairs"].sum().sort_values(ascending=False)
     names = [WHO.get(who, f"{who} alone") for who in by_who.index]

@@ -5,11 +5,11 @@ A form proposes a change; the page shows both sides and what the change would ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
 
+from cimemories.answers import lists
 from cimemories.curation import editing
 from cimemories.curation.editing import KNOWN_DOMAINS, LONGEST_KEY, OLDEST, Plan, Saved, parse_value, value_text
 from cimemories.model import GENERAL, Attribute, Context
@@ -17,7 +17,7 @@ from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.versions import Edit, EditRow, Side
 from cimemories.text import display_name
-from cimemories.ui import annotator, once, page, safe, tables, url
+from cimemories.ui import annotator, answers, once, page, safe, url
 from cimemories.ui.safe import Html, tag
 
 _PENDING = "profiles.pending"
@@ -157,7 +157,7 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         if row.id == undo:
             propose(store, dataset, row.edit.inverse, row.id)
     changes = _of_one_attribute(changes)
-    chosen = _history_table(changes)
+    chosen = answers.twin(lists.edits(changes), "profiles.history", on_select="row")
     if chosen is None:
         safe.inline("Click a change to see both sides and to undo it.", muted=True)
         return
@@ -188,24 +188,6 @@ def _of_one_attribute(changes: list[tuple[EditRow, str]]) -> list[tuple[EditRow,
 
 def _key(row: EditRow) -> str:
     return str((row.edit.after or row.edit.before or {}).get("key", ""))
-
-
-def _history_table(changes: Sequence[tuple[EditRow, str]]) -> int | None:
-    return tables.listing(
-        changes,
-        [row.id for row, _ in changes],
-        {
-            "when": ("text", "when", lambda change: change[0].created[:16].replace("T", " ")),
-            "who": ("text", "who", lambda change: change[0].annotator),
-            "what": ("wide", "what", lambda change: change[0].sentence),
-            "why": ("text", "why", lambda change: change[0].reason),
-            "on": ("text", "on", lambda change: change[1]),
-        },
-        key="profiles.history",
-        on_select="row",
-        height="auto",
-        alt="Changes, the newest first",
-    )
 
 
 # ---- the forms

@@ -151,7 +151,7 @@ def _repeat(store: Store, row: RunRow) -> None:
     except StoreError as problem:
         page.notice(sentence(problem))
     safe.inline(f"In this workspace: cimemories repeat {row.id}", muted=True)
-    anew = st.toggle(
+    fresh = st.toggle(
         "Ignore recorded answers",
         value=spec.fresh,
         key=f"runs.repeat.fresh.{row.id}",
@@ -160,7 +160,9 @@ def _repeat(store: Store, row: RunRow) -> None:
     start_button(
         store,
         "Repeat this run",
-        lambda: plan(store, spec.model_copy(update={"fresh": anew}), find_labels=effective_labels, require=require_fit),
+        lambda: plan(
+            store, spec.model_copy(update={"fresh": fresh}), find_labels=effective_labels, require=require_fit
+        ),
         show_run,
         icon=":material/replay:",
         key=f"runs.repeat.{row.id}",

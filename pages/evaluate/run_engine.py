@@ -41,7 +41,7 @@ def draw_engine(store: Store, draft: Draft) -> Engine | None:
             return Engine()
     with address:
         text = cluster.address
-        # Whoever names a cluster has the database's address and the servers' keys sent there.
+        # A cluster gets the database's address and the servers' keys, so a user may not name one.
         if login.configured():
             safe.inline(f"Cluster: {text}, as set where the app is started", muted=True)
         else:

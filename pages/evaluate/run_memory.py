@@ -22,8 +22,10 @@ OWN = "An option of this memory system"
 
 def draw_system(draft: Draft) -> str:
     """Draw the fields. Returns what is still wrong with them, in words."""
-    known = {name: systems.about(name) for name in systems.available()}
-    name = draft.select("Memory system", "system", known, help="What decides which memories reach the prompt of a task")
+    options = {name: systems.about(name) for name in systems.available()}
+    name = draft.select(
+        "Memory system", "system", options, help="What decides which memories reach the prompt of a task"
+    )
     for reason in filter(None, map(systems.missing, systems.names())):
         safe.show(safe.tag("div", safe.coded(f"{reason}."), cls="ci-muted"))
     try:

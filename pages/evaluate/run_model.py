@@ -145,11 +145,11 @@ def draw_model(store: Store, draft: Draft) -> str:
 
 
 def _endpoint(draft: Draft) -> None:
-    known = presets()
+    by_key = presets()
 
     def fill() -> None:
         """Fill in what a preset says; a field that it says nothing of keeps what was typed."""
-        preset = known.get(st.session_state.get(key, ""))
+        preset = by_key.get(st.session_state.get(key, ""))
         draft.put("preset", preset.key if preset else NO_PRESET)
         if preset is None:
             return
@@ -160,11 +160,11 @@ def _endpoint(draft: Draft) -> None:
 
     left, middle, right, last = st.columns([3, 4, 3, 3])
     with left:
-        key = draft.key("preset", NO_PRESET, [NO_PRESET, *known])
+        key = draft.key("preset", NO_PRESET, [NO_PRESET, *by_key])
         st.selectbox(
             "Preset",
-            [NO_PRESET, *known],
-            format_func=lambda item: safe.option(known[item].title) if item in known else "none",
+            [NO_PRESET, *by_key],
+            format_func=lambda item: safe.option(by_key[item].title) if item in by_key else "none",
             key=key,
             on_change=url.durable(fill),
             help="Fills in what is known of the paper's models: name, address, thinking switch, recommended sampling. "
@@ -188,7 +188,7 @@ def _endpoint(draft: Draft) -> None:
         else:
             help = "As its server names it. Leave empty and test the connection to choose from a list."
             draft.text("Model", "model", placeholder="name on the server", help=help)
-    preset = known.get(str(draft.get("preset") or ""))
+    preset = by_key.get(str(draft.get("preset") or ""))
     if preset is not None:
         hint = f"Suggested GPUs: {preset.gpus}." if preset.gpus else ""
         gone = f"Withdrawn by its maker: {preset.withdrawn}." if preset.withdrawn else ""
@@ -198,8 +198,8 @@ def _endpoint(draft: Draft) -> None:
 def is_simulated(draft: Draft) -> bool:
     """Return whether the model is a simulator's, by its address or by a test of it."""
     model, tested = chosen(draft), draft.get("tested")
-    found = tested[1] if tested and tested[0] == model else None
-    return model.base_url == SIMULATOR or (isinstance(found, Server) and found.simulated)
+    server = tested[1] if tested and tested[0] == model else None
+    return model.base_url == SIMULATOR or (isinstance(server, Server) and server.simulated)
 
 
 def _test(draft: Draft, model: Chosen) -> str:

@@ -171,11 +171,11 @@ def draw_dataset(draft: Draft, data: list[DatasetRow]) -> tuple[DatasetRow, int,
 
 
 def _prompt(draft: Draft) -> str:
-    known = dict.fromkeys((*levels("respond"), OWN))
+    options = dict.fromkeys((*levels("respond"), OWN))
     level = draft.select(
         "Prompt level",
         "level",
-        {item: SETTINGS["prompt_level"].setting.labels.get(item, item) for item in known} | {OWN: "your own file"},
+        {item: SETTINGS["prompt_level"].setting.labels.get(item, item) for item in options} | {OWN: "your own file"},
         "base",
         help="How much the prompt says about privacy (after the paper's Figure 8)",
     )
@@ -198,10 +198,10 @@ def _prompt(draft: Draft) -> str:
         return "The prompt file cannot be used."
     if file is None:
         return "Choose a prompt file, or one of the levels."
-    own = file.levels("respond")
-    if not own:
+    file_levels = file.levels("respond")
+    if not file_levels:
         return f"{file.name} has no prompt for messages (task_solving)."
-    draft.select("Level of the file", "own_level", own, help="The levels under task_solving")
+    draft.select("Level of the file", "own_level", file_levels, help="The levels under task_solving")
     rest = [word for word, kind in (("judges", "judge"), ("memory", "memory")) if file.levels(kind)]
     also = f", which has prompts for {' and '.join(rest)} too" if rest else ""
     safe.inline(f"From {file.name}{also}.", muted=True)

@@ -31,7 +31,7 @@ SPAN_SECONDS = 10  # what a rate is taken over: shorter ones jump
 LOG_LINES = 14
 OTHER = "another model"
 START_HERE = "Start one here, or with the command: cimemories serve"
-START_BY_COMMAND = "Whoever runs the app can start one with the command: cimemories serve"
+START_BY_COMMAND = "An operator of the app can start one with the command: cimemories serve"
 GLYPHS = {Phase.STARTING: "◌", Phase.READY: "●", Phase.STOPPED: "■", Phase.FAILED: "✕"}
 
 
@@ -201,10 +201,10 @@ def _form(workspace: Path) -> None:
     if line:
         st.code(shlex.join(line), language=None, wrap_lines=True)
     keep = st.toggle("Leave it running when the app ends", key="run_servers.keep")
-    wanted = replace(spec, keep=keep)
+    spec = replace(spec, keep=keep)
     _button(
         "Start the server",
-        lambda: vllm_server.start(workspace, wanted, started_by="the app"),
+        lambda: vllm_server.start(workspace, spec, started_by="the app"),
         type="primary",
         icon=":material/play_arrow:",
         disabled=not line,
@@ -216,11 +216,11 @@ def _flags(draft: Draft, preset: Preset | None, key: str) -> ServerSpec:
     """Draw the flags. Returns them as a spec without a model."""
     serve = preset.serve if preset else None
     one, two = st.columns(2)
-    own = "the model's own"
+    placeholder = "the model's own"
     with one:
-        name = draft.text("Served name", f"name.{key}", placeholder=own)
+        name = draft.text("Served name", f"name.{key}", placeholder=placeholder)
         longest, help = serve.max_model_len if serve else None, "Tokens of prompt and answer together"
-        length = draft.optional("Maximum length", f"length.{key}", longest, 1, placeholder=own, help=help)
+        length = draft.optional("Maximum length", f"length.{key}", longest, 1, placeholder=placeholder, help=help)
         parser, help = (serve.reasoning_parser if serve else None) or "", "Separates the reasoning from the message"
         parser = draft.text("Reasoning parser", f"parser.{key}", parser, help=help)
     with two:

@@ -277,11 +277,11 @@ def _plan(store: Store, spec: SweepSpec) -> None:
         except PROBLEMS as problem:
             page.error("This sweep cannot be planned yet.", sentence(problem))
             return
-    kept = st.session_state.get("run_sweep.estimated")
-    if not kept or kept[0] != source:
+    stored = st.session_state.get("run_sweep.estimated")
+    if not stored or stored[0] != source:
         safe.inline("Estimate calls, cost and time first.", muted=True)
         return
-    estimated: SweepEstimate = kept[1]
+    estimated: SweepEstimate = stored[1]
     with st.container(height=260 if len(estimated.cells) > 6 else "content", border=False):
         tables.grid(estimated.table, "Cells of the sweep")
     show(estimated.total)

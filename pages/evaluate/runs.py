@@ -199,7 +199,7 @@ def _counted(store: Store, rows: Sequence[RunRow]) -> tuple[list[RunLine], once.
 def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
     run = line.run
     active = run.status in ACTIVE
-    # A run that nobody has named is called after both.
+    # A run without a name of its own is called after both.
     named = run.model in run.name and line.dataset in run.name
     buttons = [("Cancel", "cancel")] if active else [("Resume", "resume")] if run.status in RESUMABLE else []
     chips = [(simulated_text(line.simulated), "simulated")] if line.simulated else []

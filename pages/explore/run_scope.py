@@ -135,12 +135,12 @@ def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
 
 def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
     """Draw the switch that leaves out claims whose quote is not in the text, and return it; False if all quotes are."""
-    wanted = (url.get("grounded") or url.remembered("grounded")) == "1"
+    chosen = (url.get("grounded") or url.remembered("grounded")) == "1"
     if not any(item.ungrounded for item in quotes):
         url.replace(grounded=None)
         return False
     key = "explore.grounded"
-    st.session_state[key] = wanted
+    st.session_state[key] = chosen
     left, right = st.columns([2, 7], vertical_alignment="center")
     with left:
         st.toggle(
@@ -155,8 +155,8 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
             for item in quotes
         )
         safe.inline(f"Quotes not found in the text: {counts}.", muted=True)
-    url.replace(grounded=1 if wanted else None)
-    return wanted
+    url.replace(grounded=1 if chosen else None)
+    return chosen
 
 
 def label_choice(flows: Flows, scope: Scope) -> Labels:

@@ -26,8 +26,8 @@ MOST = 1000  # entries shown; the command line prints all
 _DONE = "team.done"
 _OPENED = "team.opened."  # by slice, when the assignment was made that the open form was drawn for
 HINT = (
-    "Nobody has logged in yet. Where the app has a login, people appear here at their first one; `docs/team.md` says "
-    "how to set one up. Without a login everybody who reaches the app may do everything."
+    "No person has logged in yet. If the app has a login, people appear here at their first one; `docs/team.md` says "
+    "how to set one up. Without a login, all people who reach the app may do everything."
 )
 
 
@@ -83,16 +83,16 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
     # Of attributes a slice holds the messages that are read for them.
     size = f"{count(row.items, 'message')} of attributes" if row.kind == ATTRIBUTES else count(row.items, unit)
     if item is None:
-        safe.inline(f"{size}, assigned to nobody: anyone who opens it answers all of it.", muted=True)
+        safe.inline(f"{size}, not assigned: each person who opens it answers all of it.", muted=True)
     else:
         people = count(item.of.wanted, "person", "people")
-        each = f"everybody answers each {unit}" if item.of.overlap is None else f"{people} for each {unit}"
+        each = f"each person answers each {unit}" if item.of.overlap is None else f"{people} for each {unit}"
         safe.inline(f"{item.sentence}. {size}, {each}.")
         answers.twin(lists.paces(item), f"team.paces.{item.of.slice}")
     if login.refusal(Role.CURATOR) is None and not store.read_only:
         opened, made = f"{_OPENED}{row.id}", item.of.created if item else ""
         if st.session_state.get(opened, made) != made:
-            by = item.of.annotator if item else "Somebody else"
+            by = item.of.annotator if item else "Another person"
             page.notice(f"{by} has changed this assignment since you opened it, and nothing of yours was saved.")
         drawn = page.fold(
             "Change the assignment" if item else "Assign",
@@ -107,34 +107,34 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
 
 
 def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> bool:
-    # By the assignment that is there: where somebody changes it meanwhile the fields show that one, and a click on what
-    # they showed before does nothing. It would take out whoever has been added.
+    # By the present assignment: if another person changes it meanwhile, the fields show that one, and a click on what
+    # they showed before does nothing. It would take out people who have been added.
     key = f"team.assign.{row.id}" + (f".{item.of.created}" if item else "")
     before = list(item.of.people) if item else []
-    known = [*before, *(person.name for person in people.listed(store)), *people_of_record(store)]
+    options = [*before, *(person.name for person in people.listed(store)), *people_of_record(store)]
     names: list[str] = st.multiselect(
-        "People", list(dict.fromkeys(known)), before, key=f"{key}.people", accept_new_options=True,
+        "People", list(dict.fromkeys(options)), before, key=f"{key}.people", accept_new_options=True,
         format_func=safe.option, placeholder="Choose, or enter a name",
     )  # fmt: skip
     left, right, _ = st.columns([2, 2, 5])
     most = max(len(names), 1)
-    wanted = st.session_state.get(f"{key}.overlap", (item.of.overlap or 0) if item else 0)
+    chosen = st.session_state.get(f"{key}.overlap", (item.of.overlap or 0) if item else 0)
     # Streamlit raises where the number is above the most, as it is once people are taken from the list.
-    st.session_state[f"{key}.overlap"] = min(wanted, most)
+    st.session_state[f"{key}.overlap"] = min(chosen, most)
     overlap = left.number_input(
         "People an item", 0, most, key=f"{key}.overlap",
-        help="0: everybody answers everything, as agreement of all needs it.",
+        help="0: each person answers everything, as agreement of all needs it.",
     )  # fmt: skip
     due = right.date_input("Due", date.fromisoformat(item.of.due) if item and item.of.due else None, key=f"{key}.due")
     me = annotator.required()
 
     def assigned(_: None) -> None:
         st.session_state.pop(f"{_OPENED}{row.id}", None)
-        page.keep_notices(_DONE, f"'{row.name}' is assigned to {listed(names) or 'nobody'}.")
+        page.keep_notices(_DONE, f"'{row.name}' is assigned to {listed(names) or 'no person'}.")
 
     with page.Reporting("The slice was not assigned.", StoreError):
         once.button(
-            "Assign" if names else "Assign to nobody",
+            "Assign" if names else "Remove the assignment",
             lambda: assign(
                 store, row.id, names, overlap=int(overlap) or None, due=due.isoformat() if due else None, annotator=me
             ),
@@ -175,7 +175,7 @@ def _people(store: Store) -> str:
 def _role(store: Store, chosen: Person) -> None:
     with st.container(border=True):
         safe.inline(chosen.name, strong=True)
-        # By the role that the person has: where somebody else changes it meanwhile the field shows that one.
+        # By the present role: if another admin changes it meanwhile, the field shows that one.
         role = _roles(f"team.role.{chosen.id}.{chosen.role}", chosen.role)
         with page.Reporting("The role was not changed.", StoreError):
             once.button(
@@ -190,11 +190,11 @@ def _role(store: Store, chosen: Person) -> None:
 
 def _expect(store: Store) -> None:
     """Draw the form for the address of a person who has not logged in yet."""
-    with st.expander("Add somebody by mail address", icon=":material/person_add:"):
+    with st.expander("Add a person by mail address", icon=":material/person_add:"):
         address = st.text_input("Mail address", key="team.address", max_chars=200, placeholder="ada@example.org")
         role = _roles("team.role.new", Role.ANNOTATOR)
         safe.inline("The role holds from their first login, if the provider has verified the address.", muted=True)
-        with page.Reporting("Nobody was added.", StoreError):
+        with page.Reporting("No person was added.", StoreError):
             once.button(
                 "Add",
                 lambda: people.give(store, address.strip(), role),
@@ -214,14 +214,14 @@ def _log(store: Store) -> str:
     person, action = url.get("person"), url.get("action")
     listed = log.listed(store, person=person, action=action, most=MOST)
     with st.container(horizontal=True):
-        # Who is named by a link and has done nothing is in the list too, or it would say that everybody is shown.
-        who = {"": "everybody", **{name: name for name in [*listed.people, *([person] if person else [])]}}
+        # A person of a link who has done nothing is in the list too, or it would say that all people are shown.
+        who = {"": "all people", **{name: name for name in [*listed.people, *([person] if person else [])]}}
         page.choice("Who", who, "team.who", "person", boxed=True)
         what = {"": "everything", **{kind: kind for kind in listed.kinds}}
         page.choice("What", what, "team.what", "action", boxed=True)
     if not listed.entries:
         if person or action:
-            page.empty("Nothing matches", "Choose everybody and everything to see all entries.")
+            page.empty("Nothing matches", "Choose all people and everything to see all entries.")
         else:
             page.empty("Nothing here yet", "Imports, exports, runs, deletions and changes of roles are listed here.")
         return "Nothing matches."
@@ -229,7 +229,7 @@ def _log(store: Store) -> str:
     answers.twin(shown, "team.log")
     tables.csv_button(pd.DataFrame(shown.records()), "log.csv", key="team.log.csv")
     more = ", the newest" if len(listed.entries) == MOST else ""
-    return f"{count(len(listed.entries), 'entry', 'entries')}{more}. Nobody can change them in the app."
+    return f"{count(len(listed.entries), 'entry', 'entries')}{more}. They cannot be changed in the app."
 
 
 main()

@@ -254,7 +254,7 @@ def test_an_address_and_names_are_streamlits_options(tmp_path: Path, monkeypatch
 def test_no_token_says_what_it_means(tmp_path: Path) -> None:
     site = Site(lambda _: True, lambda: False, lambda _: False)
     text = announcement(Gate(tmp_path, Mode.ANYONE), site, 8501)
-    assert "everybody who can reach port 8501" in text
+    assert "all who can reach port 8501" in text
     assert "can read and change everything" in text
     assert "token=" not in announcement(Gate(tmp_path, Mode.AUTO), site, 8501)
 

@@ -385,7 +385,7 @@ def test_people_are_taken_from_a_slice_that_several_answer(app_store: Store) -> 
         assert (number.value, number.max) == (most, most)
     # Nobody is left: the slice is anybody's again.
     page.session_state["annotator"] = "Cleo"
-    button(page.run(), "Assign to nobody").click().run()
+    button(page.run(), "Remove the assignment").click().run()
     assert not page.exception
     with app_store.read() as connection:
         assert assignments.assignments(connection, slice_id=slice_id) == []

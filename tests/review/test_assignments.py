@@ -192,7 +192,7 @@ def test_a_slice_is_assigned_on_the_page_and_its_people_are_led_to_their_next_pa
     store = app_store
     dataset, labelling, slice_id = sliced(store)
     app = opened(TEAM, *FOLDS, f"team.box.assign.{slice_id}", dataset=dataset)
-    assert "assigned to nobody" in page_html(app)
+    assert "not assigned: each person" in page_html(app)
     app.session_state["annotator"] = "Ada"
     app.multiselect(key=f"team.assign.{slice_id}.people").set_value(["Ada", "Bob"]).run()
     app.number_input(key=f"team.assign.{slice_id}.overlap").set_value(1).run()
@@ -347,7 +347,7 @@ def test_an_audit_is_assigned_on_the_page_and_its_people_land_on_their_next_one(
     store, drawn = app_store, drawn_desks(monkeypatch)
     dataset, run_id, slice_id = audited_world(store, JUDGEMENTS)
     app = opened(TEAM, *FOLDS, f"team.box.assign.{slice_id}", dataset=dataset)
-    assert "12 judgements, assigned to nobody" in page_html(app)
+    assert "12 judgements, not assigned" in page_html(app)
     app.session_state["annotator"] = "Ada"
     app.multiselect(key=f"team.assign.{slice_id}.people").set_value(["Ada", "Bob"]).run()
     app.number_input(key=f"team.assign.{slice_id}.overlap").set_value(1).run()

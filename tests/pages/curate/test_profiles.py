@@ -211,11 +211,11 @@ def test_an_edit_is_reviewed_saved_as_a_version_shown_and_taken_back(labelled: D
 
     app.query_params["view"] = "history"
     app.run()
-    table = next(d for d in app.dataframe if "why" in d.value)
-    assert table.value["what"].tolist() == ["changed attribute fact_1 of profile 1"]
+    table = next(d for d in app.dataframe if "reason" in d.value)
+    assert table.value["sentence"].tolist() == ["changed attribute fact_1 of profile 1"]
     version = app.session_state["profiles.history.memory"]["version"]
     app.session_state[f"profiles.history.{version}"] = {
-        "selection": {"rows": [], "columns": [], "cells": [(0, "what")]}
+        "selection": {"rows": [], "columns": [], "cells": [(0, "sentence")]}
     }
     app.run()
     button(app, "Undo this change").click().run()
@@ -322,7 +322,7 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(workspace: Store, view:
     if view == "history":
         version = app.session_state["profiles.history.memory"]["version"]
         app.session_state[f"profiles.history.{version}"] = {
-            "selection": {"rows": [], "columns": [], "cells": [(0, "what")]}
+            "selection": {"rows": [], "columns": [], "cells": [(0, "sentence")]}
         }
         app.run()
         button(app, "Undo this change").click().run()
