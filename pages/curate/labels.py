@@ -112,7 +112,7 @@ class Shown:
 
 
 def _one_context(shown: Shown, views: list[PairView]) -> PairView | None:
-    """The pairs of one context; returns the chosen one."""
+    """Draw the pairs of one context. Returns the chosen one."""
     own = {v.attribute_id: v for v in views}
     attribute = url.get_int("attribute")
     if attribute is not None and attribute not in own:
@@ -134,7 +134,7 @@ def _one_context(shown: Shown, views: list[PairView]) -> PairView | None:
 
 
 def _frame(shown: Shown, listed: Sequence[PairView]) -> pd.DataFrame:
-    """The listed pairs as a file has them."""
+    """Return the listed pairs as a file has them."""
     simulated = shown.labelling is not None and shown.labelling.simulated
     return pd.DataFrame(
         [
@@ -187,7 +187,7 @@ def _deciding(store: Store, dataset: DatasetRow) -> Deciding:
 
 
 def _matrix(shown: Shown) -> PairView | None:
-    """The matrix; returns the pair that its cursor is on."""
+    """Draw the matrix. Returns the pair that its cursor is on."""
     labels, filters, labelling = shown.labels, shown.filters, shown.labelling
     seen = view(
         labels,
@@ -219,7 +219,7 @@ def _profile(
     deciding: Deciding,
     set_takeaway: SetTakeaway,
 ) -> None:
-    """One profile in the chosen view with the pair beside it; the takeaway is shown as soon as it is known."""
+    """Draw one profile in the chosen view with the pair beside it; the takeaway is shown as soon as it is known."""
     voting = label_matrix.is_voting(labelling)
     if view_name == COUNTS:
         set_takeaway(label_matrix.takeaway(labels, voting=voting))
@@ -248,7 +248,8 @@ def _profile(
 
 
 def _default(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> None:
-    """Where numbers rest on another labelling than the one in sight: which, and a button that changes it."""
+    """Say which labelling numbers rest on, if it is another than the one in sight, and draw the button that changes
+    it."""
     default = next(iter(catalogue.labellings_of(store, dataset.id, voted=True).values()), None)
     if labelling is None or default is None or labelling.id == default.id:
         return

@@ -49,12 +49,12 @@ def drop() -> None:
 
 
 def show_saved() -> None:
-    """What the last save came to; shown once, after the rerun that it caused."""
+    """Draw what the last save came to, once, after the rerun that it caused."""
     page.outcome(page.kept_notices(_SAVED), "edit")
 
 
 def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
-    """The change under review: both sides, what it makes stale, and the buttons."""
+    """Draw the change under review: both sides, what it makes stale, and the buttons."""
     pending: _Pending | None = st.session_state.get(_PENDING)
     # A change of something that all profiles share has no profile of its own and is shown beside each.
     if pending is None or pending.dataset != dataset.id or pending.edit.profile not in (None, record.ordinal):
@@ -118,7 +118,7 @@ def _show(store: Store, dataset: DatasetRow, record: ProfileRecord, saved: Saved
 
 
 def _both_sides(edit: Edit) -> Html:
-    """Before and after, field by field; fields that stay the same are left out of a change."""
+    """Return before and after, field by field; fields that stay the same are left out of a change."""
     names = [name for name in (edit.after or edit.before or {}) if name not in _HIDDEN]
     rows = []
     for name in names:
@@ -142,7 +142,7 @@ def _side_text(side: Side | None, name: str) -> str:
 
 
 def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
-    """Every change of this profile and of what it shares, the newest first; each can be undone."""
+    """Draw every change of this profile and of what it shares, the newest first; each can be undone."""
     changes = editing.history_of(store, dataset.id, record.ordinal)
     if not changes:
         page.empty(
@@ -173,7 +173,7 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
 
 
 def _of_one_attribute(changes: list[tuple[EditRow, str]]) -> list[tuple[EditRow, str]]:
-    """The changes of one attribute, where more than one was changed and one is chosen."""
+    """Return the changes of one attribute, if more than one was changed and one is chosen; else all."""
     keys = sorted({_key(row) for row, _ in changes} - {""})
     if len(keys) < 2:
         return changes

@@ -21,14 +21,14 @@ Rows = list[tuple[int, Attribute]]
 
 
 def facts(profile: Profile) -> None:
-    """The biography, in one line."""
+    """Draw the biography, in one line."""
     contexts = count(len(profile.contexts), "context")
     parts = [count(profile.age, "year"), profile.sex, profile.address, f"tested in {contexts}"]
     safe.inline(" · ".join(filter(None, parts)))
 
 
 def events(profile: Profile) -> None:
-    """The life events in their order."""
+    """Draw the life events in their order."""
     moments = []
     for event in profile.events:
         own = [a for a in profile.attributes if a.event == event]
@@ -39,7 +39,8 @@ def events(profile: Profile) -> None:
 
 
 def by_domain(record: ProfileRecord, domains: Collection[str], events: Collection[str]) -> dict[str, Rows]:
-    """The attributes of a profile with their ids, by domain, `general` first; only of these domains and events."""
+    """Return the attributes of a profile with their ids, by domain, `general` first; only of these domains and
+    events."""
     groups: dict[str, Rows] = {}
     for attribute_id, item in zip(record.attribute_ids, record.profile.attributes, strict=True):
         if (not domains or item.domain in domains) and (not events or item.event in events):
@@ -62,7 +63,7 @@ def draw(
     chosen_events: Collection[str],
     attribute_id: int | None,
 ) -> None:
-    """The whole person; the row with the attribute `attribute_id` is open. Without labels there are no strips."""
+    """Draw one profile; the row with the attribute `attribute_id` is open. Without labels there are no strips."""
     editing = None if store.read_only else url.get("view")
     _head(store, dataset, record, editing == BIOGRAPHY)
     events(record.profile)
@@ -183,7 +184,7 @@ def _form(store: Store, dataset: DatasetRow, record: ProfileRecord, attribute_id
 
 
 def other_select(names: Mapping[int, str], first: int) -> int | None:
-    """Which profile is compared; None where there is no other."""
+    """Draw the choice of the profile to compare with, and return it; None if there is no other."""
     others = [profile_id for profile_id in names if profile_id != first]
     return page.select("Compare with", others, lambda i: names[i], "profiles.other", "other")
 
@@ -194,7 +195,7 @@ def compare(
     domains: Collection[str],
     chosen_events: Collection[str],
 ) -> None:
-    """Both profiles; attributes of the same key stand in the same row, those of one alone below them."""
+    """Draw both profiles; attributes of the same key stand in the same row, those of one alone below them."""
     first, second = (by_domain(record, domains, chosen_events) for record in pair)
     for column, record, side in zip(st.columns(2, gap="medium"), pair, labels, strict=True):
         with column:

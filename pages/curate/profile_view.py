@@ -34,7 +34,7 @@ def _filter(param: str, options: Sequence[str], text: Callable[[str], str]) -> l
 
 
 def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """The search and the two filters: (text to search for, domains, events)."""
+    """Draw the search and the two filters, and return them: (text to search for, domains, events)."""
 
     def changed() -> None:
         url.put(search=st.session_state["profiles.search"].strip() or None)
@@ -58,7 +58,7 @@ def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[st
 
 
 def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], current: int | None) -> int | None:
-    """The profiles; returns the one that is clicked, else `current`."""
+    """Draw the profiles. Returns the one that is clicked, else `current`."""
     ids = [r.id for r in rows]
     frame = pd.DataFrame(
         [(r.name, r.age, r.attributes, ambiguous.get(r.id), ", ".join(r.events)) for r in rows],
@@ -84,7 +84,7 @@ def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], curre
 
 
 def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | None:
-    """The statements that match; returns the one that is clicked, else that of the attribute `current`."""
+    """Draw the statements that match. Returns the one that is clicked, else that of the attribute `current`."""
     cut = f", the first {len(hits)} shown" if total > len(hits) else ""
     safe.inline(f"{count(total, 'statement')} found{cut}")
     frame = pd.DataFrame(
@@ -107,7 +107,7 @@ def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | No
 def browse(
     store: Store, dataset_id: int, rows: Sequence[Summary], domains: Sequence[str], ambiguous: Mapping[int, float]
 ) -> tuple[int | None, list[str], list[str]]:
-    """The list with its filters; returns the chosen profile, and the domains and events that are to be shown of it."""
+    """Draw the list with its filters. Returns the chosen profile, and the domains and events to show of it."""
     events = sorted({event for row in rows for event in row.events})
     text, chosen_domains, chosen_events = filters(domains, events)
     profile, attribute = url.get_int("profile"), url.get_int("attribute")
