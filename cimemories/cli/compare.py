@@ -10,10 +10,10 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     RUN_ID,
-    AsJson,
     AsLatex,
     AsMarkdown,
     NumberOptions,
+    Printing,
     RankSmall,
     Samples,
     Workspace,
@@ -32,7 +32,7 @@ def compare(
         list[str], Argument(metavar="RUN RUN...", callback=RUN_ID, help="Runs; the first is the reference.")
     ],
     options: NumberOptions,
-    as_json: AsJson = False,
+    printing: Printing,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Compare runs side by side, with paired differences.
@@ -47,7 +47,7 @@ def compare(
 
     rule = options.identifier_rule()
     store = open_record(workspace)
-    output.answer(question(Flows(store), options.scopes(store, run_ids), rule), as_json)
+    printing.answer(question(Flows(store), options.scopes(store, run_ids), rule), workspace)
 
 
 # ---- leaderboard
@@ -57,6 +57,7 @@ def compare(
 @grouped
 def leaderboard(
     options: NumberOptions,
+    printing: Printing,
     run_ids: Annotated[
         list[str] | None,
         Argument(metavar="[RUN...]", callback=RUN_ID, help="Runs of one dataset; default: all judged runs."),
@@ -64,7 +65,6 @@ def leaderboard(
     dataset: Annotated[
         str | None, Option("--dataset", "-d", help="Dataset; default: the one with the most judged runs.")
     ] = None,
-    as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
     as_latex: AsLatex = False,
     samples: Samples = None,
@@ -81,7 +81,7 @@ def leaderboard(
     from cimemories.compare import leaderboard as boards
     from cimemories.flows.flows import Flows
 
-    if as_json + as_markdown + as_latex > 1:
+    if printing.as_json + as_markdown + as_latex > 1:
         raise StoreError("choose one of --json, --markdown and --latex.")
     rule = options.identifier_rule()
     store = open_record(workspace)
@@ -94,6 +94,6 @@ def leaderboard(
     elif as_latex:
         output.line(board.latex().rstrip())
     else:
-        output.answer(board, as_json)
-        if board.has_small and not as_json:
+        printing.answer(board, workspace)
+        if board.has_small and not printing.as_json:
             output.note("note: --rank-small ranks all of them, on what they have in common")

@@ -14,8 +14,8 @@ from cimemories.cli.options import (
     AsJson,
     DatasetName,
     LabellingOption,
-    Out,
     PlanOptions,
+    Printing,
     Run,
     Serve,
     WorkOptions,
@@ -105,11 +105,11 @@ def list_labellings(
 
 
 @cli.command("consensus")
+@grouped
 def show_consensus(
     dataset: DatasetName,
+    printing: Printing,
     labelling: LabellingOption = None,
-    as_json: AsJson = False,
-    out: Out = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Show which pairs have a consensus, and who dissents. Also why contexts are discarded, and the paper's Table 2.
@@ -119,7 +119,7 @@ def show_consensus(
     from cimemories.answers.consensus import consensus
 
     store = open_record(workspace)
-    output.answer(consensus(store, dataset, _labelling(store, dataset, labelling)), as_json, out, workspace)
+    printing.answer(consensus(store, dataset, _labelling(store, dataset, labelling)), workspace)
 
 
 # ---- rules
@@ -263,21 +263,20 @@ def _effect(
 
 
 @labellings.command("agreement")
-def show_agreement(
-    dataset: DatasetName, as_json: AsJson = False, out: Out = None, workspace: Workspace = DEFAULT_WORKSPACE
-) -> None:
+@grouped
+def show_agreement(dataset: DatasetName, printing: Printing, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """Show how well the labellings of a dataset agree.  Example: cimemories labellings agreement -d official --json"""
     from cimemories.agreement.models import agreements
 
     store = open_record(workspace)
-    output.answer(agreements(store, dataset_id(store, dataset)), as_json, out, workspace)
+    printing.answer(agreements(store, dataset_id(store, dataset)), workspace)
 
 
 @cli.command("judges")
+@grouped
 def show_judges(
     run_id: Run,
-    as_json: AsJson = False,
-    out: Out = None,
+    printing: Printing,
     grounded: Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -285,4 +284,4 @@ def show_judges(
     from cimemories.answers.judges import judges
     from cimemories.flows.flows import Flows
 
-    output.answer(judges(Flows(open_record(workspace)), run_id, grounded=grounded), as_json, out, workspace)
+    printing.answer(judges(Flows(open_record(workspace)), run_id, grounded=grounded), workspace)

@@ -14,12 +14,11 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     RUN_ID,
-    AsJson,
     AsLatex,
     AsMarkdown,
     LabelOptions,
     NumberOptions,
-    Out,
+    Printing,
     Run,
     Workspace,
     grouped,
@@ -51,10 +50,9 @@ def leaks(
     run_id: Run,
     filters: FilterOptions,
     options: LabelOptions,
-    as_json: AsJson = False,
+    printing: Printing,
     markdown: AsMarkdown = False,
     latex: AsLatex = False,
-    out: Out = None,
     top: Annotated[int, Option(min=0, help="Number of examples, severest first; 0 for all.")] = 10,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -69,7 +67,7 @@ def leaks(
     from cimemories.flows.flows import Flows
     from cimemories.leaks import table
 
-    if as_json + markdown + latex + (out is not None) > 1:
+    if printing.as_json + markdown + latex + (printing.out is not None) > 1:
         raise StoreError("choose one of --json, --markdown, --latex and --out.")
     store = open_record(workspace)
     scope, flows = options.scope(store, run_id), Flows(store)
@@ -80,14 +78,14 @@ def leaks(
         top or None,
         excerpts=not (markdown or latex),
         # Of a large run not even the rows that are asked for need fit into memory.
-        held=MOST_HELD if as_json or out else None,
+        held=MOST_HELD if printing.as_json or printing.out else None,
     )
     if markdown or latex:
         rows = table.leak_rows(flows, {scope.run.id: scope}, result.leaks.frame)
         output.line((table.as_latex if latex else table.as_markdown)(rows).rstrip("\n"))
         output.answer_notes(result)
     else:
-        output.answer(result, as_json, out, workspace)
+        printing.answer(result, workspace)
 
 
 # ---- report

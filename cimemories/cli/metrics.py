@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import RUN_ID, AsJson, NumberOptions, Out, Run, Workspace, grouped, one_of, open_record
+from cimemories.cli.options import RUN_ID, NumberOptions, Printing, Run, Workspace, grouped, open_record, word_of
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
-
-if TYPE_CHECKING:
-    pass
 
 TASKS = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50, 75, 100)  # rows of the table of curves, besides the last task
 
@@ -22,8 +19,7 @@ TASKS = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50, 75, 100)  # rows of the table of cu
 def show_metrics(
     run_id: Run,
     options: NumberOptions,
-    as_json: AsJson = False,
-    out: Out = None,
+    printing: Printing,
     by: Annotated[
         str | None, Option(help="Add a table by profile, domain, event, sphere, context or attribute.")
     ] = None,
@@ -44,12 +40,12 @@ def show_metrics(
     from cimemories.metrics.breakdown import By
 
     rule = options.identifier_rule()
-    groups = list(By) if as_json else [one_of(By, by, "breakdown by")] if by else []
+    groups = list(By) if printing.as_json else [word_of(By, by, "breakdown by")] if by else []
     store = open_record(workspace)
     scope = options.scope(store, run_id)
-    result = question.metrics(Flows(store), scope, rule, by=groups, norms=True, identifier_rules=as_json)
-    output.answer(result, as_json, out, workspace)
-    for table in [] if as_json else result.by.values():
+    result = question.metrics(Flows(store), scope, rule, by=groups, norms=True, identifier_rules=printing.as_json)
+    printing.answer(result, workspace)
+    for table in [] if printing.as_json else result.by.values():
         output.answer_table(table)
 
 
@@ -61,12 +57,11 @@ def show_metrics(
 def power(
     run_id: Annotated[str, Argument(metavar="RUN", callback=RUN_ID, help="Pilot run; `cimemories runs` lists them.")],
     options: NumberOptions,
+    printing: Printing,
     second_id: Annotated[
         str | None,
         Argument(metavar="[RUN]", callback=RUN_ID, help="Second pilot: how alike the two models are is then measured."),
     ] = None,
-    as_json: AsJson = False,
-    out: Out = None,
     profiles: Annotated[int | None, Option(min=1, help="Planned profiles; default: those of the pilot.")] = None,
     contexts: Annotated[int | None, Option(min=1, help="Planned contexts; default: those of the pilot.")] = None,
     samples: Annotated[
@@ -112,7 +107,7 @@ def power(
         difference=None if difference is None else difference / 100,
         correlation=CORRELATION if correlation is None else correlation,
     )
-    output.answer(result, as_json, out, workspace)
+    printing.answer(result, workspace)
 
 
 # ---- accumulation
@@ -123,8 +118,7 @@ def power(
 def accumulate(
     run_id: Run,
     options: NumberOptions,
-    as_json: AsJson = False,
-    out: Out = None,
+    printing: Printing,
     n: Annotated[int | None, Option(min=1, help="Only n samples per task; default: every n.")] = None,
     profile: Annotated[int | None, Option(min=0, help="Add the tasks of one profile, counted from 0.")] = None,
     order: Annotated[str, Option(help="Order of its tasks: listed, worst or shuffled.")] = "listed",
@@ -142,8 +136,8 @@ def accumulate(
     from cimemories.flows.flows import Flows
     from cimemories.metrics.accumulation import Order
 
-    rule, task_order = options.identifier_rule(), one_of(Order, order, "order of tasks")
+    rule, task_order = options.identifier_rule(), word_of(Order, order, "order of tasks")
     store = open_record(workspace)
-    scope, tasks = options.scope(store, run_id), () if as_json else TASKS
+    scope, tasks = options.scope(store, run_id), () if printing.as_json else TASKS
     result = accumulated(Flows(store), scope, rule, n, profile=profile, order=task_order, seed=seed, tasks=tasks)
-    output.answer(result, as_json, out, workspace)
+    printing.answer(result, workspace)

@@ -8,16 +8,19 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, make_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer import Argument, Option
 
+from cimemories.cli import output
 from cimemories.model import WorkKind
 from cimemories.settings import Settings
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store, record_address, sqlite_path
+from cimemories.store.engine import word_of as word_of
 
 if TYPE_CHECKING:
+    from cimemories.answer import Answer
     from cimemories.flows.arrays import IdentifierRule
     from cimemories.flows.scope import Scope
     from cimemories.llm.ray_engine import Cluster
@@ -240,6 +243,18 @@ class WorkOptions:
 
 
 @dataclass(frozen=True)
+class Printing:
+    """How an answer is given: as text, as JSON, or its tables as files."""
+
+    as_json: AsJson = False
+    out: Out = None
+
+    def answer(self, result: Answer, workspace: Path) -> None:
+        """Print an answer, or write it."""
+        output.answer(result, self.as_json, self.out, workspace)
+
+
+@dataclass(frozen=True)
 class LabelOptions:
     """Which labels and which judge numbers rest on."""
 
@@ -281,7 +296,7 @@ class NumberOptions(LabelOptions):
         """Raises StoreError for a name that is no rule."""
         from cimemories.flows.arrays import IdentifierRule
 
-        return one_of(IdentifierRule, self.identifiers, "identifier rule")
+        return word_of(IdentifierRule, self.identifiers, "identifier rule")
 
 
 @dataclass(frozen=True)
@@ -354,16 +369,6 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     expanded.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     expanded.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return expanded
-
-
-E = TypeVar("E", bound=StrEnum)
-
-
-def one_of(kind: type[E], value: str, what: str) -> E:
-    """The member of that value. Raises StoreError that lists them."""
-    if value not in set(kind):
-        raise StoreError(f"there is no {what} '{value}'. Use {', '.join(kind)}.")
-    return kind(value)
 
 
 def priors_by_key(text: str) -> dict[str, float]:

@@ -18,6 +18,7 @@ from cimemories.cli.options import (
     AsJson,
     Dataset,
     LabelOptions,
+    Printing,
     Replace,
     Run,
     Workspace,
@@ -163,15 +164,16 @@ def undo_review_import(
 
 
 @review.command("status")
+@grouped
 def review_status(
     dataset: Dataset,
+    printing: Printing,
     target: Annotated[str, Option(help="What decisions make surer: violation, completeness or order.")] = "violation",
     run: Annotated[
         list[str] | None, Option("--run", help="For this run; for the order, repeat it. Default: the newest judged.")
     ] = None,
     width: Annotated[float, Option(min=0.01, help="Wanted label uncertainty, +- points.")] = 1.0,
     seed: Annotated[int, Option(min=0, help="Seed of the random share of the queue.")] = 0,
-    as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Show decisions by person, and whether to stop.
@@ -187,7 +189,7 @@ def review_status(
     if aimed is None:
         raise typer.BadParameter(f"'{target}' is not one of {', '.join(Target)}", param_hint="--target")
     store = open_record(workspace)
-    output.answer(status(store, dataset, Aim(aimed, tuple(run or ())), width / 100, seed), as_json)
+    printing.answer(status(store, dataset, Aim(aimed, tuple(run or ())), width / 100, seed), workspace)
 
 
 @review.command("audit")

@@ -292,17 +292,33 @@ def test_the_command_lists_narrows_and_exports(
             out(*wrong)
 
 
-@pytest.mark.parametrize("command", ["metrics", "accumulate", "power", "judges", "consensus", "labellings agreement"])
+ANSWERS = (
+    "metrics {run}",
+    "accumulate {run}",
+    "power {run}",
+    "judges {run}",
+    "compare {run} {other}",
+    "leaderboard {run} {other}",
+    "consensus --dataset {dataset}",
+    "labellings agreement --dataset {dataset}",
+    "review status {dataset}",
+)
+
+
+@pytest.mark.parametrize("command", ANSWERS)
 def test_tables_of_every_answer_can_be_written(tmp_path: Path, sqlite_store: Store, command: str) -> None:
-    data = add_dataset(sqlite_store, profiles=6, attributes=3, contexts=5)
+    data = add_dataset(sqlite_store, profiles=6, attributes=3, contexts=5, name="small")
     add_labels(sqlite_store, data.id, [[[X, X, N, N, X], [X, X, X, N, A], [N, N, A, X, X]]] * 6)
-    run_id = add_run(sqlite_store, data.id, 5, [[[1, 0, 4, 0, 2], [0, 2, 5, 3, 0], [5, 3, 0, 1, 1]]] * 6)
-    of = ["--dataset", data.name] if command in ("consensus", "labellings agreement") else [run_id]
+    run_id, other = (
+        add_run(sqlite_store, data.id, 5, [[[1, 0, 4, 0, 2], [0, 2, 5, 3, 0], [5, leaks, 0, 1, 1]]] * 6)
+        for leaks in (3, 2)
+    )
     for name, read in (("rows.csv", pd.read_csv), ("rows.parquet", pd.read_parquet)):
-        options = [*command.split(), *of, "--out", str(tmp_path / name), "--workspace", str(sqlite_store.workspace)]
+        words = command.format(run=run_id, other=other, dataset=data.name).split()
+        options = [*words, "--out", str(tmp_path / name), "--workspace", str(sqlite_store.workspace)]
         done = CliRunner().invoke(cli, options, catch_exceptions=False)
         assert done.exit_code == 0 and done.stdout == ""
         written = read(tmp_path / name)
         assert not written["simulated"].any()
-        if command in ("metrics", "accumulate"):
+        if command in ANSWERS[:2]:
             assert set(written["run"]) == {run_id} and set(written["judge"]) == {"test-judge"}

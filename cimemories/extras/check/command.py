@@ -17,9 +17,9 @@ from cimemories.cli.options import (
     AsJson,
     Workspace,
     grouped,
-    one_of,
     open_record,
     options_of,
+    word_of,
 )
 from cimemories.cli.runs import JudgeOptions, WordingOptions, run_spec
 from cimemories.cli.work import execute_run, find_labels
@@ -136,7 +136,7 @@ def check(
                 "`cimemories workspace verify`."
             )
         new, app = model.chosen(run_id), written.checked()
-        rule = one_of(IdentifierRule, counting.identifiers, "identifier rule")
+        rule = word_of(IdentifierRule, counting.identifiers, "identifier rule")
         budgets = read_check_file(file)
         store = open_store(workspace) if new else open_record(workspace)
         if new:

@@ -6,19 +6,18 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     RUN_ID,
-    AsJson,
     NumberOptions,
+    Printing,
     RankSmall,
     Samples,
     Workspace,
     grouped,
-    one_of,
     open_record,
     priors_by_key,
+    word_of,
 )
 from cimemories.store.engine import DEFAULT_WORKSPACE
 
@@ -28,7 +27,7 @@ from cimemories.store.engine import DEFAULT_WORKSPACE
 def sensitivity(
     run_ids: Annotated[list[str], Argument(metavar="RUN [RUN...]", callback=RUN_ID, help="Runs of one dataset.")],
     options: NumberOptions,
-    as_json: AsJson = False,
+    printing: Printing,
     order_by: Annotated[str, Option(help="Order runs by balanced, violation or completeness.")] = "balanced",
     threshold: Annotated[float | None, Option(help="Consensus threshold to try.")] = None,
     priors: Annotated[str | None, Option(help="Priors to try, e.g. fundamentalist=0.3,pragmatic=0.7.")] = None,
@@ -55,7 +54,7 @@ def sensitivity(
     from cimemories.metrics.breakdown import By
 
     rule = options.identifier_rule()
-    measure, group_by = one_of(Measure, order_by, "order by"), one_of(By, by, "breakdown by")
+    measure, group_by = word_of(Measure, order_by, "order by"), word_of(By, by, "breakdown by")
     store = open_record(workspace)
     result = question(
         Flows(store),
@@ -70,4 +69,4 @@ def sensitivity(
         without=without,
         least_votes=least_votes,
     )
-    output.answer(result, as_json)
+    printing.answer(result, workspace)

@@ -9,7 +9,7 @@ from typer import Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AsJson, LabelOptions, Out, Run, Workspace, grouped, one_of, open_record
+from cimemories.cli.options import AsJson, LabelOptions, Out, Run, Workspace, grouped, open_record, word_of
 from cimemories.cli.runs import print_plan
 from cimemories.cli.work import execute_run, exit_if_incomplete
 from cimemories.store import runs as store_runs
@@ -75,9 +75,9 @@ def why(
     planned = attribution.prepare_attribution(
         *(store, run_id, leak.response, leak.attribute),
         samples=samples,
-        changes=[one_of(attribution.Change, name, "variant") for name in names],
+        changes=[word_of(attribution.Change, name, "variant") for name in names],
         wording=wording,
-        paraphrase=one_of(attribution.Paraphrase, paraphrase, "paraphrase"),
+        paraphrase=word_of(attribution.Paraphrase, paraphrase, "paraphrase"),
         cap=cap,
     )
     if plan:
