@@ -25,7 +25,7 @@ from cimemories.metrics.accumulation import effort
 from cimemories.metrics.breakdown import By, breakdown, run_baselines, run_dropped
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.heatmap import By as Side
-from cimemories.metrics.intervals import Intervals, intervals, rate_intervals
+from cimemories.metrics.intervals import Intervals, group_intervals, intervals, rate_intervals
 from cimemories.metrics.judge_uncertainty import ViolationAudit, violation_audits
 from cimemories.metrics.recalled.groups import recalled_by
 from cimemories.metrics.recalled.sessions import session_numbers
@@ -34,6 +34,7 @@ from cimemories.metrics.sentences import sessions as session_sentences
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.violation import balanced
 from cimemories.metrics.warnings import TaskCheck
+from cimemories.model import ResponseStatus
 from cimemories.store.engine import StoreError
 from cimemories.text import count, percent, sentence
 
@@ -286,17 +287,12 @@ def metrics(
             f"Profiles, at n = {at}",
             folded=True,
         ),
-        missing=Table(pd.DataFrame(numbers.missing, columns=list(MISSING)), MISSING, "What is missing", folded=True),
+        missing=missing(numbers),
         warnings=numbers.warnings,
         recalled=recalled(flows, scope, rule, at),
         sessions=sessions(flows, scope, rule),
         norms=by_norm(per_norm(flows, scope, rule)) if norms else None,
-        by={
-            str(group): Table(
-                breakdown(flows, scope, group, at, rule), BREAKDOWN, f"By {group}, at n = {at}", folded=True
-            )
-            for group in by
-        },
+        by={str(group): by_group(flows, scope, group, at, rule) for group in by},
         identifier_rules={
             str(other): {
                 "violation": headline(flows, scope, other).violation,
@@ -305,6 +301,31 @@ def metrics(
             for other in (IdentifierRule if identifier_rules else ())
         },
     )
+
+
+def by_group(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule, *, intervals: bool = False) -> Table:
+    """Return the numbers of each group of flows, one row each. intervals: with those of violation and completeness, of
+    the group alone."""
+    frame = breakdown(flows, scope, by, n, rule)
+    if intervals:
+        bounds = group_intervals(flows, scope, by, n, rule)
+        for position, number in enumerate(("violation", "completeness")):
+            ends = [bounds[group][position] for group in frame["group"]]
+            frame = frame.assign(
+                **{f"{number}_low": [end.low for end in ends], f"{number}_high": [end.high for end in ends]}
+            )
+    columns = BREAKDOWN | {"group": Column("text", by.capitalize()), "violation": Column("percent", f"Violation@{n}")}
+    return Table(frame, columns, f"By {by}, at n = {n}", folded=True)
+
+
+def missing(numbers: Headline) -> Table:
+    """Return what is missing of a run, by stage and cause: calls that failed, and what is not done yet."""
+    run = numbers.scope.run
+    owed = run.responses.get(ResponseStatus.OWED, 0)
+    rest = run.expected - numbers.judged - owed - sum(number for *_, number in numbers.missing)
+    waiting = (("response", "not written yet", owed), ("judgement", "not judged yet", rest))
+    rows = [*numbers.missing, *((stage, "owed", cause, number) for stage, cause, number in waiting if number > 0)]
+    return Table(pd.DataFrame(rows, columns=list(MISSING)), MISSING, "What is missing", folded=True)
 
 
 def _interval_notes(numbers: Headline, bounds: Intervals) -> list[str]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from cimemories.charts.labels import spread
 from cimemories.charts.theme import CHARACTER_WIDTH, FINE, GRID, HEAD, MARGINS_FIT, layout, scatter
-from cimemories.text import html_escaped
+from cimemories.text import html_escaped, percent
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
 BLUES = ("#56B4E9", "#2E97D6", "#0072B2")  # few samples to many
@@ -48,6 +49,25 @@ def shade(index: int, of: int) -> str:
     where = index / (of - 1) * (len(BLUES) - 1)
     left = min(int(where), len(BLUES) - 2)
     return _between(BLUES[left], BLUES[left + 1], where - left)
+
+
+def mean_line(
+    part: pd.DataFrame, name: str, colour: str, column: str = "share", *, band: bool = False, dash: str = "solid"
+) -> Line:
+    """Return the line of a column over tasks. part: the rows of one n (`Accumulation.frame`). band: with the interval
+    of the share, and the last value in its name."""
+    value, low, high = (part[side].tolist() for side in (column, "share_low", "share_high"))
+    return Line(
+        name,
+        part["tasks"].tolist(),
+        value,
+        colour,
+        low=low if band else (),
+        high=high if band else (),
+        dash=dash,
+        end=f"{name}, {percent(value[-1])}" if band else name,
+        note=[f"[{a * 100:.1f}, {b * 100:.1f}]" for a, b in zip(low, high, strict=True)] if band else (),
+    )
 
 
 def line_figure(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -15,12 +14,11 @@ from cimemories.charts.bars import Bounded, HasBounds, IntervalSeries, interval_
 from cimemories.charts.lines import Line as Curve
 from cimemories.charts.lines import line_figure
 from cimemories.charts.recalled import recalled_bars
-from cimemories.charts.theme import COMPLETENESS, DASHES, GREY, RUN, RUN_COLOURS, VIOLATION, none_for_nan
+from cimemories.charts.theme import COMPLETENESS, GREY, VIOLATION
 from cimemories.compare.difference import Difference
 from cimemories.compare.leaderboard import Leaderboard, Line
-from cimemories.flows.arrays import Floats
 from cimemories.metrics import sentences
-from cimemories.metrics.accumulation import Accumulation, Effort
+from cimemories.metrics.accumulation import Effort
 from cimemories.metrics.heatmap import MEASURES, Order
 from cimemories.metrics.intervals import Intervals
 from cimemories.metrics.recalled.split import RecalledNumbers
@@ -28,7 +26,7 @@ from cimemories.metrics.separation import Standing
 from cimemories.metrics.uncertainty import Interval
 from cimemories.model import Label
 from cimemories.report.document import Figure
-from cimemories.text import Parts, count, percent
+from cimemories.text import Parts, count
 
 CURVES_HEIGHT = 420
 SHARE_AXIS = {"range": [-0.01, 1.01], "tickformat": ".0%"}
@@ -52,40 +50,6 @@ def heatmap(result: Heatmap, name: str) -> Figure:
     title = f"{name}: {'; '.join(result.worst(measure) for measure in MEASURES)}"
     alt = "Two grids, pairs leaked left and completeness right; the same numbers are in the table."
     return _figure(shown.figure, f"figure-heatmap-{result.run}", title, shown.subtitle, alt, simulated=result.simulated)
-
-
-def curves_of_run(accumulated: Accumulation, independent: Floats) -> list[Curve]:
-    """The curves of one run: the least, the middle and the most samples n, the last with its band, and what it would be
-    if every response leaked on its own."""
-    ns = accumulated.curves.ns
-    # Of equal keys the last wins: with one or two samples the last is still drawn as the last.
-    looks = {ns[len(ns) // 2]: (GREY, "solid"), ns[0]: (RUN, "dot"), ns[-1]: (RUN, "solid")}
-    lines = [_curve(f"n = {n}", accumulated, i, *looks[n], band=n == ns[-1]) for i, n in enumerate(ns) if n in looks]
-    name = f"n = {ns[-1]}, if independent"
-    return [*reversed(lines), _named_curve(name, independent, VIOLATION, "dash")]
-
-
-def curves_of_runs(runs: Sequence[tuple[str, Accumulation]]) -> list[Curve]:
-    """The curve of each run at all its samples, with its band."""
-    hues = len(RUN_COLOURS)
-    return [
-        _curve(name, item, -1, RUN_COLOURS[i % hues], DASHES[i // hues % len(DASHES)], band=True)
-        for i, (name, item) in enumerate(runs)
-    ]
-
-
-def _curve(name: str, item: Accumulation, row: int, colour: str, dash: str, *, band: bool) -> Curve:
-    sides = (item.low[row].tolist(), item.high[row].tolist()) if band else ((), ())
-    return _named_curve(name, item.mean[row], colour, dash, *sides)
-
-
-def _named_curve(
-    name: str, values: Floats, colour: str, dash: str, low: Sequence[float] = (), high: Sequence[float] = ()
-) -> Curve:
-    known = values[~np.isnan(values)]
-    end = f"{percent(float(known[-1]))}  {name}" if len(known) else ""
-    shares = none_for_nan(values.tolist())
-    return Curve(name, range(len(values)), shares, colour, low=low, high=high, dash=dash, end=end)
 
 
 def curves(name: str, lines: Sequence[Curve], title: str, subtitle: str, *, simulated: Parts) -> Figure | None:
@@ -143,29 +107,20 @@ def interval_parts(numbers: Mapping[str, Interval], line: Line, name: str) -> Fi
 
 
 def groups(
-    frame: pd.DataFrame,
-    bounds: Mapping[str, tuple[Interval, Interval]],
-    most: tuple[str, Standing] | None,
-    what: str,
-    n: int,
-    name: str,
-    run_id: str,
-    *,
-    simulated: Parts,
+    frame: pd.DataFrame, most: tuple[str, Standing] | None, what: str, n: int, name: str, line: Line
 ) -> Figure | None:
-    """Violation and completeness by group (domain, sphere), the highest violation first. bounds: both with their
-    intervals, by group. most: the group of the highest, and how it stands to the others. None where no group has
-    either."""
-    shown = frame.dropna(subset=["violation", "completeness"], how="all").sort_values(
-        "violation", ascending=False, kind="stable"
-    )
+    """Draw violation and completeness by group (answers.metrics.by_group), the highest violation first. most: the group
+    of the highest, and how it stands to the others. None where no group has either."""
+    shown = frame.dropna(subset=["violation", "completeness"], how="all")
+    shown = shown.sort_values("violation", ascending=False, kind="stable")
     if shown.empty:
         return None
-    names = [str(group).replace("_", " ") or "(none)" for group in shown["group"]]
-    series = [
-        IntervalSeries(f"Violation@{n}", [bounds[group][0] for group in shown["group"]], VIOLATION, "x"),
-        IntervalSeries("Completeness", [bounds[group][1] for group in shown["group"]], COMPLETENESS, "circle"),
-    ]
+    names = [str(group) for group in shown["group"]]
+    looks = {"violation": (f"Violation@{n}", VIOLATION, "x"), "completeness": ("Completeness", COMPLETENESS, "circle")}
+    series = []
+    for number, (title, colour, mark) in looks.items():
+        sides = (shown[f"{number}{end}"].tolist() for end in ("", "_low", "_high"))
+        series.append(IntervalSeries(title, [Bounded(*row) for row in zip(*sides, strict=True)], colour, mark))
     fig = interval_rows(names, series, xaxis=SHARE_AXIS, row_height=26)
     title = sentences.groups(name, what, n, most)
     subtitle = (
@@ -173,7 +128,7 @@ def groups(
         f"{int(shown['necessary_flows'].sum()):,} necessary flows; bars are 95 % intervals of each {what} alone"
     )
     alt = f"One row a {what}, violation as a cross and completeness as a circle; the same is in the table."
-    return _figure(fig, f"figure-{what}-{run_id}", title, subtitle, alt, simulated=simulated)
+    return _figure(fig, f"figure-{what}-{line.run.id}", title, subtitle, alt, simulated=line.simulated)
 
 
 def recalled(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
+from cimemories.answer import Column
 from cimemories.answer import Table as AnswerTable
+from cimemories.answers.accumulation import CURVES
 from cimemories.answers.consensus import shares
 from cimemories.answers.heatmap import heatmap
 from cimemories.answers.judges import judges_together
-from cimemories.answers.metrics import by_norm, interval_parts, metrics
+from cimemories.answers.metrics import MISSING, by_group, by_norm, interval_parts, metrics, missing
+from cimemories.charts.lines import Line as Curve
+from cimemories.charts.lines import mean_line, shade
+from cimemories.charts.theme import DASHES, GREY, RUN_COLOURS
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import against, joined, takeaway
 from cimemories.compare.leaderboard import Line
@@ -28,17 +31,16 @@ from cimemories.leaks.gallery import SEVERITY
 from cimemories.leaks.table import leak_rows
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, accumulation, baseline, effort
-from cimemories.metrics.breakdown import By, breakdown, run_dropped
+from cimemories.metrics.breakdown import By, run_dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By as Side
-from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
+from cimemories.metrics.intervals import intervals, rate_intervals
 from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.label_uncertainty import WIDTH, decisions_needed, label_effects
 from cimemories.metrics.power import POWER, pilot
 from cimemories.metrics.sentences import bias, confirmed, corrected, label_width
 from cimemories.metrics.separation import most_violated_group
-from cimemories.metrics.uncertainty import NORMAL_95, Interval
-from cimemories.model import ResponseStatus
+from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.report import figures
 from cimemories.report.document import (
     SIMULATED,
@@ -161,16 +163,6 @@ def _norms(basis: Basis) -> list[Block]:
     return blocks
 
 
-def _name(group: object) -> str:
-    """A domain, sphere or profile as it is shown."""
-    return str(group).replace("_", " ") or "(none)"
-
-
-def _cells(row: Mapping[Any, Any], *names: str) -> tuple[str, ...]:
-    """Numbers of a row as they are shown: counts in full, shares in percent."""
-    return tuple(f"{row[n]:,}" if isinstance(row[n], int) else percent(row[n]) for n in names)
-
-
 def judges_section(basis: Basis) -> Section:
     """The judges of each run, how many of their quotes stand in the text, and how far they agree."""
     blocks: list[Block] = []
@@ -199,23 +191,16 @@ def _audits(basis: Basis, line: Line) -> list[Block]:
 
 def coverage_section(basis: Basis) -> Section:
     """What is missing of every run, by stage and cause; a failed call is no zero."""
-    rows, causes = [], []
+    simulated, causes = basis.board.simulated, []
+    rows = []
     for line in basis.lines:
         numbers, name = line.numbers, basis.run_names[line.run.id]
         rows.append((name, f"{line.run.expected:,}", f"{numbers.judged:,}", percent(numbers.coverage)))
-        owed = line.run.responses.get(ResponseStatus.OWED, 0)
-        rest = line.run.expected - numbers.judged - owed - sum(number for *_, number in numbers.missing)
-        open_ = (("response", "not written yet", owed), ("judgement", "not judged yet", rest))
-        missing = [*numbers.missing, *((stage, "owed", cause, number) for stage, cause, number in open_ if number > 0)]
-        causes += [(name, stage, status, cause, f"{number:,}") for stage, status, cause, number in missing]
-    simulated = basis.board.simulated
-    caption, columns = "Responses judged, by run", ("Run", "Planned", "Judged", "Coverage")
-    blocks: list[Block] = [table(caption, columns, rows, simulated=simulated)]
-    if causes:
-        heads = ("Run", "Stage", "Status", "Cause", "Count")
-        blocks.append(table("What is missing", heads, causes, simulated=simulated, text_columns=(0, 1, 2, 3)))
-    else:
-        blocks.append(Text("No call is recorded as failed."))
+        causes.append(missing(numbers).frame.assign(run=name))
+    columns = ("Run", "Planned", "Judged", "Coverage")
+    blocks: list[Block] = [table("Responses judged, by run", columns, rows, simulated=simulated)]
+    every = AnswerTable(pd.concat(causes), {"run": Column("text", "Run")} | MISSING, "What is missing")
+    blocks.append(Text("Nothing is missing.") if every.empty else of_answer(every, simulated=simulated))
     blocks.append(Text("What is missing enters no number as a zero: it is in no denominator."))
     return Section("coverage", "Coverage and failures", tuple(blocks))
 
@@ -255,6 +240,8 @@ def identifiers_section(basis: Basis) -> Section:
 
 
 MOST_PROFILES = 1_000  # that a table lists
+# As many as fit on a page.
+GROUP_COLUMNS = ("group", "violation", "attributes", "inappropriate_flows", "completeness", "necessary_flows")
 EXAMPLES = 6  # of leaks, of all runs together
 MOST_IN = "Domains with the largest numbers"
 COUNTED = "counted"  # in place of an interval: what was not drawn from anything has none
@@ -362,36 +349,25 @@ def breakdowns(basis: Basis) -> Section:
         name, n = basis.run_names[line.run.id], line.numbers.n
         blocks += [Heading(name)] if basis.several else []
         for by in (By.DOMAIN, By.SPHERE, By.PROFILE):
-            frame = breakdown(basis.flows, line.scope, by, n, basis.rule)
-            every = len(frame)
+            shown = by_group(basis.flows, line.scope, by, n, basis.rule, intervals=True)
+            frame, every = shown.frame, len(shown.frame)
             if by == By.PROFILE and every > MOST_PROFILES:
                 frame = frame.sort_values("violation", ascending=False, kind="stable").head(MOST_PROFILES)
-                frame = frame.reset_index(drop=True)
             if frame.empty or (by == By.SPHERE and set(frame["group"]) <= {""}):
                 continue
-            bounds, groups = group_intervals(basis.flows, line.scope, by, n, basis.rule), list(frame["group"])
+            names = [str(group).replace("_", " ") or "(none)" for group in frame["group"]]
             # Names of users are texts too.
             if by == By.PROFILE and not basis.texts:
-                groups = [f"profile {i + 1}" for i in range(len(frame))]
+                names = [f"profile {i + 1}" for i in range(len(frame))]
+            frame = frame.assign(group=names)
             if by != By.PROFILE:
                 most = most_violated_group(basis.flows, line.scope, by, n, basis.rule)
-                figure = figures.groups(frame, bounds, most, str(by), n, name, line.run.id, simulated=line.simulated)
+                figure = figures.groups(frame, most, str(by), n, name, line)
                 blocks += [figure] if figure else []
-            rows = [
-                (
-                    shown,
-                    sentences.bounds_text(bounds[item["group"]][0]),
-                    *_cells(item, "attributes", "inappropriate_flows"),
-                    sentences.bounds_text(bounds[item["group"]][1]),
-                    *_cells(item, "necessary_flows", "coverage"),
-                )
-                for shown, item in zip(map(_name, groups), frame.to_dict("records"), strict=True)
-            ]
-            columns = [str(by).capitalize(), f"Violation@{n}", "attributes", "inappropriate flows"]
-            columns += ["Completeness", "necessary flows", "Coverage"]
             caption = f"{name} by {by}, with 95 % intervals of each {by} alone"
             caption += f": the {len(frame):,} of {every:,} with the highest violation" if len(frame) < every else ""
-            blocks.append(table(caption, columns, rows, simulated=line.simulated, folded=True))
+            columns = {name: column for name, column in shown.columns.items() if name in (*GROUP_COLUMNS, "coverage")}
+            blocks.append(of_answer(replace(shown, frame=frame, columns=columns), caption, simulated=line.simulated))
     return Section("groups", "By domain, sphere and profile", tuple(blocks))
 
 
@@ -423,31 +399,25 @@ def accumulated(basis: Basis) -> Section | None:
     runs = [(line, item) for line, item in runs if item.most > 0 and item.curves.profiles]
     if not runs:
         return None
-    rows = []
-    for line, item in runs:
-        n = max(item.curves.ns)
-        # The last step always: there the curve is at Violation@n.
-        steps = [k for k in STEPS if k < item.most] + [item.most]
-        for k in steps:
-            i = item.curves.ns.index(n)
-            ends = [Interval(item.mean[row, k], item.low[row, k], item.high[row, k], 0) for row in (0, i)]
-            rows.append((basis.run_names[line.run.id], str(k), *map(sentences.bounds_text, ends)))
-    figure = _curves(basis, runs)
-    simulated = parts_of(line.simulated for line, _ in runs)
-    columns = ("Run", "Tasks", "Share, n = 1", "Share, most samples")
-    caption = "Expected share of attributes revealed inappropriately after so many tasks, with 95 % bands"
     text = (
         "The expectation over all orders of the tasks is exact, not drawn. The denominator stays fixed: every "
         "attribute that is inappropriate in some retained context."
     )
+    frames = []
     for line, item in runs:
-        if limit := sentences.limited(max(item.curves.ns), line.run.samples, ""):
-            text += f" {basis.run_names[line.run.id]} is {limit}."
-    return Section(
-        "accumulation",
-        "Accumulation over tasks",
-        (Text(text), *([figure] if figure else []), table(caption, columns, rows, simulated=simulated, folded=True)),
-    )
+        name, frame, ns = basis.run_names[line.run.id], item.frame(), item.curves.ns
+        # The last step always: there the curve is at Violation@n.
+        steps = frame["tasks"].isin([*STEPS, item.most]) & (frame["tasks"] > 0)
+        frames.append(frame[steps & frame["n"].isin([ns[0], ns[-1]])].assign(run=name))
+        if limit := sentences.limited(max(ns), line.run.samples, ""):
+            text += f" {name} is {limit}."
+    columns = {"run": Column("text", "Run")} | {name: CURVES[name] for name in ("n", "tasks", "share")}
+    caption = "Expected share of attributes revealed inappropriately after so many tasks, with 95 % bands"
+    figure, shown = _curves(basis, runs), AnswerTable(pd.concat(frames), columns, caption)
+    simulated = parts_of(line.simulated for line, _ in runs)
+    curves = of_answer(shown, simulated=simulated, folded=True)
+    blocks: list[Block] = [Text(text), *([figure] if figure else []), curves]
+    return Section("accumulation", "Accumulation over tasks", tuple(blocks))
 
 
 def _curves(basis: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None:
@@ -455,21 +425,34 @@ def _curves(basis: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | Non
     numbers = sorted({i.curves.profiles for _, i in runs})
     among = f"{numbers[0]} to " if len(numbers) > 1 else ""
     users = f"{among}{count(numbers[-1], 'profile')}; the area is a 95 % band"
+    frames = [i.frame() for _, i in runs]
+    # At all samples.
+    parts = [frame[frame["n"] == max(i.curves.ns)] for frame, (_, i) in zip(frames, runs, strict=True)]
     if len(runs) == 1:
-        n = max(item.curves.ns)
-        lines = figures.curves_of_run(item, baseline(basis.flows, line.scope, n, basis.rule))
+        ns, frame = item.curves.ns, frames[0]
+        few = sorted({ns[0], ns[len(ns) // 2], ns[-1]})
+        lines = [
+            mean_line(frame[frame["n"] == n], f"n = {n}", shade(i, len(few)), band=n == ns[-1])
+            for i, n in enumerate(few)
+        ]
+        even, name = baseline(basis.flows, line.scope, ns[-1], basis.rule).tolist(), f"independent, n = {ns[-1]}"
+        lines.append(Curve(name, range(len(even)), even, GREY, dash="dash", end=name))
         judged = effort(basis.flows, line.scope)
         title = sentences.accumulation(basis.run_names[line.run.id], item, judged, line.numbers.coverage)
         subtitle = f"{count(item.attributes, 'attribute')}, {count(item.flows, 'inappropriate flow')}, {users}"
         return figures.curves("figure-accumulation", lines, title, subtitle, simulated=line.simulated)
+    names = [basis.run_names[one.run.id] for one, _ in runs]
     title = sentences.curve_ends(
         [
-            # [-1, -1]: at all samples, after all tasks.
-            (basis.run_names[one.run.id], float(i.mean[-1, -1]), max(i.curves.ns), effort(basis.flows, one.scope))
-            for one, i in runs
+            (name, float(part["share"].iloc[-1]), max(i.curves.ns), effort(basis.flows, one.scope))
+            for name, part, (one, i) in zip(names, parts, runs, strict=True)
         ]
     )
-    lines = figures.curves_of_runs([(basis.run_names[one.run.id], i) for one, i in runs])
+    hues = len(RUN_COLOURS)
+    lines = [
+        mean_line(part, name, RUN_COLOURS[i % hues], band=True, dash=DASHES[i // hues % len(DASHES)])
+        for i, (name, part) in enumerate(zip(names, parts, strict=True))
+    ]
     simulated = parts_of(one.simulated for one, _ in runs)
     subtitle = f"Each run at the most samples that it is read at, {users}"
     return figures.curves("figure-accumulation", lines, title, subtitle, simulated=simulated)

@@ -91,6 +91,7 @@ def buttons(
 
 
 MIME = {
+    ".html": "text/html",
     ".json": "application/json",
     ".jsonl": "application/jsonl",
     ".parquet": "application/vnd.apache.parquet",
@@ -124,7 +125,10 @@ def prepared(
 def offer(slot: str, request: tuple[object, ...]) -> None:
     """Draw the download of the file that was written for this very request."""
     ready = st.session_state.get(slot)
-    if not isinstance(ready, _Ready) or ready.request != request or not ready.path.is_file():
+    if not isinstance(ready, _Ready) or not ready.path.is_file():
+        return
+    if ready.request != request:
+        safe.inline("The options or the workspace have changed since the file was made. Make it again.", muted=True)
         return
     st.download_button(
         "Download",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import streamlit as st
 
 from cimemories.answers.accumulation import curve_table, survival_table, task_table
 from cimemories.answers.metrics import Sessions, sessions
-from cimemories.charts.lines import Line, line_figure, shade
+from cimemories.charts.lines import Line, line_figure, mean_line, shade
 from cimemories.charts.sessions import leaks_by_task
 from cimemories.charts.theme import GREY
 from cimemories.flows.flows import Flows
@@ -26,10 +25,6 @@ from cimemories.ui.safe import INAPPROPRIATE, MODEL
 from pages.explore import accumulation_presenter as presenter
 from pages.explore.accumulation_presenter import Dropped, Show, Slide
 from pages.explore.run_scope import caveats, counting, interval_parts, run_scope
-
-if TYPE_CHECKING:
-    pass
-
 
 ORDERS = {Order.LISTED: "as listed", Order.WORST: "most leaking first", Order.SHUFFLED: "shuffled"}
 NOBODY, ONE = 0, "1"
@@ -189,7 +184,7 @@ def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[
     with counting(flows, scope):
         even = list(baseline(flows, scope, most))
     independent = f"independent, n = {most}"
-    lines = _means(frame, ns, "share", bands=True)
+    lines = [mean_line(frame[frame["n"] == n], f"n = {n}", shade(i, len(ns)), band=True) for i, n in enumerate(ns)]
     lines.append(Line(independent, range(len(even)), even, GREY, dash="dash", width=1.8, end=independent))
     if user is not None:
         line, end = list(user.curves[most]), f"X {shortened(user.name, 18)}"
@@ -229,8 +224,9 @@ def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[
 def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
     """h(k): of what was still private, the share that the k-th task reveals."""
     frame, most = accumulated.frame(), max(ns)
-    lines = _means(frame, ns, "hazard")
-    last = frame[(frame["n"] == most) & (frame["tasks"] > 0)]["hazard"].dropna()
+    done = frame[frame["tasks"] > 0]
+    lines = [mean_line(done[done["n"] == n], f"n = {n}", shade(i, len(ns)), "hazard") for i, n in enumerate(ns)]
+    last = done[done["n"] == most]["hazard"].dropna()
     title = sentences.hazard(last.tolist())
     frame = frame[frame["n"].isin(ns)][["n", "tasks", "hazard", "growing", "profiles"]]
     if user is not None:
@@ -249,27 +245,6 @@ def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: On
         fig, key=key, alt=f"{title}. The hazard over tasks; the numbers are in the table of the curves.", half=True
     )
     answers.export(curve_table(frame), key, scope.about, scope.simulated, fig)
-
-
-def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = False) -> list[Line]:
-    means = []
-    for position, n in enumerate(ns):
-        part = frame[frame["n"] == n]
-        part = part[part["tasks"] > 0] if column == "hazard" else part
-        value, low, high = (part[name].tolist() for name in (column, "share_low", "share_high"))
-        means.append(
-            Line(
-                f"n = {n}",
-                part["tasks"].tolist(),
-                value,
-                shade(position, len(ns)),
-                low=low if bands else (),
-                high=high if bands else (),
-                end=f"n = {n}, {percent(value[-1])}" if bands else f"n = {n}",
-                note=[f"[{a * 100:.1f}, {b * 100:.1f}]" for a, b in zip(low, high, strict=True)] if bands else (),
-            )
-        )
-    return means
 
 
 def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order, seed: int, people: int) -> None:

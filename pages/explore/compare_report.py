@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import streamlit as st
 
 from cimemories.report.collect import collect
-from cimemories.report.document import Report
 from cimemories.report.render import as_html, markdown_files
 from cimemories.store.engine import StoreError
-from cimemories.ui import page, safe
+from cimemories.ui import exports, page, safe
 from pages.explore.compare_scope import Compared, SetTakeaway
 
 HTML, MARKDOWN = "HTML", "Markdown"
 FORMS = {HTML: "One HTML file", MARKDOWN: "Markdown with figures (zip)"}
 _READY = "compare.report.ready"
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """A report that was made. request: everything that it rests on; where that has changed, it is not offered."""
-
-    request: tuple[object, ...]
-    name: str
-    mime: str
-    content: bytes
-    simulated: str
 
 
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
@@ -69,11 +54,10 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     request = (stamps, str(compared.rule), form, texts)
     if st.button("Make the report", type="primary", icon=":material/summarize:", key="compare.report.make"):
         _make(compared, request, [item.run.id for item in scopes], str(form), with_texts=texts)
-    _offer(request)
+    exports.offer(_READY, request)
 
 
 def _make(compared: Compared, request: tuple[object, ...], ids: list[str], form: str, *, with_texts: bool) -> None:
-    st.session_state.pop(_READY, None)
     bar = st.progress(0.0, text="Reading the record")
     scopes = [compared.scope_of(run_id) for run_id in ids]
     try:
@@ -85,54 +69,21 @@ def _make(compared: Compared, request: tuple[object, ...], ids: list[str], form:
             texts=with_texts,
             progress=lambda share, part: bar.progress(share, text=f"Making the report: {part}"),
         )
-        st.session_state[_READY] = _written(
-            report, request, ids, form, lambda share: bar.progress(share, text="Drawing the figures")
-        )
+        stem = f"{'simulated-' if report.simulated else ''}report-{ids[0] if len(ids) == 1 else f'{len(ids)}-runs'}"
+        path = exports.path_for(_READY, f"{stem}.html" if form == HTML else f"{stem}.zip")
+        if form == HTML:
+            path.write_text(as_html(report), encoding="utf-8")
+        else:
+            text, pictures = markdown_files(
+                report, f"{stem}-figures", lambda share: bar.progress(share, text="Drawing the figures")
+            )
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr(f"{stem}.md", text)
+                for name, picture in pictures.items():
+                    archive.writestr(f"{stem}-figures/{name}", picture)
+        notes = [report.simulated] if report.simulated else []
+        exports.prepared(_READY, request, path, simulated=bool(report.simulated), notes=notes)
     except StoreError as problem:
         page.error("The report was not made.", str(problem))
     finally:
         bar.empty()
-
-
-def _written(
-    report: Report,
-    request: tuple[object, ...],
-    ids: list[str],
-    form: str,
-    progress: Callable[[float], object],
-) -> _Ready:
-    stem = f"{'simulated-' if report.simulated else ''}report-{ids[0] if len(ids) == 1 else f'{len(ids)}-runs'}"
-    if form == HTML:
-        return _Ready(request, f"{stem}.html", "text/html", as_html(report).encode(), report.simulated)
-    text, pictures = markdown_files(report, f"{stem}-figures", progress)
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"{stem}.md", text)
-        for name, picture in pictures.items():
-            archive.writestr(f"{stem}-figures/{name}", picture)
-    return _Ready(request, f"{stem}.zip", "application/zip", packed.getvalue(), report.simulated)
-
-
-def _offer(request: tuple[object, ...]) -> None:
-    """The report, if one was made and nothing that it rests on has changed."""
-    ready = st.session_state.get(_READY)
-    if not isinstance(ready, _Ready):
-        return
-    if ready.request != request:
-        safe.inline("The options or the workspace have changed since the report was made. Make it again.", muted=True)
-        return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.download_button(
-            "Download",
-            data=ready.content,
-            file_name=ready.name,
-            mime=ready.mime,
-            icon=":material/download:",
-            key="compare.report.download",
-            on_click="ignore",
-        )
-        safe.inline(f"{ready.name}, {len(ready.content) / 1e6:,.2f} MB")
-        if ready.simulated:
-            page.badge_simulated()
-    if ready.simulated:
-        safe.inline(ready.simulated, muted=True)
