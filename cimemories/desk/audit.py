@@ -60,9 +60,9 @@ class AuditDesk:
 
     def state(self, flows: Mapping[Flow, SliceItem]) -> AuditState:
         """Return how far the slice has come, for this person and in all."""
-        own = None if self.assigned is None else own_flows(self.store, self.assigned, list(flows), self.me)
+        assigned = None if self.assigned is None else own_flows(self.store, self.assigned, list(flows), self.me)
         by_attribute = self.slice.kind == ATTRIBUTES
-        return audit_state(self.store, self.scope.run.id, flows, self.me, by_attribute=by_attribute, own=own)
+        return audit_state(self.store, self.scope.run.id, flows, self.me, by_attribute=by_attribute, assigned=assigned)
 
     def answer(self, message: Message) -> Reply:
         """Record verdicts and return the items that come next."""
