@@ -163,10 +163,11 @@ class Author:
         for part in parts:
             # The general attributes come first and know the events by name only; an event comes with its description.
             level, about = "event", self.described.get(part.event)
+            whole = dict.fromkeys(DOMAINS, self.per_domain)
             if part.event == GENERAL:
-                level, about = GENERAL, ", ".join(person.events)
+                level, about, whole = GENERAL, ", ".join(person.events), {GENERAL: self.general}
             while part.open:
-                there, whole = Counter(item.domain for item in part.attributes), self.attributes_of(part.event)
+                there = Counter(item.domain for item in part.attributes)
                 missing = {domain: n - there[domain] for domain, n in whole.items() if n > there[domain]}
                 written = [*memories, *part.attributes]
                 text = self.prompts[level].render(
@@ -186,10 +187,6 @@ class Author:
                     return  # a resume asks again, or another process writes this profile
             memories += part.attributes
         yield Keep(self.make_dataset, lambda: None)
-
-    def attributes_of(self, event: str) -> dict[str, int]:
-        """Return how many attributes a part is to have, by domain."""
-        return {GENERAL: self.general} if event == GENERAL else dict.fromkeys(DOMAINS, self.per_domain)
 
     def make_dataset(self, connection: sa.Connection, _: Sequence[None] = ()) -> None:
         """Make the dataset if no part is open any more, in this transaction."""

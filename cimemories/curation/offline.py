@@ -157,11 +157,6 @@ def person_name(source: Source, sex: str) -> str:
     return _one_line(between.join(parts))
 
 
-def postal_address(source: Source) -> str:
-    """Return an address of the locale on one line, its lines separated by commas."""
-    return ", ".join(_one_line(line).strip(" ,") for line in source.faker.address().splitlines())
-
-
 def _one_line(text: str) -> str:
     """Return text without the line breaks and repeated spaces that some of Faker's lists hold."""
     return " ".join(text.split())
@@ -257,11 +252,6 @@ def _bool(source: Source) -> Sampled:
     return Sampled(answer, "yes" if answer else "no")
 
 
-def _phone(source: Source) -> str:
-    # 555-0100 to 555-0199 belong to nobody in any area.
-    return f"({source.random.randint(201, 989)}) 555-01{source.random.randint(0, 99):02}"
-
-
 _WITH_ARGUMENTS: dict[str, Callable[[list[str]], Sampler]] = {
     "money": _grid("{money LOW HIGH STEP}", lambda amount: f"{'-' * (amount < 0)}${abs(amount):,}"),
     "int": _grid("{int LOW HIGH}", str),
@@ -277,7 +267,8 @@ _WITHOUT_ARGUMENTS: dict[str, Sampler] = {
     "company": _text(lambda source: source.faker.company()),
     "street": _text(lambda source: source.faker.street_name()),
     "city": _text(lambda source: source.faker.city()),
-    "phone": _text(_phone),
+    # 555-0100 to 555-0199 belong to nobody in any area.
+    "phone": _text(lambda s: f"({s.random.randint(201, 989)}) 555-01{s.random.randint(0, 99):02}"),
 }
 
 
@@ -370,7 +361,9 @@ def biographies(count: int, locale: str, seed: str) -> Iterator[tuple[Source, Bi
             if name is None:
                 raise SeedError(f"locale '{locale}' has too few names for more than {len(taken)} profiles")
             taken.add(name)
-            yield source, Biography(name, sex, postal_address(source), source.random.randint(YOUNGEST, OLDEST))
+            # Of the locale, on one line.
+            address = ", ".join(_one_line(line).strip(" ,") for line in faker.address().splitlines())
+            yield source, Biography(name, sex, address, source.random.randint(YOUNGEST, OLDEST))
 
     return drawn()
 

@@ -121,6 +121,10 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
         result = BatchImported(repeated=answers.repeated)
         used: set[str] = set()
 
+        def exchange_of(key: str) -> str | None:
+            with store.read() as connection:
+                return connection.execute(sa.select(call.c.exchange).where(call.c.key == key)).scalar()
+
         def fresh(job: Job, owed: Mapping[int, str]) -> list[Answer]:
             assert isinstance(job.client, _FileClient)
             taken = []
@@ -129,7 +133,7 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
                     continue
                 used.add(key)
                 answer = job.client.answer(line, job.request.model, draw, key)
-                if _is_there(store, answer):
+                if not answer.ok and exchange_of(answer.key) == answer.exchange:  # this very failure
                     result.there += 1
                 else:
                     taken.append(answer)
@@ -172,15 +176,6 @@ class _FileClient(Client):
             reason = "the answer has no choices with a message"
             return Answer(key, draw, "malformed", exchange, 0.0, now(), error=reason)
         return replace(read[draw], exchange=exchange)
-
-
-def _is_there(store: Store, answer: Answer) -> bool:
-    """Return whether this very failure has been recorded before."""
-    if answer.ok:
-        return False
-    with store.read() as connection:
-        recorded = connection.execute(sa.select(call.c.exchange).where(call.c.key == answer.key)).scalar()
-    return recorded == answer.exchange
 
 
 def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[int, str]]]:

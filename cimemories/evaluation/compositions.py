@@ -59,11 +59,6 @@ class Kind(StrEnum):
     IID = "iid"
     SYSTEM = "system"
 
-    @property
-    def is_published(self) -> bool:
-        """Return whether it is one of the authors' code."""
-        return self in (Kind.ALL_SHARE, Kind.ALL_NOT_SHARE, Kind.IID)
-
 
 class Order(StrEnum):
     """fixed: as in the profile. shuffled: in the seeded order of the user, the same in every context."""
@@ -172,7 +167,7 @@ def compose(
         # Without one of the two neither completeness nor a violation is defined there.
         if not necessary or not inappropriate:
             continue
-        if composition.kind.is_published:
+        if composition.kind in (Kind.ALL_SHARE, Kind.ALL_NOT_SHARE, Kind.IID):
             sampled = _sampled_as_published(composition, record, place, necessary, inappropriate)
             if sampled is not None:
                 labelled = {*necessary, *inappropriate}

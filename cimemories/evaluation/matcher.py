@@ -455,18 +455,18 @@ def voices(statement: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the statement (folded) as written, and as said by or of the user; only the subject's verb is changed."""
     name = "|".join(map(re.escape, names)) or "he"
     own = re.sub(rf"\b(?:his|her|their|(?:{name})'s)(?!\w)", "my", statement)
-    own = re.sub(rf"^(?:he|she|{name}) (\w+)", lambda match: f"i {_with_i(match[1])}", own)
+
+    def with_i(verb: re.Match[str]) -> str:
+        # 'has' gives 'have', 'pays' 'pay'; a past tense stays.
+        return f"i {_FIRST_PERSON.get(verb[1]) or (_singular(verb[1]) if verb[1].endswith('s') else verb[1])}"
+
+    own = re.sub(rf"^(?:he|she|{name}) (\w+)", with_i, own)
     voices = [statement, own]
     if not re.search(r"\b(?:i|me|we|our)\b", statement) and re.search(r"\bmy\b", statement):
         voices += [re.sub(r"\bmy\b", whose, statement) for whose in ("his", "her", "their")]
     # Last, so that the wordings added above get their short form too.
     voices += [voice.replace("i am ", "i'm ", 1) for voice in voices if voice.startswith("i am ")]
     return tuple(dict.fromkeys(voices))
-
-
-def _with_i(verb: str) -> str:
-    """Return a verb as it goes with 'I': 'has' gives 'have', 'pays' 'pay'; a past tense stays."""
-    return _FIRST_PERSON.get(verb) or (_singular(verb) if verb.endswith("s") else verb)
 
 
 @lru_cache(maxsize=32_768)

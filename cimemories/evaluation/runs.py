@@ -221,6 +221,13 @@ def _owes_messages(row: RunRow) -> bool:
     return any(row.responses.get(status) for status in runs.RETRIABLE)
 
 
+def owes_anything(store: Store, row: RunRow) -> bool:
+    """Return whether a run owes messages, failed ones among them, or judgements."""
+    with store.read() as connection:
+        judges = judges_of(connection, row.id)
+    return _owes_messages(row) or _has_unread(store, row, judges)
+
+
 def _has_unread(store: Store, row: RunRow, judges: Sequence[JudgeRow]) -> bool:
     """Return whether any of these judges has still to read a response."""
     # A model judge without a prompt came with an imported run, and cannot be asked.

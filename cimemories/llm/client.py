@@ -34,7 +34,7 @@ from cimemories.store.engine import now, storable
 if TYPE_CHECKING:
     import openai
 
-INPUT = "input"  # the role of texts that are to become vectors
+INPUT = "input"  # the role of a JSON list of texts that are to become vectors
 MALFORMED_ATTEMPTS = 3
 MOST_AT_ONCE = 100  # draws in one request: OpenAI refuses an `n` above 128, and so does the simulator
 MOST_CHOICES = 1_000  # no server takes so many as `n`
@@ -150,7 +150,7 @@ class Client:
     async def _attempt(
         self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
     ) -> dict[int, Answer] | _Failure:
-        if is_embedding(request):
+        if request.messages[0][0] == INPUT:
             return await self._embed(request, draws, keys)
         body = request_body(request)
         if request.seed is not None:
@@ -336,11 +336,6 @@ class _Failure:
     cause: str
     error: str
     seconds: float = 0.0
-
-
-def is_embedding(request: ChatRequest) -> bool:
-    """Return whether the request asks for vectors: its one message is a JSON list of texts, by the role INPUT."""
-    return request.messages[0][0] == INPUT
 
 
 def _vector(value: object) -> str | None:

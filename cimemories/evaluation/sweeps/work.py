@@ -34,7 +34,7 @@ from cimemories.llm.executor import LIMITED, UNREACHABLE, Progress
 from cimemories.llm.local_vllm import kept_between
 from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, SIMULATOR, WorkError, stopped_message
 from cimemories.model import WorkStatus
-from cimemories.store import datasets, judgements, work
+from cimemories.store import datasets, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DatabaseLost, Store, StoreError
 from cimemories.store.runs import RunRow
@@ -285,7 +285,7 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, begin: Begin | None, h
     gone: set[tuple[str, str]] = set()  # (model, address) that refuse us: their other cells would fail as well
     for number, row in enumerate(rows, start=1):
         heart.check()
-        if _is_done(store, row):
+        if row.status.is_finished and not runs.owes_anything(store, row):
             continue
         # A server that refused one cell would be asked, with all its retries, for every other.
         if (row.model, row.endpoint) in gone:
@@ -298,7 +298,7 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, begin: Begin | None, h
         heart.run_id = row.id
         try:
             with begin(row, number, len(rows)) if begin else nullcontext() as report:
-                stop = partial(_stop_when, heart, watch)
+                stop = partial(lambda watch, done: heart.lost or watch(done), watch)
                 runs.execute(store, row.id, on_progress=report, stop_when=stop, **how)
         except WorkError as error:
             heart.check()
@@ -319,10 +319,6 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, begin: Begin | None, h
         if _status(store, row.id)[0] == WorkStatus.PAUSED:
             failed.append(f"{row.id} ({row.name}) was paused on its own")
     return failed
-
-
-def _stop_when(heart: _Heart, watch: CapWatch, done: Progress) -> str | None:
-    return heart.lost or watch(done)
 
 
 def _why(store: Store, row: RunRow, error: WorkError, watch: CapWatch) -> str:
@@ -346,13 +342,3 @@ def _status(store: Store, run_id: str) -> tuple[WorkStatus, str | None]:
     with store.read() as connection:
         row = work.load(connection, run_id)
     return WorkStatus(row["status"]), row["error"]
-
-
-def _is_done(store: Store, row: RunRow) -> bool:
-    """Return whether a run has ended and owes nothing, failures included."""
-    if not row.status.is_finished or any(row.responses.get(status) for status in store_runs.RETRIABLE):
-        return False
-    with store.read() as connection:
-        judges = runs.judges_of(connection, row.id)
-        profiles = store_runs.profile_ids(connection, row.id)
-        return not any(judgements.owed(connection, row.id, j.id, p) for j in judges for p in profiles)
