@@ -118,6 +118,15 @@ class Strength(StrEnum):
     IMPLIED = "implied"
 
 
+class AuditVerdict(StrEnum):
+    """How much of an attribute a person finds in a message: a judge's strength, or nothing."""
+
+    FULL = "full"
+    PARTIAL = "partial"
+    IMPLIED = "implied"
+    NONE = "none"
+
+
 @dataclass(frozen=True)
 class Attribute:
     """One memory of a profile. `key` is unique inside its profile only; statements may repeat.

@@ -24,7 +24,8 @@ WORDING = {"kind": "judge", "level": "base", "sha256": "a" * 64}
 
 def recorded_text(store: Store, run_id: str) -> str:
     with store.read() as connection:
-        return str(connection.execute(sa.select(run.c.manifest).where(run.c.id == run_id)).scalar_one())
+        stored = sa.type_coerce(run.c.manifest, sa.Text)
+        return str(connection.execute(sa.select(stored).where(run.c.id == run_id)).scalar_one())
 
 
 def require_read(part: Part) -> None:

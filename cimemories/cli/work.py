@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -116,7 +115,7 @@ def _corrected(address: str | None) -> str | None:
 def server_notes(store: Store, work_id: str) -> list[str]:
     """What the test of the servers found that has to be worked around, as the manifest has it."""
     with store.read() as connection:
-        manifest = json.loads(store_work.load(connection, work_id)["manifest"])
+        manifest = store_work.recorded(store_work.load(connection, work_id))
     parts = [
         manifest.get("model"),
         manifest.get("capabilities"),

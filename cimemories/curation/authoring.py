@@ -217,7 +217,7 @@ class Author:
             source_name=f"{row.model}, simulated" if row.simulated else row.model,
             source_hash=content_hash(["generation", row.id]),
         )
-        generations.set_dataset(connection, row.id, dataset_id)
+        work.update(connection, row.id, dataset=dataset_id)
         name = log.dataset_name(connection, dataset_id)
         log.add(connection, "dataset.created", name, profiles=len(profiles), generation=row.id)
 

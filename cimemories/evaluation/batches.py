@@ -222,7 +222,7 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
                 following.extend(all_jobs(store, settled(connection, row.id, outcomes)))
             else:
                 # No outcome, no write: without a heartbeat a long walk would look dead from another host.
-                work.beat(connection, row.id)
+                work.heartbeat(connection, row.id)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ planned is behind its numbers, but was not paid for it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,7 +126,7 @@ def curation_cost(store: Store, work_id: str) -> Cost:
     used_by = labellings if work.kind_of(work_id) is WorkKind.LABELLING else generations
     with store.read() as connection:
         row = work.load(connection, work_id)
-        price = curation_prices(json.loads(row["manifest"]))
+        price = curation_prices(row["manifest"])
         prices = {} if price is None else {(MODEL, row["model"]): price}
         all_calls = used_by.calls_by_model(connection, work_id)
         paid = used_by.calls_by_model(connection, work_id, row["created"])

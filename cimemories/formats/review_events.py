@@ -42,7 +42,7 @@ from cimemories.formats.tables import Table, one_of, table, write_rows
 from cimemories.store import datasets, decisions
 from cimemories.store.audits import AuditVerdict
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import EVENT_KINDS, Merged, Nameless, Places, ReviewImport
+from cimemories.store.decisions import EVENT_KINDS, Merged, Places, ReviewImport, UidGenerator
 from cimemories.store.engine import Store, StoreError, storable
 from cimemories.store.reviews import MarkKind
 from cimemories.store.team import log
@@ -343,11 +343,11 @@ def import_events(
     """
     incoming: list[Event] = []
     without_zone = 0
-    nameless = {kind: Nameless(kind) for kind in EVENT_KINDS}
+    uids = {kind: UidGenerator(kind) for kind in EVENT_KINDS}
     for location, event, names_zone in read(path, zone_of(zone)):
         without_zone += not names_zone
         # Made of the content: importing the same file again gives the same uid, and adds nothing.
-        event |= {"location": location, "uid": event["uid"] or nameless[event["event"]].uid(event)}
+        event |= {"location": location, "uid": event["uid"] or uids[event["event"]].uid(event)}
         incoming.append(event)
     with suppress(_Unwritten), store.write(Role.CURATOR) as connection:
         targets, problems, changed = _matched(connection, incoming, dataset)

@@ -221,7 +221,7 @@ async def _beat(store: Store, work_id: str, execution: Execution) -> None:
         with store.write(relaxed=True) as connection:
             if slowed is not None:
                 work.slow_down(connection, work_id, slowed)
-            return work.beat(connection, work_id)
+            return work.heartbeat(connection, work_id)
 
     while True:
         execution.look()

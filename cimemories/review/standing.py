@@ -18,7 +18,8 @@ from cimemories.flows.cache import shared_cache
 from cimemories.flows.labels import CODES, UNLABELLED
 from cimemories.review.index import Ints, PairShape, search
 from cimemories.store.decisions import moment
-from cimemories.store.engine import CHUNK, Store
+from cimemories.store.engine import Store
+from cimemories.store.rows import CHUNK
 from cimemories.store.tables import dataset, decision, review_import
 
 # Of two transactions on PostgreSQL the one with the lower ids may become visible later: what is younger than this is

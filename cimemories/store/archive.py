@@ -14,18 +14,22 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cimemories.manifest import RunManifest
 from cimemories.model import ChatRequest, Persona, WorkStatus, is_bio
 from cimemories.store import calls, datasets, decisions, generations, judgements, labellings, versions, work
 from cimemories.store.calls import Answer, Exchange
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import (
-    canonical_json,
-    content_hash,
+from cimemories.store.engine import canonical_json, content_hash, new_id
+from cimemories.store.rows import (
+    count,
     in_chunks,
-    insert_ignore,
-    new_id,
+    insert,
+    insert_new,
+    insert_one,
+    insert_returning,
+    made,
     rows_in_chunks,
-    values_of,
+    rows_of,
 )
 from cimemories.store.tables import (
     attribute,
@@ -56,7 +60,7 @@ from cimemories.store.tables import (
 # ---- contents
 #
 # Rows name each other by their number, from 0, in the order in which they are given out. Work in progress is given out
-# as interrupted, since nobody goes on with it elsewhere; the name of the variable with an endpoint's key stays here.
+# as interrupted, since it does not continue elsewhere; the name of the variable with an endpoint's key stays here.
 
 
 LETTERS = {"necessary": "N", "inappropriate": "X", "abstain": "?", "conflict": "C"}
@@ -139,38 +143,26 @@ class _Contents:
 
     def __init__(self, connection: sa.Connection, dataset_id: int, with_calls: bool) -> None:
         self.connection, self.dataset = connection, dataset_id
-        of_dataset = profile.c.dataset == dataset_id
-        people = self._rows(sa.select(profile.c.id).where(of_dataset).order_by(profile.c.ordinal))
-        profiles = _numbered(row["id"] for row in people)
-        self.attribute_ids: list[list[int]] = [[] for _ in profiles]
-        for row in self._rows(
-            sa.select(attribute.c.id, attribute.c.profile)
-            .join(profile, attribute.c.profile == profile.c.id)
-            .where(of_dataset)
-            .order_by(profile.c.ordinal, attribute.c.ordinal)
-        ):
-            self.attribute_ids[profiles[row["profile"]]].append(row["id"])
+        ids = datasets.attribute_ids(connection, dataset_id)
+        self.attribute_ids = list(ids.values())
         own = sa.select(context.c.id).where(context.c.dataset == dataset_id)
-        contexts = [row["id"] for row in self._rows(own.order_by(context.c.ordinal, context.c.id))]
+        contexts = connection.scalars(own.order_by(context.c.ordinal, context.c.id))
         # Ids are drawn at random, so labellings of the same moment are told apart by what they are.
         voted = sorted(
             self._rows(sa.select(labelling).where(labelling.c.dataset == dataset_id)),
-            key=lambda r: (
-                *(r["created"], r["model"], r["endpoint"]),
-                canonical_json(shown_manifest(json.loads(r["manifest"]))),
-            ),
+            key=lambda r: (r["created"], r["model"], r["endpoint"], canonical_json(shown_manifest(r["manifest"]))),
         )
         # A run that explains a leak names responses and attributes by their ids in its manifest, and stays here.
         ran = sorted(
             self._rows(sa.select(run).where(run.c.dataset == dataset_id, run.c.explains.is_(None))),
-            key=lambda r: (r["created"], r["name"], r["manifest"]),
+            key=lambda r: (r["created"], r["name"], canonical_json(work.recorded(r))),
         )
         self.work = {row["id"]: row for row in (*voted, *ran)}
         self.numbers: dict[str, dict[Any, int]] = {
-            "profile": profiles,
+            "profile": _numbered(ids),
             "attribute": {id_: number for ids in self.attribute_ids for number, id_ in enumerate(ids)},
             "context": _numbered(contexts),
-            "persona": _numbered(p for row in voted for p in json.loads(row["manifest"])["personas"]),
+            "persona": _numbered(p for row in voted for p in row["manifest"]["personas"]),
             "labelling": _numbered(row["id"] for row in voted),
             "run": _numbered(row["id"] for row in ran),
         }
@@ -187,7 +179,7 @@ class _Contents:
         self.bodies = _numbered(digest for _, digest in self.keys)
 
     def _rows(self, query: sa.Select) -> Sequence[sa.RowMapping]:
-        return self.connection.execute(query).mappings().all()
+        return rows_of(self.connection, query)
 
     def _out(self, table: str, row: sa.RowMapping | Mapping[str, Any], **more: Any) -> dict[str, Any]:
         """Return the columns of a row that go along."""
@@ -199,9 +191,9 @@ class _Contents:
             elif name in self.numbers:
                 cells[name] = self.numbers[name][value]
             elif name in _JSON:
-                cells[name] = json.loads(value)
+                cells[name] = json.loads(value) if isinstance(value, str) else value
             elif name in _MANIFESTS:
-                cells[name] = shown_manifest(value if isinstance(value, dict) else json.loads(value))
+                cells[name] = shown_manifest(value.recorded if isinstance(value, RunManifest) else value)
             elif name == "status" and "manifest" in _COLUMNS[table]:
                 cells[name] = str(WorkStatus.INTERRUPTED) if value in work.ACTIVE else value
             else:
@@ -249,7 +241,7 @@ class _Contents:
 
     def labellings(self) -> Rows:
         for id_, number in self.numbers["labelling"].items():
-            voters = [self.numbers["persona"][p] for p in json.loads(self.work[id_]["manifest"])["personas"]]
+            voters = [self.numbers["persona"][p] for p in self.work[id_]["manifest"]["personas"]]
             yield self._out("labellings", self.work[id_], number=number, personas=voters)
 
     def runs(self) -> Rows:
@@ -335,11 +327,13 @@ class _Contents:
         copied to its children, under later ids."""
         query = sa.select(edit).where(edit.c.dataset.in_(versions.lineage(self.connection, self.dataset)))
         for row in self._rows(query.order_by(edit.c.created, edit.c.id)):
-            yield self._out("edits", row, profile=row["profile"])  # an ordinal, and no id
+            sides = {name: row[name] and json.dumps(row[name], ensure_ascii=False) for name in ("before", "after")}
+            yield self._out("edits", row, profile=row["profile"], **sides)  # an ordinal, and no id
 
     def prompts(self) -> Rows:
         """Yield the wordings that runs and judges name by their hash."""
-        hashes = {digest for id_ in self.numbers["run"] for digest in _HASH.findall(self.work[id_]["manifest"])}
+        texts = (canonical_json(work.recorded(self.work[id_])) for id_ in self.numbers["run"])
+        hashes = {digest for text in texts for digest in _HASH.findall(text)}
         hashes |= {row["prompt_hash"] for row in self.judges() if row["prompt_hash"] is not None}
         rows = rows_in_chunks(self.connection, sa.select(prompt), prompt.c.hash, hashes)
         yield from sorted((self._out("prompts", row) for row in rows), key=lambda row: str(row["hash"]))
@@ -429,13 +423,12 @@ def _numbered(ids: Iterable[Any]) -> dict[Any, int]:
 # Rows are taken as checked. All of it belongs into one transaction of the caller.
 
 
-CHUNK = 5000
 VERDICTS = {letter: verdict for verdict, letter in LETTERS.items()}
 Source = Callable[[str], Iterable[dict[str, Any]]]
 
 
 def request_of(body: Mapping[str, Any]) -> ChatRequest:
-    """The request that was sent with this body. Raises KeyError, TypeError or ValueError where it is none."""
+    """Return the request that was sent with this body. Raises KeyError, TypeError or ValueError for anything else."""
     parameters = {name: value for name, value in body.items() if name not in ("model", "messages", "seed")}
     messages = tuple((message["role"], message["content"]) for message in body["messages"])
     if not isinstance(body["model"], str) or not isinstance(body.get("seed"), int | None):
@@ -449,18 +442,16 @@ def with_content(
     """Return the dataset that was restored from this content, if any, and that was not edited since: its history has
     as many edits as the content. With how many of its labellings and runs were deleted since; of several datasets the
     one that lacks the fewest. labelled, ran: how many labellings and runs the content has."""
-    known: list[tuple[int, int, DatasetRow]] = []
+    restored: list[tuple[int, int, DatasetRow]] = []
     for row in datasets.all_rows(connection):
-        if row.source_hash == content and row.version == 1:
-            counted = sa.select(sa.func.count()).select_from(edit).where(edit.c.dataset == row.id)
-            if connection.execute(counted).scalar_one() == edits:
-                wanted = {_restored_identity(row.id, content, number) for number in range(labelled)}
-                there = connection.execute(sa.select(labelling.c.identity).where(labelling.c.dataset == row.id))
-                missing = len(wanted.difference(there.scalars())) + max(0, ran - row.runs)
-                known.append((missing, row.id, row))
-    if not known:
+        if row.source_hash != content or row.version != 1 or count(connection, edit, edit.c.dataset == row.id) != edits:
+            continue
+        brought = {_restored_identity(row.id, content, number) for number in range(labelled)}
+        there = connection.scalars(sa.select(labelling.c.identity).where(labelling.c.dataset == row.id))
+        restored.append((len(brought.difference(there)) + max(0, ran - row.runs), row.id, row))
+    if not restored:
         return None
-    missing, _, row = min(known, key=lambda item: item[:2])
+    missing, _, row = min(restored, key=lambda item: item[:2])
     return row, missing
 
 
@@ -477,9 +468,9 @@ def restore(
     dataset_id = datasets.add(connection, name, (), origin=origin, source_name=source_name, source_hash=source_hash)
     for name_, table in (("contexts", context), ("profiles", profile)):
         plain = _COLUMNS[name_]
-        _write(connection, table, ({"dataset": dataset_id, **{c: r[c] for c in plain}} for r in rows(name_)))
+        insert(connection, table, ({"dataset": dataset_id, **{c: r[c] for c in plain}} for r in rows(name_)))
     query = sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
-    contexts = list(connection.execute(query).scalars())
+    contexts = list(connection.scalars(query))
     profiles = datasets.profile_ids(connection, dataset_id)
     values = (
         {
@@ -490,9 +481,9 @@ def restore(
         }
         for row in rows("attributes")
     )
-    _write(connection, attribute, values)
+    insert(connection, attribute, values)
     attributes = list(datasets.attribute_ids(connection, dataset_id).values())
-    _write(
+    insert(
         connection,
         profile_context,
         (
@@ -506,17 +497,17 @@ def restore(
         personas += labellings.personas_of(connection, row["pack"], [item])
     for row in rows("generations"):
         written = {**row, "manifest": canonical_json(row["manifest"]), "dataset": dataset_id}
-        connection.execute(sa.insert(generation).values(id=new_id("generation"), **written))
+        insert_one(connection, generation, id=new_id("generation"), **written)
     _restore_calls(connection, rows("requests"), rows("calls"))
-    made = [_labelling(connection, dataset_id, source_hash, personas, row) for row in rows("labellings")]
-    lost = _restore_ballots(connection, made, profiles, contexts, personas, attributes, rows("ballots"))
-    _write(
+    labelling_ids = [_labelling(connection, dataset_id, source_hash, personas, row) for row in rows("labellings")]
+    lost = _restore_ballots(connection, labelling_ids, profiles, contexts, personas, attributes, rows("ballots"))
+    insert(
         connection,
         imported_vote,
         (
             {
                 **{name: row[name] for name in ("necessary", "inappropriate", "abstain")},
-                "labelling": made[row["labelling"]],
+                "labelling": labelling_ids[row["labelling"]],
                 "attribute": attributes[row["profile"]][row["attribute"]],
                 "context": contexts[row["context"]],
                 "persona": personas[row["persona"]],
@@ -525,26 +516,21 @@ def restore(
         ),
     )
     _restore_decisions(connection, dataset_id, attributes, contexts, rows("decisions"))
-    _write(
+    insert(
         connection,
         rule,
         ({**row, "priors": canonical_json(row["priors"]), "dataset": dataset_id} for row in rows("rules")),
     )
-    _write(connection, edit, ({**row, "dataset": dataset_id} for row in rows("edits")))
+    insert(connection, edit, ({**row, "dataset": dataset_id} for row in rows("edits")))
     lost += _restore_runs(connection, dataset_id, profiles, contexts, attributes, rows)
     return dataset_id, lost
-
-
-def _write(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    for chunk in in_chunks(rows, CHUNK):
-        connection.execute(sa.insert(table), chunk)
 
 
 def _restore_calls(
     connection: sa.Connection, requests: Iterable[dict[str, Any]], rows: Iterable[dict[str, Any]]
 ) -> None:
-    """Both in the order of the requests. Calls that are here already stay as they are: the key is made of what was
-    asked."""
+    """Write calls, both in the order of the requests. Calls that are here already stay as they are: the key is made of
+    the request."""
 
     def alike(row: Mapping[str, Any]) -> tuple[object, ...]:
         return row["request"], row["kind"], row["endpoint"], row["simulated"], row["server"], row["fresh"]
@@ -557,7 +543,7 @@ def _restore_calls(
             request_row = next(waiting, None)
         if request_row is None:
             break
-        answers = [Answer(**values_of(row, Answer, "content", "endpoint"), content=row["response"]) for row in group]
+        answers = [made(Answer, row, content=row["response"], endpoint=None) for row in group]
         item = request_of(request_row["body"])
         answering = None if server is None else str(server)
         calls.keep_servers(connection, [answering])
@@ -571,7 +557,7 @@ def _restore_calls(
 def _labelling(
     connection: sa.Connection, dataset_id: int, source_hash: str, personas: Sequence[int], row: Mapping[str, Any]
 ) -> str:
-    """The id is a new one: nothing that was computed under an old id may be taken for this labelling's."""
+    """Write a labelling and return its id, a new one: nothing computed under an old id may be taken for its own."""
     labelling_id = new_id("labelling")
     own = {"personas": [personas[number] for number in row["personas"]], "api_key_env": ""}
     plain = ("model", "endpoint", "simulated", "pack", "draws", "status", "error", "created", "finished")
@@ -597,7 +583,7 @@ def _restore_ballots(
     attributes: Sequence[Sequence[int]],
     rows: Iterable[dict[str, Any]],
 ) -> int:
-    """One labelling's ballots on one profile at a time; returns how many calls are not in the record."""
+    """Write ballots, those of one labelling on one profile at a time; return how many calls are not in the record."""
     lost = 0
     for (number, person), group in groupby(rows, key=lambda row: (row["labelling"], row["profile"])):
         here = list(group)
@@ -617,12 +603,12 @@ def _restore_ballots(
             }
             for row in here
         ]
-        _write(connection, ballot, values)
+        insert(connection, ballot, values)
         own = sa.select(ballot).where(ballot.c.labelling == made[number], ballot.c.profile == profiles[person])
         ids = {(b.context, b.persona, b.draw): b.id for b in connection.execute(own)}
         # Ids are read back by what makes a ballot unique: a plain insert of many rows returns none.
         numbered = [ids[v["context"], v["persona"], v["draw"]] for v in values]
-        _write(connection, vote, _votes(numbered, [row["verdicts"] for row in here], attributes[person]))
+        insert(connection, vote, _votes(numbered, [row["verdicts"] for row in here], attributes[person]))
     return lost
 
 
@@ -658,7 +644,7 @@ def _restore_decisions(
             "supersedes": None if superseded is None else ids[superseded],
             **{name: row[name] for name in DECIDED},
         }
-        ids.append(connection.execute(sa.insert(decision).values(**values).returning(decision.c.id)).scalar_one())
+        ids.append(insert_one(connection, decision, **values))
     for number, superseded in ahead:
         statement = sa.update(decision).where(decision.c.id == ids[number])
         connection.execute(statement.values(supersedes=ids[superseded]))
@@ -675,14 +661,14 @@ def _restore_runs(
     rows: Source,
 ) -> int:
     """Write runs with their messages and judgements; return how many calls they name that are not in the record."""
-    for chunk in in_chunks(rows("prompts"), CHUNK):
-        connection.execute(insert_ignore(connection, prompt), chunk)
-    made = []
+    for chunk in in_chunks(rows("prompts")):
+        insert_new(connection, prompt, chunk)
+    run_ids: list[str] = []
     for row in rows("runs"):
-        made.append(new_id("run"))
+        run_ids.append(new_id("run"))
         texts = {name: canonical_json(row[name]) for name in ("parameters", "manifest")}
         values = {name: row[name] for name in _COLUMNS["runs"]} | texts
-        connection.execute(sa.insert(run).values(id=made[-1], dataset=dataset_id, revision=1, **values))
+        insert_one(connection, run, id=run_ids[-1], dataset=dataset_id, revision=1, **values)
     lost: set[str] = set()
 
     def recorded(chunk: Sequence[Mapping[str, Any]], *names: str) -> Collection[str]:
@@ -691,9 +677,9 @@ def _restore_runs(
         lost.update(keys - there)
         return there
 
-    for chunk in in_chunks(rows("run_calls"), CHUNK):
+    for chunk in in_chunks(rows("run_calls")):
         there = recorded(chunk, "call")
-        calls.link(connection, [(made[r["run"]], r["call"], r["asked"]) for r in chunk if r["call"] in there])
+        calls.link(connection, [(run_ids[r["run"]], r["call"], r["asked"]) for r in chunk if r["call"] in there])
     recalls = [
         datasets.keep_recall(
             connection,
@@ -719,7 +705,7 @@ def _restore_runs(
     def held(number: int, listed: tuple[int, ...]) -> str:
         return datasets.keep_memories(connection, profiles[number], [attributes[number][a] for a in listed])
 
-    for chunk in in_chunks(rows("messages"), CHUNK):
+    for chunk in in_chunks(rows("messages")):
         there = recorded(chunk, "call", "before")
         new = [
             {
@@ -729,7 +715,7 @@ def _restore_runs(
                     name: None if row[name] is None else held(row["profile"], tuple(row[name]))
                     for name in ("memory", "shown")
                 },
-                "run": made[row["run"]],
+                "run": run_ids[row["run"]],
                 "profile": profiles[row["profile"]],
                 "context": contexts[row["context"]],
                 "recall": None if row["recall"] is None else recalls[row["recall"]],
@@ -737,17 +723,16 @@ def _restore_runs(
             }
             for row in chunk
         ]
-        statement = sa.insert(response).returning(response.c.id, sort_by_parameter_order=True)
-        responses += connection.execute(statement, new).scalars()
+        responses += (row.id for row in insert_returning(connection, response, new, "id"))
         owners += (row["profile"] for row in chunk)
     judges = [_restore_judge(connection, row) for row in rows("judges")]
     for row in rows("run_judges"):
         judge_id = judges[row["judge"]]
-        judgements.assign(connection, made[row["run"]], [judge_id], {judge_id: row["settings"]})
+        judgements.assign(connection, run_ids[row["run"]], [judge_id], {judge_id: row["settings"]})
     # Read side by side, both in the order of the messages: no table of ids is held.
     claims = groupby(rows("reveals"), key=lambda row: (row["message"], row["judge"]))
     key, group = next(claims, (None, iter(())))
-    for chunk in in_chunks(rows("judgements"), CHUNK):
+    for chunk in in_chunks(rows("judgements")):
         there = recorded(chunk, "call")
         plain = ("status", "cause", "unknown", "verdict")
         judged = [
@@ -759,12 +744,12 @@ def _restore_runs(
             }
             for row in chunk
         ]
-        statement = sa.insert(judgement).returning(judgement.c.id, sort_by_parameter_order=True)
-        found: list[dict[str, Any]] = []
-        for judgement_id, row in zip(connection.execute(statement, judged).scalars(), chunk, strict=True):
+        written = insert_returning(connection, judgement, judged, "id")
+        claimed: list[dict[str, Any]] = []
+        for (judgement_id,), row in zip(written, chunk, strict=True):
             if key == (row["message"], row["judge"]):
                 own = attributes[owners[row["message"]]]
-                found += [
+                claimed += [
                     {
                         "judgement": judgement_id,
                         "attribute": own[item["attribute"]],
@@ -773,7 +758,7 @@ def _restore_runs(
                     for item in group
                 ]
                 key, group = next(claims, (None, iter(())))
-        _write(connection, reveal, found)
+        insert(connection, reveal, claimed)
     return len(lost)
 
 
@@ -784,7 +769,7 @@ def _restore_judge(connection: sa.Connection, row: Mapping[str, Any]) -> int:
     # stands beside the judges of this workspace.
     identity = plain if row["identity"] == plain else content_hash(["restored", row["identity"], plain])
     row = {**values, "identity": identity, "parameters": canonical_json(values["parameters"])}
-    connection.execute(insert_ignore(connection, judge).values(row))
+    insert_new(connection, judge, [row])
     return int(connection.execute(sa.select(judge.c.id).where(judge.c.identity == identity)).scalar_one())
 
 

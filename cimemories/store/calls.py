@@ -1,12 +1,12 @@
-"""Recorded calls: every model answer, and every failure to get one, under a key made of what was really sent.
+"""Recorded calls: every model answer, and every failure to get one, under a key made of the request as sent.
 
     key = hash(model, messages, parameters, seed of the draw, draw, simulated, server)
 
-The same request to the same server for the same draw is the same call, whoever asks: it is made once and served from
-the record after that. Changing one byte of a prompt or a parameter misses. Whether a simulator answered and which
-server did (see servers below) are parts of the key, so that a simulated answer can never stand in for a real one of the
-same model name, nor one build of a model for another. Work that draws anew has its id in the key as well. Keys from
-before servers were distinguished have none; work that was begun with such keys goes on with them.
+The same request to the same server for the same draw is the same call, whatever work asks for it: it is made once and
+served from the record after that. Changing one byte of a prompt or a parameter misses. Whether a simulator answered and
+which server did (see servers below) are parts of the key, so that a simulated answer can never stand in for a real one
+of the same model name, nor one build of a model for another. Work that asks everything again has its id in the key as
+well. Keys from before servers were distinguished have none; work that was begun with such keys goes on with them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
@@ -27,21 +27,10 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from cimemories.manifest import RunManifest, read_manifest
+from cimemories.manifest import RunManifest
 from cimemories.model import ChatRequest
-from cimemories.store.engine import (
-    StoreError,
-    content_hash,
-    in_chunks,
-    insert_ignore,
-    now,
-    plain_name,
-    rows_in_chunks,
-    storable,
-    text_hash,
-    values_of,
-)
-from cimemories.store.rows import insert_new
+from cimemories.store.engine import StoreError, content_hash, now, plain_name, storable, text_hash
+from cimemories.store.rows import fetch, in_chunks, insert_new, rows_in_chunks
 from cimemories.store.tables import call, passage, request, run, run_call, same_server, server
 from cimemories.store.team import log
 
@@ -67,11 +56,11 @@ class Learned:
 
 
 def manifests(connection: sa.Connection, limit: int = 40) -> list[tuple[str, RunManifest]]:
-    """The newest `limit` runs as (id, manifest), the newest first. Runs that explain a leak ask one context many times,
-    so their means say little of other runs: they are left out."""
+    """Return the newest `limit` runs as (id, manifest), newest first. Runs that explain a leak ask one context many
+    times, so their means say little of other runs: they are left out."""
     own = sa.select(run.c.id, run.c.manifest).where(run.c.explains.is_(None))
     rows = connection.execute(own.order_by(run.c.created.desc(), run.c.id).limit(limit))
-    return [(row.id, read_manifest(row.manifest)) for row in rows]
+    return [(row.id, row.manifest) for row in rows]
 
 
 def learned(
@@ -82,8 +71,8 @@ def learned(
     simulated: bool,
     used: sa.Table = run_call,
 ) -> Learned | None:
-    """What the answers of this kind and model in these pieces of work teach, read from CALLS_AT_MOST of them at most;
-    None where there is none, or none whose tokens were counted. used: the table that names their calls."""
+    """Return means over the answers of this kind and model in these pieces of work, read from CALLS_AT_MOST of them at
+    most; None without any whose tokens were counted. used: the table that names their calls."""
     query = (
         sa.select(call.c.completion_tokens, call.c.seconds, sa.func.length(call.c.response).label("characters"))
         .join(used, used.c.call == call.c.key)
@@ -105,14 +94,13 @@ def learned(
 def _first_of(
     connection: sa.Connection, query: sa.Select[Any], work_ids: Sequence[str], most: int, used: sa.Table
 ) -> list[sa.Row]:
-    """At most so many rows of a query over calls and `used`, work after work, each in the order of its keys: without
-    one each engine stops at other calls, and one plan has two numbers."""
+    """Return at most so many rows of a query over calls and `used`, work after work, each in the order of its keys:
+    without one each engine stops at other calls, and one plan has two numbers."""
     rows: list[sa.Row] = []
     owner = next(column for column in used.c if column.name in ("run", "labelling", "generation"))
     for work_id in work_ids:
         # The key of `run_call` is in this order: no more calls are read than it takes.
-        own = query.where(owner == work_id).order_by(used.c.call)
-        rows += connection.execute(own.limit(most - len(rows)))
+        rows += connection.execute(query.where(owner == work_id).order_by(used.c.call).limit(most - len(rows)))
         if len(rows) == most:
             break
     return rows
@@ -121,7 +109,7 @@ def _first_of(
 def characters_a_token(
     connection: sa.Connection, work_ids: Sequence[str], model: str, simulated: bool, used: sa.Table = run_call
 ) -> float | None:
-    """Characters of a prompt over its tokens, as this model's server counted a few; None where nothing is recorded."""
+    """Return characters of a prompt over its tokens, as this model's server counted a few, or None without any."""
     query = (
         sa.select(call.c.request, call.c.prompt_tokens)
         .join(used, used.c.call == call.c.key)
@@ -165,13 +153,13 @@ def prompt_sizes(connection: sa.Connection, run_id: str, kind: str, most: int) -
 
 # ---- servers
 #
-# The servers whose answers the record holds, and which of them a person says are the same server.
+# The servers whose answers the record holds, and which of them a person declared to be the same server.
 #
 #     ServerId("http://gpu1:8000/v1", root="Qwen/Qwen3-8B").text == "http://gpu1:8000/v1, root Qwen/Qwen3-8B"
 #
 # The text is part of the key of every call, so answers of two servers are never taken for each other, even where both
-# serve a model under one name. Two addresses that a person ties together share answers: where a run at one of them
-# finds nothing of its own in the record, it looks for the other's. Nothing is rewritten, so a tie can be taken back.
+# serve a model under one name. Two addresses that a person ties together share answers: a run at one of them that
+# finds no answer of its own in the record looks for the other's. Nothing is rewritten, so a tie can be taken back.
 
 
 NOT_KNOWN = "server not known"  # whose answers were recorded before servers were distinguished
@@ -182,8 +170,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 @dataclass(frozen=True)
 class ServerId:
     """What tells servers apart. address: a normalised base URL, or what stands for one (a managed vLLM by its model and
-    flags, the simulator); root, revision: of the model, as the server reports them in /v1/models; None where it does
-    not."""
+    flags, the simulator); root, revision: of the model, as the server reports them in /v1/models, or None."""
 
     address: str
     root: str | None = None
@@ -198,18 +185,18 @@ class ServerId:
 
     @property
     def shown(self) -> str:
-        """For people."""
+        """Return it for people."""
         return f"the {self.text}" if self.address == "simulator" else self.text
 
     @classmethod
     def read(cls, text: str) -> ServerId:
-        """The server that such a text names."""
+        """Return the server that such a text names."""
         rest, _, revision = text.partition(", revision ")
         address, _, root = rest.partition(", root ")
         return cls(address, root or None, revision or None)
 
     def may_be(self, other: ServerId) -> bool:
-        """Whether what both report of the model agrees; what one of them does not report is no difference."""
+        """Return whether what both report of the model agrees; what one of them does not report is no difference."""
         pairs = ((self.root, other.root), (self.revision, other.revision))
         return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
 
@@ -222,7 +209,8 @@ SIMULATED = ServerId("simulator", SIMULATOR_ROOT, "seed-0")
 
 @lru_cache(maxsize=4096)
 def address_of(base_url: str) -> str:
-    """A base URL in one spelling: lower case, no default port, no slash at the end, one name for this machine."""
+    """Return a base URL in one spelling: lower case, no default port, no slash at the end, one name for this
+    machine."""
     try:
         parts = urlsplit(base_url.strip())
         # .port raises ValueError where it is no number; .hostname is in lower case already.
@@ -233,37 +221,33 @@ def address_of(base_url: str) -> str:
         return base_url.strip()
     path = re.sub("/+", "/", parts.path).rstrip("/")
     shown = "" if port is None or port == _DEFAULT_PORTS.get(parts.scheme) else f":{port}"
-    return f"{parts.scheme}://{_host(host)}{shown}{path}"
-
-
-def _host(host: str) -> str:
     try:
-        address = ipaddress.ip_address(host)
+        ip = ipaddress.ip_address(host)
     except ValueError:
-        return "localhost" if host.endswith(".localhost") else host
-    # 0.0.0.0 and :: are what a server listens on, and lead a client to its own machine.
-    if address.is_loopback or address.is_unspecified:
-        return "localhost"
-    return f"[{address}]" if address.version == 6 else str(address)
+        host = "localhost" if host.endswith(".localhost") else host
+    else:
+        # 0.0.0.0 and :: are what a server listens on, and lead a client to its own machine.
+        local = ip.is_loopback or ip.is_unspecified
+        host = "localhost" if local else f"[{ip}]" if ip.version == 6 else str(ip)
+    return f"{parts.scheme}://{host}{shown}{path}"
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a normalised address is of this machine."""
+    """Return whether a normalised address is of this machine."""
     return bool(re.match(r"https?://localhost(?=[:/]|$)", address))
 
 
 def keep_servers(connection: sa.Connection, texts: Iterable[str | None]) -> None:
-    """Note servers that work was planned on or answered by; those that are noted stay."""
+    """Write servers that work was planned on or answered by, if they are new."""
     # In one order in every process: two that note the same servers at once cannot block each other.
     rows = [{"id": text, "created": now()} for text in sorted({text for text in texts if text})]
-    if rows:
-        connection.execute(insert_ignore(connection, server), rows)
+    insert_new(connection, server, rows)
 
 
 @dataclass(frozen=True)
 class Tie:
-    """Two addresses that a person says are one server. `second` may be NOT_KNOWN: then answers of before servers were
-    told apart, recorded at the first address, are its own."""
+    """Two addresses that a person declared to be one server. `second` may be NOT_KNOWN: then answers recorded at the
+    first address before servers were told apart are its own."""
 
     first: str
     second: str
@@ -272,50 +256,45 @@ class Tie:
 
 
 def known(connection: sa.Connection) -> list[ServerId]:
-    """The servers that work was planned on, by address."""
-    return [ServerId.read(text) for text in connection.execute(sa.select(server.c.id).order_by(server.c.id)).scalars()]
+    """Return the servers that work was planned on, by address."""
+    return [ServerId.read(text) for text in connection.scalars(sa.select(server.c.id).order_by(server.c.id))]
 
 
 def counts(connection: sa.Connection) -> dict[str, int]:
-    """How many answers the record holds of each server, by its text. Reads the whole record."""
-    query = sa.select(call.c.server, sa.func.count()).where(call.c.status == "ok").group_by(call.c.server)
+    """Return how many answers the record holds of each server, by its text. Reads the whole record."""
+    query = sa.select(call.c.server, sa.func.count()).where(call.c.status == OK).group_by(call.c.server)
     return {text or NOT_KNOWN: int(number) for text, number in connection.execute(query)}
 
 
 def ties(connection: sa.Connection) -> list[Tie]:
-    """What people said, oldest first."""
-    rows = connection.execute(sa.select(same_server).order_by(same_server.c.created, same_server.c.first)).mappings()
-    return [Tie(**row) for row in rows]
+    """Return the ties, oldest first."""
+    return fetch(connection, sa.select(same_server).order_by(same_server.c.created, same_server.c.first), Tie)
 
 
 def tie(connection: sa.Connection, one: str, other: str, author: str) -> Tie:
-    """Say that two addresses are the same server. Saying it twice changes nothing. Raises StoreError where both are the
-    same address already, and where one is no address and no server of the record."""
+    """Declare two addresses to be the same server; twice is as once. Raises StoreError if both are the same address
+    already, and if one is no address and no server of the record."""
     first, second = _pair(connection, one, other)
     if first == second:
         raise StoreError(f"{one} and {other} are one address already ({first}), so nothing has to be set.")
-    statement = insert_ignore(connection, same_server)
-    connection.execute(
-        statement.values(first=first, second=second, author=plain_name(author, "annotator"), created=now())
-    )
+    values = {"author": plain_name(author, "annotator"), "created": now()}
+    insert_new(connection, same_server, [{"first": first, "second": second, **values}])
     log.add(connection, "servers.tied", first, other=second)
     return next(item for item in ties(connection) if (item.first, item.second) == (first, second))
 
 
 def untie(connection: sa.Connection, one: str, other: str) -> None:
-    """Take it back: from now on neither is served the other's answers. Raises StoreError where it was not said."""
+    """Take a tie back: from now on neither is served the other's answers. Raises StoreError if there is none."""
     first, second = _pair(connection, one, other)
     where = same_server.c.first == first, same_server.c.second == second
     if not connection.execute(sa.delete(same_server).where(*where)).rowcount:
-        raise StoreError(
-            f"nobody said that {first} and {second} are the same server. `cimemories servers same` lists who said what."
-        )
+        raise StoreError(f"{first} and {second} are not tied. `cimemories servers same` lists the servers that are.")
     log.add(connection, "servers.untied", first, other=second)
 
 
 def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
-    """Both normalised, in an order of their own; NOT_KNOWN is always the second."""
-    # Only what the record knows or what looks like a URL: a slip of the pen would tie nothing, and nobody would see it.
+    """Return both addresses normalised and sorted; NOT_KNOWN is always the second."""
+    # Only what the record knows or what looks like a URL: a typing error would tie nothing, unnoticed.
     there = {item.address for item in known(connection)}
     addresses = []
     for text in (one, other):
@@ -332,7 +311,7 @@ def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Same:
-    """Who else may answer for a server; both empty where nobody says so. servers: their texts; before: addresses at
+    """The other servers that may answer for one; both empty without ties. servers: their texts; before: addresses at
     which answers of servers that are not known count as its own."""
 
     servers: tuple[str, ...] = ()
@@ -340,7 +319,7 @@ class Same:
 
 
 def same(connection: sa.Connection, text: str) -> Same:
-    """What a person said to be the same server as this one, through others too. Of another address only servers count
+    """Return what was declared the same server as this one, through others too. Of another address only servers count
     that report no other root or revision of the model."""
     tied = ties(connection)
     if not tied:
@@ -378,7 +357,7 @@ class Answer:
     """One draw's outcome. `status` is 'ok' or the cause of the failure; then `error` says more and content is None.
     `seconds` is the whole HTTP exchange, shared by its draws; token counts of an exchange stand on its first draw.
     error is also why an answer has no message although text came back. served_model: the model that the server says
-    answered, where it is not the one asked for. endpoint: the address that was asked, where the answer comes from the
+    answered, if it is not the one asked for. endpoint: the address that was asked, if the answer comes from the
     record."""
 
     key: str
@@ -404,7 +383,7 @@ class Answer:
 
 
 def request_body(item: ChatRequest) -> dict[str, object]:
-    """The body as sent, apart from what differs by draw (n and the draw's seed)."""
+    """Return the body as sent, apart from what differs by draw (n and the draw's seed)."""
     body: dict[str, object] = {
         "model": item.model,
         "messages": [{"role": role, "content": content} for role, content in item.messages],
@@ -416,7 +395,7 @@ def request_body(item: ChatRequest) -> dict[str, object]:
 
 
 def canonical_body(item: ChatRequest) -> str:
-    """The canonical JSON of `request_body`, which the keys of its calls are made of."""
+    """Return the canonical JSON of `request_body`, which the keys of its calls are made of."""
     return body_json(request_body(item), sort_keys=True)
 
 
@@ -427,7 +406,7 @@ _ENCODERS = {
 
 
 def body_json(body: Mapping[str, object], *, sort_keys: bool = False) -> str:
-    """A body as JSON without spaces, as json.dumps writes it."""
+    """Return a body as JSON without spaces, as json.dumps writes it."""
 
     def encoded(name: str, value: Any) -> str:
         if name != "messages":
@@ -439,7 +418,7 @@ def body_json(body: Mapping[str, object], *, sort_keys: bool = False) -> str:
 
 
 def _object(values: Mapping[str, str], sort_keys: bool) -> str:
-    """A JSON object of values that are JSON already."""
+    """Return a JSON object of values that are JSON already."""
     names = sorted(values) if sort_keys else values
     return "{" + ",".join(f"{_text_json(name)}:{values[name]}" for name in names) + "}"
 
@@ -457,12 +436,12 @@ def _paragraph_json(text: str) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Whose answers a call is served.
+    """Which servers' answers a call is served.
 
-    server: who is asked (the text of a ServerId); None for work begun before servers were distinguished. fresh:
-    the run or sweep that draws anew and is served its own answers alone. same: further servers that a person says are
-    the same one, in the order in which they are looked up. before: addresses at which answers of servers that are not
-    known count as this one's.
+    server: the one that is asked (the text of a ServerId); None for work begun before servers were distinguished.
+    fresh: the run or sweep that asks everything again and is served its own answers alone. same: further servers that
+    are declared to be the same one, in the order in which they are looked up. before: addresses at which answers of
+    servers that are not known count as this one's.
     """
 
     simulated: bool
@@ -472,18 +451,18 @@ class Origin:
     before: frozenset[str] = frozenset()
 
     def keys(self, body: str, draws: Iterable[int]) -> dict[int, str]:
-        """The keys under which these draws of a request are recorded when they are asked now, by draw."""
+        """Return the keys under which these draws of a request are recorded when they are asked now, by draw."""
         return keys_of(body, draws, simulated=self.simulated, server=self.server, fresh=self.fresh)
 
     def older(self, body: str, draws: Sequence[int]) -> list[dict[int, str]]:
-        """The keys of the same server's answers under its other names, one mapping a name."""
+        """Return the keys of the same server's answers under its other names, one mapping a name."""
         keys = [keys_of(body, draws, simulated=self.simulated, server=s, fresh=self.fresh) for s in self.same]
         # Last, the keys from before servers were a part of them.
         return [*keys, keys_of(body, draws, simulated=self.simulated)] if self.counts_before else keys
 
     @property
     def counts_before(self) -> bool:
-        """Whether answers of servers that are not known may serve."""
+        """Return whether answers of servers that are not known may serve."""
         return bool(self.before) and self.fresh is None and self.server is not None
 
 
@@ -495,7 +474,7 @@ def keys_of(
     server: str | None = None,
     fresh: str | None = None,
 ) -> dict[int, str]:
-    """The key of each draw of a request, or of its canonical JSON where that is at hand."""
+    """Return the key of each draw of a request, or of its canonical JSON if that is at hand."""
     body = request if isinstance(request, str) else canonical_body(request)
     base = text_hash(body)
     # What came later is appended only where it is set: keys from before servers were told apart stay what they were.
@@ -521,7 +500,7 @@ class Recorded:
 
 
 def look_up(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[Recorded]:
-    """What the record holds of each request: the server's own answers first, then those of its other names."""
+    """Return what the record holds of each request: the server's own answers first, then those of its other names."""
     own = [item.origin.keys(item.body, item.draws) for item in wanted]
     older = [item.origin.older(item.body, item.draws) for item in wanted]
     answers = answers_by_key(connection, _all_keys(own, older))
@@ -535,7 +514,7 @@ def look_up(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[Recorde
 
 
 def recorded_draws(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[set[int]]:
-    """Which draws of each request the record answers; the answers themselves are not read."""
+    """Return which draws of each request the record answers; the answers themselves are not read."""
     own = [item.origin.keys(item.body, item.draws) for item in wanted]
     older = [item.origin.older(item.body, item.draws) for item in wanted]
     query = sa.select(call.c.key, call.c.endpoint).where(call.c.status == OK)
@@ -552,7 +531,7 @@ def _all_keys(own: Sequence[Mapping[int, str]], older: Sequence[Sequence[Mapping
 def _chosen(
     origin: Origin, own: Mapping[int, str], older: Sequence[Mapping[int, str]], addresses: Mapping[str, str]
 ) -> dict[int, str]:
-    """For each draw the first key that is answered. addresses: by key of an answer, the address that gave it."""
+    """Return for each draw the first key that is answered. addresses: by key of an answer, the address that gave it."""
     # Its own answers first: another name of the server fills only the gaps.
     chosen = {draw: key for draw, key in own.items() if key in addresses}
     for number, keys in enumerate(older):
@@ -568,26 +547,26 @@ def _chosen(
 
 # Made once: with 14 keys a new statement took 0.27 ms, this one 0.1 ms. On PostgreSQL with one parameter, of which no
 # text is made at each call.
+_ANSWER = [call.c[item.name] for item in fields(Answer) if item.name != "content"]
+_ANSWERED = sa.select(*_ANSWER, call.c.response.label("content")).where(call.c.status == OK)
 _ANSWERS = {
-    "sqlite": sa.select(call).where(call.c.status == OK, call.c.key.in_(sa.bindparam("keys", expanding=True))),
-    "postgresql": sa.select(call).where(
-        call.c.status == OK, call.c.key == sa.any_(sa.bindparam("keys", type_=ARRAY(sa.Text)))
-    ),
+    "sqlite": _ANSWERED.where(call.c.key.in_(sa.bindparam("keys", expanding=True))),
+    "postgresql": _ANSWERED.where(call.c.key == sa.any_(sa.bindparam("keys", type_=ARRAY(sa.Text)))),
 }
 
 
 def answers_by_key(connection: sa.Connection, keys: Iterable[str]) -> dict[str, Answer]:
-    """The answers (not the failures) that the record holds under these keys, whatever requests they belong to."""
+    """Return the answers (not the failures) that the record holds under these keys, of whatever requests."""
     chunks = in_chunks(dict.fromkeys(keys), KEYS_AT_ONCE)
     query = _ANSWERS[connection.dialect.name]
-    rows = chain.from_iterable(connection.execute(query, {"keys": chunk}).mappings() for chunk in chunks)
-    return {row["key"]: _answer(row) for row in rows}
+    answers = chain.from_iterable(fetch(connection, query, Answer, {"keys": chunk}) for chunk in chunks)
+    return {answer.key: answer for answer in answers}
 
 
 @dataclass(frozen=True)
 class Exchange:
     """A request with answers to some of its draws, as one workspace hands them to another. body: its canonical JSON,
-    where that has been made already. server, fresh: as in the keys of its answers."""
+    if that has been made already. server, fresh: as in the keys of its answers."""
 
     item: ChatRequest
     answers: Sequence[Answer]
@@ -600,7 +579,7 @@ class Exchange:
 
 
 def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list[dict[int, Answer]]:
-    """Write the answers and failures of many requests; returns for each what the record holds afterwards, by draw.
+    """Write the answers and failures of many requests; return for each what the record holds afterwards, by draw.
 
     An answer replaces an earlier failure of the same call; an answer that is already there stays, so that two
     processes which asked the same at the same time go on with one and the same text. What no engine can hold of a text
@@ -641,7 +620,7 @@ def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list
 
 
 def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list[dict[str, object]]:
-    """The rows of these calls, once their requests have been written."""
+    """Write the requests of these calls; return the rows of the calls."""
     requests: dict[str, dict[str, object]] = {}
     passages: dict[str, str] = {}
     rows: list[dict[str, object]] = []
@@ -698,14 +677,15 @@ def bodies(connection: sa.Connection, hashes: Iterable[str]) -> dict[str, str]:
     """Return the canonical JSON of requests, by their hashes."""
     rows = list(rows_in_chunks(connection, sa.select(request), request.c.hash, hashes))
     passages = {row["hash"]: json.loads(row["passages"] or "[]") for row in rows}
-    found = rows_in_chunks(connection, sa.select(passage), passage.c.hash, chain.from_iterable(passages.values()))
-    texts = {row["hash"]: row["text"] for row in found}
-    whole = {}
+    named = chain.from_iterable(passages.values())
+    stored = rows_in_chunks(connection, sa.select(passage), passage.c.hash, named)
+    texts = {row["hash"]: row["text"] for row in stored}
+    joined = {}
     for row in rows:
         first, *rest = row["body"].split("\n")
         pairs = zip((texts[key] for key in passages[row["hash"]]), rest, strict=True)
-        whole[row["hash"]] = "".join(chain([first], *pairs))
-    return whole
+        joined[row["hash"]] = "".join(chain([first], *pairs))
+    return joined
 
 
 def named_passages(connection: sa.Connection) -> sa.Select[tuple[str]]:
@@ -719,14 +699,13 @@ def named_passages(connection: sa.Connection) -> sa.Select[tuple[str]]:
 
 
 def link(connection: sa.Connection, used: Iterable[tuple[str, str, bool | None]]) -> None:
-    """Note that runs used calls, as (id of the run, key of the call, asked); what is noted already stays, and the first
-    of what is named twice. asked: whether the run asked them itself, or the record had them; None: not known."""
+    """Write that runs used calls, as (id of the run, key of the call, asked); what is written already stays, and the
+    first of what is named twice. asked: whether the run asked them itself, or the record had them; None: not known."""
     first: dict[tuple[str, str], bool | None] = {}
     for run_id, key, asked in used:
         first.setdefault((run_id, key), asked)
     rows = [{"run": run_id, "call": key, "asked": asked} for (run_id, key), asked in first.items()]
-    if rows:
-        insert_new(connection, run_call, rows)
+    insert_new(connection, run_call, rows)
 
 
 def answered(connection: sa.Connection) -> Iterator[dict[str, Any]]:
@@ -758,13 +737,9 @@ def _columns(answer: Answer, endpoint: str) -> dict[str, Any]:
     return values
 
 
-def _answer(row: sa.RowMapping) -> Answer:
-    return Answer(**values_of(row, Answer, "content"), content=row["response"])
-
-
 # ---- provenance
 #
-# Where the answers behind runs come from: how many each server gave, and how many of them earlier work had asked for.
+# Where the answers behind runs come from: how many each server gave, and how many of them were recorded before.
 #
 # origins(connection, ["run-1"])["run-1"][0].sentence() == "480 of 480 messages come from http://gpu1:8000/v1"
 
@@ -789,7 +764,7 @@ PROMPTS = {
 
 @dataclass(frozen=True)
 class Source:
-    """What one server gave of the answers of one kind by one model. server: the text of its ServerId, or NOT_KNOWN.
+    """The answers of one kind by one model that one server gave. server: the text of its ServerId, or NOT_KNOWN.
     answers: of it; of: by all servers together. recorded: of `answers`, those that were in the record before the run
     was planned."""
 
@@ -801,7 +776,7 @@ class Source:
     recorded: int
 
     def sentence(self) -> str:
-        """For people: '360 of 480 messages come from http://gpu1:8000/v1 (120 of them were recorded before)'."""
+        """Return '360 of 480 messages come from http://gpu1:8000/v1 (120 of them were recorded before)'."""
         name = ANSWERS.get(self.kind, f"{self.kind} answers")
         known = (
             "are of a server not known" if self.server == NOT_KNOWN else f"come from {ServerId.read(self.server).shown}"
@@ -831,7 +806,7 @@ class StandIn:
 
 
 def stand_ins(connection: sa.Connection, run_id: str) -> list[StandIn]:
-    """Return whose answers a run has in place of those of the models that it asked, the most answers first."""
+    """Return the answers that a run has in place of those of the models that it asked, the most answers first."""
     columns = (call.c.kind, call.c.model, call.c.served_model)
     query = (
         sa.select(*columns, sa.func.count().label("answers"))
@@ -853,10 +828,10 @@ def stand_ins(connection: sa.Connection, run_id: str) -> list[StandIn]:
 
 
 def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list[Source]]:
-    """By run, who gave its answers: kinds in the order of ANSWERS, within each the server of the most answers first.
-    Failed calls are no answers. Empty for a run without calls, as one that was imported."""
+    """Return the sources of each run's answers: kinds in the order of ANSWERS, within each the server of the most
+    answers first. Failed calls are no answers. Empty for a run without calls, as one that was imported."""
     # Both are ISO 8601 texts in UTC, so their order as texts is that of the times. What the run asked itself was never
-    # there before, whatever the time says: it is that of a worker, whose clock may be behind that of who planned.
+    # there before, whatever the time says: it is that of a worker, whose clock may be behind that of the planner.
     before = sa.case((run_call.c.asked.is_(True), 0), (call.c.started < run.c.created, 1), else_=0)
     columns = (run_call.c.run, call.c.kind, call.c.model, call.c.server)
     # run_call has a run and a call once, so a call counts once for a run however many of its rows name it.

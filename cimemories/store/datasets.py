@@ -6,14 +6,25 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 
 import sqlalchemy as sa
 
 from cimemories.model import GENERAL, Attribute, Context, Profile, is_bio
 from cimemories.store import work
-from cimemories.store.engine import StoreError, content_hash, insert_ignore, new_id, now, plain_name, rows_in_chunks
+from cimemories.store.engine import StoreError, content_hash, new_id, now, plain_name
+from cimemories.store.rows import (
+    count,
+    exists,
+    insert,
+    insert_new,
+    insert_one,
+    insert_returning,
+    made,
+    rows_in_chunks,
+    rows_of,
+)
 from cimemories.store.tables import (
     attribute,
     context,
@@ -33,38 +44,34 @@ from cimemories.store.tables import (
 
 # ---- memories
 #
-# What an assistant holds, or was shown, in one context: attributes of a profile in the order of the prompt.
-#
-# Responses name it by its hash, so that the memory of thousands of them is written once.
+# What an assistant holds, or was shown, in one context: attributes of a profile in the order of the prompt. Responses
+# name it by its hash, so that the memory of thousands of them is written once.
 
 
 def memory_hash(profile_id: int, attribute_ids: Sequence[int]) -> str:
-    """The name of these attributes of a profile in this order. Ids are of one workspace, and so is the hash."""
+    """Return the name of these attributes of a profile in this order. Ids are of one workspace, and so is the hash."""
     return content_hash([int(profile_id), [int(a) for a in attribute_ids]])
 
 
 def keep_memories(connection: sa.Connection, profile_id: int, attribute_ids: Sequence[int]) -> str:
-    """Write a memory of this profile where it is new; returns its hash. An empty one is a memory too. The attributes
-    must be the profile's own: nobody checks it here."""
+    """Write a memory of this profile if it is new; return its hash. An empty one is a memory too. That the attributes
+    are the profile's is not checked."""
     digest = memory_hash(profile_id, attribute_ids)
-    connection.execute(
-        insert_ignore(connection, memory).values(
-            hash=digest, profile=profile_id, attributes=json.dumps([int(a) for a in attribute_ids])
-        )
-    )
+    ids = [int(a) for a in attribute_ids]
+    insert_new(connection, memory, [{"hash": digest, "profile": profile_id, "attributes": ids}])
     return digest
 
 
 def memories_of(connection: sa.Connection, hashes: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """Attribute ids of each memory, in the order of the prompt. A hash that is unknown is left out."""
+    """Return the attribute ids of each memory, in the order of the prompt. A hash that is unknown is left out."""
     rows = rows_in_chunks(connection, sa.select(memory.c.hash, memory.c.attributes), memory.c.hash, hashes)
-    return {row["hash"]: tuple(json.loads(row["attributes"])) for row in rows}
+    return {row["hash"]: tuple(row["attributes"]) for row in rows}
 
 
 @dataclass(frozen=True)
 class RecalledLine:
     """A line that a memory system put into the prompt, the ids of the attributes that it carries, and its score. A line
-    without attributes is ungrounded: nobody can tell what of the memory it repeats."""
+    without attributes is ungrounded: what of the memory it repeats is unknown."""
 
     text: str
     attributes: tuple[int, ...] = ()
@@ -84,7 +91,7 @@ class RecallRecord:
 
     @property
     def attributes(self) -> tuple[int, ...]:
-        """The ids of the attributes that were recalled, in the order of the prompt, each once."""
+        """Return the ids of the attributes that were recalled, in the order of the prompt, each once."""
         return tuple(dict.fromkeys(a for line in self.lines for a in line.attributes))
 
     @property
@@ -93,45 +100,28 @@ class RecallRecord:
 
     @property
     def hash(self) -> str:
-        """Its name. Time and cost are not in it: they differ each time."""
+        """Return its name. Time and cost are not in it: they differ each time."""
         lines = [[line.text, list(line.attributes), line.score] for line in self.lines]
         return content_hash([self.profile, self.system, lines])
 
 
 def keep_recall(connection: sa.Connection, item: RecallRecord) -> str:
-    """Write what was recalled where it is new; returns its hash."""
+    """Write what was recalled if it is new; return its hash."""
     digest = item.hash
-    lines = [{"text": line.text, "attributes": line.attributes, "score": line.score} for line in item.lines]
-    connection.execute(
-        insert_ignore(connection, recall).values(
-            hash=digest,
-            profile=item.profile,
-            system=item.system,
-            lines=json.dumps(lines, ensure_ascii=False),
-            ungrounded=item.ungrounded,
-            seconds=item.seconds,
-            cost=None if item.cost is None else json.dumps(dict(item.cost)),
-        )
-    )
+    values = {"profile": item.profile, "system": item.system, "lines": [asdict(line) for line in item.lines]}
+    values |= {"seconds": item.seconds, "cost": None if item.cost is None else dict(item.cost)}
+    insert_new(connection, recall, [{"hash": digest, "ungrounded": item.ungrounded, **values}])
     return digest
 
 
 def recalls_of(connection: sa.Connection, hashes: Collection[str]) -> dict[str, RecallRecord]:
-    """What was recalled, by hash. A hash that is unknown is left out."""
+    """Return what was recalled, by hash. A hash that is unknown is left out."""
+
+    def lines(row: sa.RowMapping) -> tuple[RecalledLine, ...]:
+        return tuple(RecalledLine(each["text"], tuple(each["attributes"]), each["score"]) for each in row["lines"])
+
     rows = rows_in_chunks(connection, sa.select(recall), recall.c.hash, hashes)
-    return {
-        row["hash"]: RecallRecord(
-            row["profile"],
-            row["system"],
-            tuple(
-                RecalledLine(line["text"], tuple(line["attributes"]), line["score"])
-                for line in json.loads(row["lines"])
-            ),
-            row["seconds"],
-            json.loads(row["cost"]) if row["cost"] else None,
-        )
-        for row in rows
-    }
+    return {row["hash"]: made(RecallRecord, row, lines=lines(row), cost=row["cost"] or None) for row in rows}
 
 
 # ---- profile lists
@@ -163,10 +153,10 @@ class Hit:
 
 
 def profile_summaries(connection: sa.Connection, dataset_id: int) -> list[Summary]:
-    """Every profile of a dataset in its order, with what a list says of it."""
+    """Return every profile of a dataset in its order, with what a list says of it."""
     events: dict[int, list[str]] = {}
     counts = Counter[int]()
-    for profile_id, event, count in connection.execute(
+    for profile_id, event, number in connection.execute(
         sa.select(attribute.c.profile, attribute.c.event, sa.func.count())
         .join(profile, attribute.c.profile == profile.c.id)
         .where(profile.c.dataset == dataset_id)
@@ -174,7 +164,7 @@ def profile_summaries(connection: sa.Connection, dataset_id: int) -> list[Summar
         # Of each event its first attribute: groups come in the order in which a profile first mentions them.
         .order_by(attribute.c.profile, sa.func.min(attribute.c.ordinal))
     ):
-        counts[profile_id] += count
+        counts[profile_id] += number
         # Grouped by the database as the file spelled them: two spellings are one event.
         if event != GENERAL and event not in events.setdefault(profile_id, []):
             events[profile_id].append(event)
@@ -187,7 +177,7 @@ def profile_summaries(connection: sa.Connection, dataset_id: int) -> list[Summar
 
 
 def domains_of(connection: sa.Connection, dataset_id: int) -> dict[str, int]:
-    """How many attributes each domain of a dataset has, over all profiles; domains without any are left out."""
+    """Return how many attributes each domain of a dataset has, over all profiles; domains without any are left out."""
     rows = connection.execute(
         sa.select(attribute.c.domain, sa.func.count())
         .join(profile, attribute.c.profile == profile.c.id)
@@ -200,7 +190,7 @@ def domains_of(connection: sa.Connection, dataset_id: int) -> dict[str, int]:
 
 @cache
 def _cases() -> dict[str, str]:
-    """All letters beyond ASCII that are one and the same when case is folded, by what they fold to."""
+    """Return all letters beyond ASCII that are one and the same when case is folded, by what they fold to."""
     letters: dict[str, str] = {}
     # No letter above folds to another one.
     for letter in map(chr, range(128, 0x1F000)):
@@ -211,16 +201,16 @@ def _cases() -> dict[str, str]:
 def search_profiles(
     connection: sa.Connection,
     dataset_id: int,
-    wanted: str,
+    text: str,
     *,
     domains: Collection[str] = (),
     profiles: Sequence[int] | None = None,
     limit: int = 200,
 ) -> tuple[list[Hit], int]:
-    """Attributes in whose statement, key or owner's name every word of `wanted` occurs, whatever its case. In `domains`
-    where given, of these profiles (ids) where given. Returns the first `limit`, in order, and how many there are. The
-    engines fold the case of ASCII letters alone, so words with others are looked at here."""
-    words = wanted.casefold().split()
+    """Return the first `limit` attributes in whose statement, key or owner's name every word of `text` occurs, whatever
+    its case, and how many there are. In `domains` and of these profiles (ids), if given. The engines fold the case of
+    ASCII letters alone, so words with others are looked at here."""
+    words = text.casefold().split()
     query = (
         sa.select(attribute.c.profile, attribute.c.id.label("attribute"), profile.c.name)
         .add_columns(attribute.c.statement, attribute.c.domain, attribute.c.key)
@@ -243,7 +233,7 @@ def search_profiles(
         total = len(rows)
         if total == limit:
             # Counted only where the limit may have cut something off.
-            total = int(connection.execute(sa.select(sa.func.count()).select_from(query.subquery())).scalar_one())
+            total = count(connection, query.subquery())
     else:
         rows = [
             row
@@ -283,7 +273,7 @@ class DatasetRow:
 
     @property
     def note(self) -> str:
-        """What a person should know beside its name: 'version 2, frozen as ab12cd34'; empty for a first, open one."""
+        """Return what to know beside its name: 'version 2, frozen as ab12cd34'; empty for a first, open one."""
         parts = [f"version {self.version}"] if self.version > 1 else []
         return ", ".join([*parts, f"frozen as {self.frozen[:8]}"] if self.frozen else parts)
 
@@ -325,63 +315,59 @@ def add(
     source_name: str | None,
     source_hash: str,
 ) -> int:
-    """Write a dataset with all its profiles; returns its id. Raises StoreError where the name is taken."""
+    """Write a dataset with all its profiles; return its id. Raises StoreError if the name is taken."""
     if not plain_name(name, "dataset").strip():
         raise StoreError("the dataset needs a name (on the command line: --dataset).")
-    if connection.execute(sa.select(dataset.c.id).where(dataset.c.name == name)).first():
+    if exists(connection, dataset.c.name == name):
         raise StoreError(f"a dataset named '{name}' exists already. Give this one another name with --dataset.")
     # Asked above for the common case and here again: two processes may add the same name at the same time.
     values = {"name": name, "origin": origin, "source_name": source_name, "source_hash": source_hash, "created": now()}
-    row = connection.execute(insert_ignore(connection, dataset).values(values).returning(dataset.c.id)).first()
-    if row is None:
-        raise StoreError(f"a dataset named '{name}' was added by somebody else just now. Choose another name.")
-    dataset_id = int(row[0])
+    written, ids = insert_new(connection, dataset, [values], ["id"])
+    if not written:
+        raise StoreError(f"a dataset named '{name}' was added by another process just now. Choose another name.")
+    dataset_id = int(ids[0][0])
     # First, and once each: profiles share contexts, and name them by the ids that come back.
-    context_ids = _add_contexts(connection, dataset_id, (c for p in profiles for c in p.contexts))
+    contexts: dict[tuple[str, str], Context] = {}
+    for each in (c for p in profiles for c in p.contexts):
+        contexts.setdefault((each.task, each.recipient), each)
+    rows = [{"dataset": dataset_id, "ordinal": at, **vars(each)} for at, each in enumerate(contexts.values())]
+    inserted = insert_returning(connection, context, rows, "id")
+    context_ids = {pair: row.id for pair, row in zip(contexts, inserted, strict=True)}
     for ordinal, item in enumerate(profiles):
-        _add_profile(connection, dataset_id, ordinal, item, context_ids)
+        bio = {"name": item.name, "sex": item.sex, "address": item.address, "age": item.age}
+        profile_id = insert_one(connection, profile, dataset=dataset_id, ordinal=ordinal, **bio)
+        attributes = (
+            {
+                "profile": profile_id,
+                "ordinal": position,
+                "key": a.key,
+                "value": json.dumps(a.value, ensure_ascii=False),
+                "domain": a.domain,
+                "event": a.spelled_event,
+                "statement": a.statement,
+                "bio": is_bio(a.key, a.domain),
+            }
+            for position, a in enumerate(item.attributes)
+        )
+        insert(connection, attribute, attributes)
+        tested = (
+            {"profile": profile_id, "context": context_ids[c.task, c.recipient], "ordinal": position}
+            for position, c in enumerate(item.contexts)
+        )
+        insert(connection, profile_context, tested)
     return dataset_id
 
 
-def _add_contexts(
-    connection: sa.Connection, dataset_id: int, contexts: Iterable[Context]
-) -> dict[tuple[str, str], int]:
-    known: dict[tuple[str, str], int] = {}
-    for item in contexts:
-        pair = (item.task, item.recipient)
-        if pair not in known:
-            row = sa.insert(context).values(dataset=dataset_id, ordinal=len(known), **vars(item))
-            known[pair] = connection.execute(row.returning(context.c.id)).scalar_one()
-    return known
+def revise(connection: sa.Connection, dataset_id: int) -> None:
+    """Move the revision of a dataset by one, so that nothing computed from its labels before is shown as current."""
+    own = sa.update(dataset).where(dataset.c.id == dataset_id)
+    connection.execute(own.values(revision=dataset.c.revision + 1))
 
 
-def _add_profile(
-    connection: sa.Connection, dataset_id: int, ordinal: int, item: Profile, context_ids: dict[tuple[str, str], int]
-) -> None:
-    bio = {"name": item.name, "sex": item.sex, "address": item.address, "age": item.age}
-    row = sa.insert(profile).values(dataset=dataset_id, ordinal=ordinal, **bio)
-    profile_id = connection.execute(row.returning(profile.c.id)).scalar_one()
-    if item.attributes:
-        connection.execute(
-            sa.insert(attribute),
-            [
-                {
-                    "profile": profile_id,
-                    "ordinal": position,
-                    "key": a.key,
-                    "value": json.dumps(a.value, ensure_ascii=False),
-                    "domain": a.domain,
-                    "event": a.spelled_event,
-                    "statement": a.statement,
-                    "bio": is_bio(a.key, a.domain),
-                }
-                for position, a in enumerate(item.attributes)
-            ],
-        )
-    if item.contexts:
-        own = [context_ids[c.task, c.recipient] for c in item.contexts]
-        rows = [{"profile": profile_id, "context": of, "ordinal": position} for position, of in enumerate(own)]
-        connection.execute(sa.insert(profile_context), rows)
+def require_not_frozen(connection: sa.Connection, dataset_id: int, message: str) -> None:
+    """Raise StoreError with this message if the dataset is frozen."""
+    if exists(connection, freeze.c.dataset == dataset_id):
+        raise StoreError(message)
 
 
 def _count(table: sa.Table, column: sa.Column[int], *only: sa.ColumnElement[bool]) -> sa.ScalarSelect[int]:
@@ -389,7 +375,7 @@ def _count(table: sa.Table, column: sa.Column[int], *only: sa.ColumnElement[bool
 
 
 def all_rows(connection: sa.Connection) -> list[DatasetRow]:
-    """Every dataset with its counts, oldest first."""
+    """Return every dataset with its counts, oldest first."""
     # Subqueries and no joins: two of these tables joined to a dataset would multiply each other's rows.
     attributes = (
         sa.select(sa.func.count())
@@ -418,19 +404,17 @@ def all_rows(connection: sa.Connection) -> list[DatasetRow]:
         .order_by(dataset.c.id)
     ).mappings()
     datasets: list[DatasetRow] = []
-    written_by_simulator: set[int] = set()
+    by_simulator: set[int] = set()
     for row in rows:  # a version has a higher id than what it was made from
-        values = dict(row)
-        voted_on, written_here = bool(values.pop("voted")), bool(values.pop("written"))
-        if written_here or row["parent"] in written_by_simulator:
-            written_by_simulator.add(row["id"])
-        by_simulator = row["id"] in written_by_simulator
-        datasets.append(DatasetRow(**values, simulated=voted_on or by_simulator, simulated_profiles=by_simulator))
+        if row["written"] or row["parent"] in by_simulator:
+            by_simulator.add(row["id"])
+        simulated = row["id"] in by_simulator
+        datasets.append(made(DatasetRow, row, simulated=bool(row["voted"]) or simulated, simulated_profiles=simulated))
     return datasets
 
 
 def named(connection: sa.Connection, name: str) -> DatasetRow:
-    """The dataset of that name. Raises StoreError that lists what there is."""
+    """Return the dataset of that name. Raises StoreError that lists what there is."""
     rows = all_rows(connection)
     if row := next((row for row in rows if row.name == name), None):
         return row
@@ -439,7 +423,7 @@ def named(connection: sa.Connection, name: str) -> DatasetRow:
 
 
 def name_and_revision(connection: sa.Connection, dataset_id: int) -> tuple[str, int]:
-    """What a dataset is called and its revision, without its counts, which take long. Raises StoreError for one that is
+    """Return the name and revision of a dataset, without its counts, which take long. Raises StoreError for one that is
     not there."""
     row = connection.execute(sa.select(dataset.c.name, dataset.c.revision).where(dataset.c.id == dataset_id)).first()
     if row is None:
@@ -448,15 +432,15 @@ def name_and_revision(connection: sa.Connection, dataset_id: int) -> tuple[str, 
 
 
 def created(connection: sa.Connection, dataset_id: int) -> str:
-    """When a dataset was made, '' for one that is not there. SQLite gives the id of a deleted dataset out again, and
-    revisions begin anew: only this tells the two apart."""
+    """Return when a dataset was made, or '' for one that is not there. SQLite gives the id of a deleted dataset out
+    again, and revisions start from 0: only this tells the two apart."""
     return str(connection.scalar(sa.select(dataset.c.created).where(dataset.c.id == dataset_id)) or "")
 
 
 def with_source(connection: sa.Connection, source_hash: str) -> DatasetRow | None:
-    """The dataset that was imported from these very bytes, if any; not one that has been edited since, nor a version
-    of it: those hold something else."""
-    edited = set(connection.execute(sa.select(edit.c.dataset).distinct()).scalars())
+    """Return the dataset that was imported from these very bytes, if any; not one that has been edited since, nor a
+    version of it: those hold something else."""
+    edited = set(connection.scalars(sa.select(edit.c.dataset).distinct()))
     return next(
         (r for r in all_rows(connection) if r.source_hash == source_hash and r.version == 1 and r.id not in edited),
         None,
@@ -464,31 +448,30 @@ def with_source(connection: sa.Connection, source_hash: str) -> DatasetRow | Non
 
 
 def contexts(connection: sa.Connection, dataset_id: int) -> list[ContextRow]:
-    """The contexts of a dataset in their order, whether or not any profile is tested in them."""
-    rows = connection.execute(
-        sa.select(context).where(context.c.dataset == dataset_id).order_by(context.c.ordinal)
-    ).mappings()
-    return [ContextRow(r["id"], r["ordinal"], Context(r["task"], r["recipient"], r["sphere"])) for r in rows]
+    """Return the contexts of a dataset in their order, whether or not any profile is tested in them."""
+    rows = rows_of(connection, sa.select(context).where(context.c.dataset == dataset_id).order_by(context.c.ordinal))
+    return [ContextRow(row["id"], row["ordinal"], made(Context, row)) for row in rows]
 
 
 def profile_ids(connection: sa.Connection, dataset_id: int, limit: int | None = None) -> list[int]:
-    """The ids of a dataset's profiles in their order, the first `limit` where given."""
+    """Return the ids of a dataset's profiles in their order, the first `limit` if given."""
     query = sa.select(profile.c.id).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
-    return list(connection.execute(query.limit(limit)).scalars())
+    return list(connection.scalars(query.limit(limit)))
 
 
 def longest_profile(connection: sa.Connection, dataset_id: int, limit: int | None = None) -> list[int]:
-    """The id of the profile whose statements are the longest together, among the first `limit`; empty without one."""
+    """Return the id of the profile whose statements are the longest together, among the first `limit`; empty without
+    one."""
     among = sa.select(profile.c.id).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal).limit(limit)
     length = sa.func.sum(sa.func.length(attribute.c.statement))
     query = sa.select(attribute.c.profile).where(attribute.c.profile.in_(sa.select(among.subquery().c.id)))
-    return list(connection.execute(query.group_by(attribute.c.profile).order_by(length.desc()).limit(1)).scalars())
+    return list(connection.scalars(query.group_by(attribute.c.profile).order_by(length.desc()).limit(1)))
 
 
 def tested_pairs(
     connection: sa.Connection, profile_ids: Sequence[int], context_ids: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """The (profile, context) pairs, of these, in which a profile is tested; by profile, contexts in its order."""
+    """Return the (profile, context) pairs, of these, in which a profile is tested; by profile, contexts in order."""
     rows = connection.execute(
         sa.select(profile_context.c.profile, profile_context.c.context)
         .where(profile_context.c.profile.in_(profile_ids), profile_context.c.context.in_(context_ids))
@@ -498,43 +481,40 @@ def tested_pairs(
 
 
 def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
-    """One whole profile. Raises StoreError where there is none of that id."""
+    """Return one profile with its attributes and contexts. Raises StoreError if there is none of that id."""
     row = connection.execute(sa.select(profile).where(profile.c.id == profile_id)).mappings().first()
     if row is None:
         raise StoreError(f"there is no profile {profile_id} in this workspace. Choose one from its dataset's list.")
     # `event` is read in its one spelling (tables.EventName); coerced to text it is as the file had it.
-    attributes = connection.execute(
-        sa.select(attribute, sa.type_coerce(attribute.c.event, sa.Text).label("spelling"))
-        .where(attribute.c.profile == profile_id)
-        .order_by(attribute.c.ordinal)
-    ).all()
-    contexts_ = connection.execute(
+    spelling = sa.type_coerce(attribute.c.event, sa.Text).label("spelling")
+    query = sa.select(attribute, spelling).where(attribute.c.profile == profile_id).order_by(attribute.c.ordinal)
+    attributes = connection.execute(query).all()
+    contexts = connection.execute(
         sa.select(context.c.id, context.c.task, context.c.recipient, context.c.sphere)
         .join(profile_context, profile_context.c.context == context.c.id)
         .where(profile_context.c.profile == profile_id)
         .order_by(profile_context.c.ordinal)
     ).all()
     own = (Attribute(a.key, json.loads(a.value), a.domain, a.event, a.statement, a.spelling) for a in attributes)
-    tested = (Context(c.task, c.recipient, c.sphere) for c in contexts_)
-    return ProfileRecord(
-        id=profile_id,
-        dataset=row["dataset"],
-        ordinal=row["ordinal"],
-        profile=Profile(row["name"], row["sex"], row["address"], row["age"], tuple(own), tuple(tested)),
+    tested = (Context(c.task, c.recipient, c.sphere) for c in contexts)
+    return made(
+        ProfileRecord,
+        row,
+        profile=made(Profile, row, attributes=tuple(own), contexts=tuple(tested)),
         attribute_ids=tuple(a.id for a in attributes),
-        context_ids=tuple(c.id for c in contexts_),
+        context_ids=tuple(c.id for c in contexts),
     )
 
 
 def profile_records(connection: sa.Connection, dataset_id: int) -> list[ProfileRecord]:
-    """All profiles of a dataset, whole, in their order: all in memory at once."""
+    """Return all profiles of a dataset in their order, all in memory at once."""
     return [profile_record(connection, i) for i in profile_ids(connection, dataset_id)]
 
 
 def attribute_ids(
     connection: sa.Connection, dataset_id: int, profiles: Sequence[int] | None = None
 ) -> dict[int, list[int]]:
-    """The ids of the attributes of each profile, both in their order. profiles: of these alone; None: of all."""
+    """Return the ids of the attributes of each profile, both in their order. profiles: of these alone; None: of all."""
     own = [profile.c.dataset == dataset_id, *([] if profiles is None else [profile.c.id.in_(profiles)])]
     ids: dict[int, list[int]] = {i: [] for i in (profile_ids(connection, dataset_id) if profiles is None else profiles)}
     rows = connection.execute(
@@ -549,7 +529,7 @@ def attribute_ids(
 
 
 def sizes(connection: sa.Connection, dataset_id: int) -> dict[int, Size]:
-    """The size of each profile by its ordinal, in their order."""
+    """Return the size of each profile by its ordinal, in their order."""
 
     def counted(table: sa.Table) -> sa.ScalarSelect[int]:
         # Each counted by itself: attributes joined with contexts would be counted once for each context.
@@ -565,20 +545,20 @@ def sizes(connection: sa.Connection, dataset_id: int) -> dict[int, Size]:
 
 
 def profile_names(connection: sa.Connection, dataset_id: int) -> dict[int, str]:
-    """Names of a dataset's profiles, by id."""
+    """Return the names of a dataset's profiles, by id."""
     names = connection.execute(sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id))
     return {row.id: row.name for row in names}
 
 
 def biographies(connection: sa.Connection, profiles: Iterable[int]) -> dict[int, tuple[str, str, str, int]]:
-    """Name, sex, address and age of each of these profiles, by id."""
+    """Return name, sex, address and age of each of these profiles, by id."""
     columns = [profile.c[name] for name in ("name", "sex", "address", "age")]
     rows = rows_in_chunks(connection, sa.select(profile.c.id, *columns), profile.c.id, profiles)
     return {row["id"]: (row["name"], row["sex"], row["address"], row["age"]) for row in rows}
 
 
 def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str], dict[int, str]]:
-    """Names of profiles and memory statements of attributes, by id."""
+    """Return the names of profiles and memory statements of attributes, by id."""
     # Two queries: joined, every attribute would bring its profile's name along.
     statements = connection.execute(
         sa.select(attribute.c.id, attribute.c.statement)
@@ -589,8 +569,8 @@ def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str],
 
 
 def attribute_rows(connection: sa.Connection, dataset_id: int) -> sa.CursorResult[tuple]:
-    """Every attribute of a dataset, by profile, in their order: columns profile, attribute, key, value (JSON text),
-    domain, event, statement."""
+    """Return every attribute of a dataset, by profile, in their order: columns profile, attribute, key, value (JSON
+    text), domain, event, statement."""
     columns = (attribute.c[name] for name in ("key", "value", "domain", "event", "statement"))
     return connection.execute(
         sa.select(attribute.c.profile, attribute.c.id.label("attribute"), *columns)
@@ -613,8 +593,8 @@ def wording_of(
 
 
 def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:
-    """A hash over all profiles, attributes and contexts: what a run names as the data it ran on. Ids and spheres are no
-    part of it, so that the same content in two workspaces has the same hash."""
+    """Return a hash over all profiles, attributes and contexts, by which a run names the data it ran on. Ids and
+    spheres are no part of it, so that the same content in two workspaces has the same hash."""
     queries = (
         sa.select(profile.c.ordinal, profile.c.name, profile.c.sex, profile.c.address, profile.c.age)
         .where(profile.c.dataset == dataset_id)
@@ -633,52 +613,41 @@ def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:
 
 
 def work_of(connection: sa.Connection, dataset_id: int) -> list[sa.RowMapping]:
-    """The rows of all labellings, runs and sweeps of a dataset, as `work.select` gives them."""
-    return [
-        row
-        for table in (labelling, run, sweep)
-        for row in connection.execute(work.select(table).where(table.c.dataset == dataset_id)).mappings()
-    ]
+    """Return the rows of all labellings, runs and sweeps of a dataset, as `work.select` gives them."""
+    queries = (work.select(table).where(table.c.dataset == dataset_id) for table in (labelling, run, sweep))
+    return [row for query in queries for row in rows_of(connection, query)]
 
 
 def delete(connection: sa.Connection, dataset_id: int) -> None:
     """Remove a dataset with its profiles, labellings, decisions and runs. Recorded calls stay: they cost money.
 
     Versions that were made from it stay, with the history of its edits, and go on as versions of its own parent; that
-    the simulator wrote the profiles stays known of them. Raises StoreError while a living process works on any of it.
+    the simulator wrote the profiles stays recorded. Raises StoreError while a living process works on any of it.
     """
     work.require_idle(work_of(connection, dataset_id))
     # Foreign keys take everything else along; what its versions need to know of it is copied to them first.
     # Before the row goes: afterwards nothing says any more who its children were.
-    children = connection.execute(
-        sa.select(dataset_version.c.dataset).where(dataset_version.c.parent == dataset_id)
-    ).scalars()
+    children = connection.scalars(sa.select(dataset_version.c.dataset).where(dataset_version.c.parent == dataset_id))
     for child in children.all():
-        _bequeath(connection, edit, dataset_id, child)
-        _bequeath(connection, generation, dataset_id, child)
+        for table in (edit, generation):
+            for row in rows_of(connection, sa.select(table).where(table.c.dataset == dataset_id)):
+                values = {name: value for name, value in row.items() if name != "id"} | {"dataset": child}
+                # Its id is text that we give out; those of edits are numbered by the database.
+                insert_one(connection, table, **values, **({"id": new_id("generation")} if table is generation else {}))
     parent = sa.select(dataset_version.c.parent).where(dataset_version.c.dataset == dataset_id)
-    # Its own parent, where there is one, takes its children over: the family stays in one piece.
-    heir = connection.execute(parent).scalar()
+    # Its own parent, if there is one, takes its children over: the family stays in one piece.
+    heir = connection.scalar(parent)
     connection.execute(sa.update(dataset_version).where(dataset_version.c.parent == dataset_id).values(parent=heir))
     connection.execute(sa.delete(dataset).where(dataset.c.id == dataset_id))
 
 
-def _bequeath(connection: sa.Connection, table: sa.Table, source: int, child: int) -> None:
-    """What is known of where a dataset came from, written down for a version of it."""
-    for row in connection.execute(sa.select(table).where(table.c.dataset == source)).mappings().all():
-        values = {name: value for name, value in row.items() if name != "id"} | {"dataset": child}
-        # Its id is text that we give out; the others are numbered by the database.
-        own = {"id": new_id("generation")} if table is generation else {}
-        connection.execute(sa.insert(table).values(**values, **own))
-
-
 # ---- same profiles
 #
-# Which dataset holds these very profiles already, so that what comes later of them is kept beside what is there.
+# Which dataset holds these very profiles already, so that what comes later of them is stored beside what is there.
 
 
 def profile_hash(item: Profile) -> str:
-    """A hash over biography, attributes and contexts in their order; spheres are no part of it, as of no run."""
+    """Return a hash over biography, attributes and contexts in their order, without spheres."""
     return content_hash(
         [
             [item.name, item.sex, item.address, item.age],
@@ -691,22 +660,22 @@ def profile_hash(item: Profile) -> str:
 def dataset_with(
     connection: sa.Connection, profiles: Sequence[Profile], name: str | None = None
 ) -> tuple[DatasetRow, list[ProfileRecord]] | None:
-    """The first of `datasets_with`; None where there is none."""
+    """Return the first of `datasets_with`, or None."""
     return next(datasets_with(connection, profiles, name), None)
 
 
 def datasets_with(
     connection: sa.Connection, profiles: Sequence[Profile], name: str | None = None
 ) -> Iterator[tuple[DatasetRow, list[ProfileRecord]]]:
-    """The datasets that hold all of these profiles, each with their records in the order given. They may hold more.
-    First the one of this name, then those with the fewest profiles, then the oldest."""
-    wanted = [profile_hash(item) for item in profiles]
-    # Two of them are the same: which record would be whose could not be told.
-    if len(set(wanted)) < len(wanted):
+    """Yield the datasets that hold all of these profiles, each with their records in the order given; they may hold
+    more. First the one of this name, then those with the fewest profiles, then the oldest."""
+    hashes = [profile_hash(item) for item in profiles]
+    # If two of them are the same, their records could not be told apart.
+    if len(set(hashes)) < len(hashes):
         return
-    # Names first, and only then whole profiles, whose reading takes long.
+    # Names first, and only then profiles, whose reading takes long.
     names = {item.name for item in profiles}
-    rows = [row for row in all_rows(connection) if row.profiles >= len(wanted)]
+    rows = [row for row in all_rows(connection) if row.profiles >= len(hashes)]
     for row in sorted(rows, key=lambda row: (row.name != name, row.profiles, row.id)):
         ids = connection.execute(
             sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == row.id).order_by(profile.c.ordinal)
@@ -715,5 +684,5 @@ def datasets_with(
             continue
         records = [profile_record(connection, r.id) for r in ids if r.name in names]
         by_hash = {profile_hash(record.profile): record for record in records}
-        if all(digest in by_hash for digest in wanted):
-            yield row, [by_hash[digest] for digest in wanted]
+        if all(digest in by_hash for digest in hashes):
+            yield row, [by_hash[digest] for digest in hashes]

@@ -20,18 +20,16 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from cimemories.access import readonly, roles
 from cimemories.access.roles import Role
@@ -48,18 +46,18 @@ from cimemories.text import has_control, sentence, visible, without_credentials
 
 
 def new_id(kind: str) -> str:
-    """A short id that no other workspace has given out either, e.g. 'run-3f9a1c2e'."""
+    """Return a short random id, unique across workspaces, e.g. 'run-3f9a1c2e'."""
     return f"{kind}-{secrets.token_hex(4)}"
 
 
 def now() -> str:
-    """The time in UTC as ISO 8601 text, to the millisecond; sorts as text."""
+    """Return the time in UTC as ISO 8601 text, to the millisecond; it sorts as text."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def later_than(before: str, moment: str) -> str:
-    """The moment, or the first one after `before` (may be empty) where that is later: what was written last is newest
-    also where the clock of who wrote before was ahead."""
+    """Return the moment, or the millisecond after `before` (may be empty) if that is later: what was written last is
+    the newest even if an earlier writer's clock was ahead."""
     if moment > before:
         return moment
     later = datetime.fromisoformat(before) + timedelta(milliseconds=1)
@@ -67,17 +65,17 @@ def later_than(before: str, moment: str) -> str:
 
 
 def canonical_json(value: object) -> str:
-    """One text for one value: keys sorted, no spaces, characters as they are."""
+    """Return the one JSON text of a value: keys sorted, no spaces, characters as they are."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def content_hash(value: object) -> str:
-    """SHA-256 (first 32 hex digits, 128 bits) of a value's canonical JSON."""
+    """Return the SHA-256 (first 32 hex digits, 128 bits) of a value's canonical JSON."""
     return text_hash(canonical_json(value))
 
 
 def text_hash(text: str) -> str:
-    """The same of a text that is canonical JSON already."""
+    """Return the `content_hash` of a text that is canonical JSON already."""
     # JSON may hold half of a surrogate pair, which strict UTF-8 refuses to encode.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -85,23 +83,22 @@ def text_hash(text: str) -> str:
 # ---- engine
 
 
-Connection = sa.Connection  # what read() and write() give, for those who may not import it from where it comes
+Connection = sa.Connection  # re-exported so that other layers need not import SQLAlchemy
 DATABASE_URL = "CIMEMORIES_DATABASE_URL"
 SQLITE_FILE = "cimemories.sqlite"
 LOCK_TIMEOUT_SECONDS = 30  # how long a write waits for SQLite's one write lock
 PATIENCE_SECONDS = 60.0  # how long a worker waits for a database that went away
-BUSY_SECONDS = 10.0  # how long everybody waits for a place on a server that takes no more connections
+BUSY_SECONDS = 10.0  # how long any process waits for a place on a server that takes no more connections
 # Of one process to PostgreSQL. A transaction takes milliseconds: threads wait for each other rather than for a place on
 # the server, where 15 of each process left none to those who came late (docs/deployment.md has the figures).
 MOST_CONNECTIONS = 5
 FRESH_SECONDS = 1.0  # for so long after its use a connection is taken to be alive
 IDLE_SECONDS = 5  # after so many an idle connection is ended by the server, and its place is free
-LOOK_AGAIN_SECONDS = 0.5
-FIRST_LOOK_SECONDS, FULL_LOOK_SECONDS = 0.01, 0.25  # how often somebody looks for a place on a server that is full
-OWN_LOOK_SECONDS = 1.0  # the same while a connection of the same process may come back
+RETRY_SECONDS = 0.5
+FIRST_FULL_RETRY_SECONDS, FULL_RETRY_SECONDS = 0.01, 0.25  # between tries to connect to a server that is full
+SAME_PROCESS_RETRY_SECONDS = 1.0  # the same while a connection of the same process may come back
 # A server that is cut off without a word is noticed within so many seconds; libpq itself would wait for minutes.
 CONNECT_SECONDS, SILENT_SECONDS = 5, 30
-CHUNK = 2000  # values of one IN list, or rows of one INSERT of up to 15 columns
 T = TypeVar("T")
 Word = TypeVar("Word", bound=StrEnum)
 _log = logging.getLogger(__name__)
@@ -129,19 +126,19 @@ def for_people(error: BaseException) -> str | None:
 
 
 class NotAllowed(StoreError):
-    """The role of who is writing does not reach for it. The message says which one does, and whom to ask."""
+    """The user's role does not allow the write. The message says which role does, and whom to ask."""
 
 
 class DatabaseLost(StoreError):
-    """The connection to the database broke or cannot be made. What was under way was not recorded, or not certainly."""
+    """The connection to the database broke or cannot be made. What was under way may not be recorded."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """An open record. `workspace` holds the SQLite file (where it is the record) and caches that can be rebuilt.
+    """An open record. `workspace` holds the SQLite file (if that is the record) and caches that can be rebuilt.
 
-    read_only: the folder or the file cannot be written, or the app was started read-only (access/readonly.py);
-    everything can be read, `write` raises StoreError, and the database refuses what goes past it.
+    read_only: the folder or the file cannot be written, or the app was started read-only (access/readonly.py); then
+    `write` raises StoreError, and the database refuses what bypasses it.
     share: the file system of the network share that a SQLite file is on, e.g. 'nfs4'; '' on a disk of this machine.
     fence: called at the start of every write transaction; what it raises prevents the write (work.Claim.hold).
     patience_s: how long a transaction waits to begin while the database does not answer; `give_up`, once set, ends the
@@ -169,18 +166,18 @@ class Store:
 
     @contextmanager
     def read(self, *, at_once: bool = False) -> Iterator[sa.Connection]:
-        """A connection for reading, never blocked by writers on either engine. On SQLite the whole block sees one
-        snapshot. On PostgreSQL each statement sees what is committed when it starts, unless the server's default
-        isolation is a stricter one. at_once: the block begins with a statement and is run again by `retry`, so that
-        PostgreSQL need not be asked first whether it is there. Raises DatabaseLost where the database does not answer.
+        """Give a connection for reading, which writers never block.
+
+        On SQLite the whole block sees one snapshot; on PostgreSQL each statement sees what is committed when it starts,
+        unless the server's default isolation is stricter. at_once: the block begins with a statement and `retry` runs
+        it again, so PostgreSQL need not be asked first whether it is there. Raises DatabaseLost if it is not.
         """
         with self._transaction({"cimemories_at_once": at_once}) as connection:
             yield connection
 
     @contextmanager
     def snapshot(self) -> Iterator[sa.Connection]:
-        """A connection for reading whose whole block sees one moment, on PostgreSQL too. Raises DatabaseLost where the
-        database does not answer."""
+        """Give a connection for reading whose whole block sees one moment, on PostgreSQL too. Raises DatabaseLost."""
         # SQLite shows one moment in any case.
         with self._transaction({} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}) as connection:
             yield connection
@@ -189,15 +186,14 @@ class Store:
     def write(
         self, least: Role = Role.ADMIN, *, relaxed: bool = False, at_once: bool = False
     ) -> Iterator[sa.Connection]:
-        """A transaction for writing: committed as a whole when the block ends, or not at all. least: the role that this
-        takes where people log in; raises NotAllowed for one that may do less. What names none is for admins.
+        """Give a transaction for writing, committed as a whole when the block ends, or not at all.
 
-        What is committed survives a power cut, not only the death of this process. relaxed: the last moments of it may
-        be lost to a power cut (never in part); for what can be had again, such as answers of models and heartbeats,
-        and for nothing that a person decided. at_once: as in `read`.
+        least: the role that it takes where people log in. What is committed survives a power cut; relaxed: the last
+        moments of it may be lost to one (never in part), which suits what can be had again, such as answers of models
+        and heartbeats, and nothing that a person decided. at_once: as in `read`.
 
-        Raises DatabaseLost where the database does not answer: whether a commit that was cut off took place is then not
-        known. Raises StoreError in a workspace that is read-only, and where what is written belongs to what is deleted.
+        Raises NotAllowed for a role below `least`; DatabaseLost if the database does not answer: a commit that was cut
+        off may have taken place; StoreError if the workspace is read-only, or what is written belongs to a deleted row.
         """
         if self.read_only and readonly.chosen():
             raise StoreError(f"{readonly.REASON}, so nothing was saved.")
@@ -241,7 +237,7 @@ class Store:
             ) from error
 
     def _begin(self, options: Mapping[str, object]) -> tuple[sa.Connection, sa.RootTransaction]:
-        began, tells, look, again = time.monotonic(), False, FIRST_LOOK_SECONDS, True
+        started, announced, delay, may_retry = time.monotonic(), False, FIRST_FULL_RETRY_SECONDS, True
         try:
             while True:
                 try:
@@ -255,18 +251,18 @@ class Store:
                 except sa.exc.DBAPIError as error:
                     # One from the pool that was not tried before (FRESH_SECONDS). All that it holds are given up now,
                     # so the next one is new.
-                    if error.connection_invalidated and again:
-                        again = False
+                    if error.connection_invalidated and may_retry:
+                        may_retry = False
                         continue
                     patience = max(self.patience_s, BUSY_SECONDS if problems.is_full(error) else 0.0)
-                    over = time.monotonic() - began >= patience or (self.give_up and self.give_up.is_set())
+                    over = time.monotonic() - started >= patience or (self.give_up and self.give_up.is_set())
                     if over or not problems.is_lost(error):
                         raise
                     # Of the threads that wait, one says so; a place on a full server is mostly there at once.
-                    waited = time.monotonic() - began
+                    waited = time.monotonic() - started
                     if self.engine not in _waiting and (waited > 1 or not problems.is_full(error)):
                         _waiting.add(self.engine)
-                        tells = True
+                        announced = True
                         text = "the database %s does not answer (%s); waiting for it, at most %.0f s"
                         _log.warning(text, _shown(self.engine.url), problems.first_line(error.orig), patience)
                     if problems.is_full(error):
@@ -276,26 +272,26 @@ class Store:
                         # none: with ten places for seven of them, three were refused after BUSY_SECONDS.
                         has_some = isinstance(self.engine.pool, sa.QueuePool) and self.engine.pool.checkedout() > 0
                         with _returned:
-                            _returned.wait(OWN_LOOK_SECONDS if has_some else look * random.uniform(0.5, 1.5))
-                        look = min(2 * look, FULL_LOOK_SECONDS)
+                            _returned.wait(SAME_PROCESS_RETRY_SECONDS if has_some else delay * random.uniform(0.5, 1.5))
+                        delay = min(2 * delay, FULL_RETRY_SECONDS)
                     else:
-                        time.sleep(LOOK_AGAIN_SECONDS)
+                        time.sleep(RETRY_SECONDS)
                     continue
-                if tells:
-                    _log.warning("the database answers again after %.0f s; going on", time.monotonic() - began)
+                if announced:
+                    _log.warning("the database answers again after %.0f s; going on", time.monotonic() - started)
                 return connection, transaction
         finally:
-            if tells:
+            if announced:
                 _waiting.discard(self.engine)
 
     def check(self) -> None:
-        """Raises DatabaseLost where the database does not answer."""
+        """Raise DatabaseLost if the database does not answer."""
         with self.read() as connection:
             connection.execute(sa.select(1))
 
     def retry(self, task: Callable[[], T]) -> T:
-        """The result of `task`, which is run again as a whole where the database goes away in its middle. It must do no
-        harm twice. A store without patience raises DatabaseLost at once."""
+        """Return the result of `task`, run again as a whole if the database goes away in its middle: it must do no harm
+        twice. A store without patience raises DatabaseLost at once."""
         deadline = time.monotonic() + self.patience_s
         while True:
             try:
@@ -306,11 +302,11 @@ class Store:
                     raise
 
     def patient(self, seconds: float = PATIENCE_SECONDS, give_up: threading.Event | None = None) -> Store:
-        """The same record for a worker, which waits so long for a database that went away."""
+        """Return the same record for a worker, which waits so long for a database that went away."""
         return replace(self, patience_s=seconds, give_up=give_up)
 
     def fenced(self, fence: Callable[[sa.Connection], None] | None) -> Store:
-        """The same record, where every write first calls `fence` in its own transaction."""
+        """Return the same record, whose every write first calls `fence` in its own transaction."""
         return replace(self, fence=fence)
 
     @property
@@ -322,7 +318,7 @@ class Store:
 
 
 def require_role(connection: sa.Connection, least: Role) -> None:
-    """Raises NotAllowed where who is at it has an account whose role, as the record has it now, does not reach."""
+    """Raise NotAllowed if the user's role is below `least`. Users without an account may do everything."""
     account = roles.actor().account
     if account is None:
         return
@@ -338,7 +334,7 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
 
     `url` defaults to the environment variable CIMEMORIES_DATABASE_URL; without either the record is
     WORKSPACE/cimemories.sqlite. A SQLite file that is there and cannot be written is opened for reading; in a read-only
-    app (access/readonly.py) every record is, and none is created. Raises StoreError where the folder or the database
+    app (access/readonly.py) every record is, and none is created. Raises StoreError if the folder or the database
     cannot be used, or is of a newer version.
     """
     folder, looked_at = Path(workspace), readonly.chosen()
@@ -351,7 +347,9 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
         ) from error
     address = record_address(folder, url)
     file = sqlite_path(address)
-    read_only = looked_at or (file is not None and file.exists() and not _writable(file))
+    # In WAL mode SQLite makes two more files beside the database.
+    writable = file is None or not file.exists() or (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
+    read_only = looked_at or not writable
     if file is not None and not read_only:
         make_file(file)  # SQLite gives the files that it makes beside it the same mode
     engine = _engine(address, read_only=read_only)
@@ -380,7 +378,7 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
 
 
 def _when_free(task: Callable[[], T]) -> T:
-    """The result of a task, once the server takes one more connection; waits BUSY_SECONDS at most."""
+    """Return the result of a task once the server takes one more connection; wait BUSY_SECONDS at most."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -388,17 +386,17 @@ def _when_free(task: Callable[[], T]) -> T:
         except sa.exc.DBAPIError as error:
             if not problems.is_full(error) or time.monotonic() >= deadline:
                 raise
-            time.sleep(random.uniform(0, FULL_LOOK_SECONDS))  # not more seldom than those who have a record open
+            time.sleep(random.uniform(0, FULL_RETRY_SECONDS))  # not more seldom than those who have a record open
 
 
 def open_as_it_is(address: str) -> sa.Engine:
-    """A database at this address, neither created nor migrated, and in SQLite only for reading. Raises StoreError for
-    an address that cannot be read; what is wrong with the database shows at its first use."""
+    """Return the database of an address, neither created nor migrated, and on SQLite only for reading. Raises
+    StoreError for an address that cannot be read; what is wrong with the database shows at its first use."""
     return _engine(address, read_only=True)
 
 
 def open_patiently(workspace: Path | str = DEFAULT_WORKSPACE) -> Store:
-    """`open_store` for a worker: waits a minute for a database server that does not answer."""
+    """Open the record for a worker: as `open_store`, but wait a minute for a server that does not answer."""
     deadline, warned = time.monotonic() + PATIENCE_SECONDS, False
     while True:
         try:
@@ -409,16 +407,16 @@ def open_patiently(workspace: Path | str = DEFAULT_WORKSPACE) -> Store:
             if not warned:
                 _log.warning("%s Waiting for it, at most %.0f s.", lost, PATIENCE_SECONDS)
             warned = True
-            time.sleep(LOOK_AGAIN_SECONDS)
+            time.sleep(RETRY_SECONDS)
 
 
 def record_address(workspace: Path, url: str | None = None) -> str:
-    """The address of a workspace's record: `url`, else $CIMEMORIES_DATABASE_URL, else its SQLite file."""
+    """Return the address of a workspace's record: `url`, else $CIMEMORIES_DATABASE_URL, else its SQLite file."""
     return url or os.environ.get(DATABASE_URL) or f"sqlite:///{workspace / SQLITE_FILE}"
 
 
 def sqlite_path(address: str) -> Path | None:
-    """The file of a SQLite address; None for another engine, and for an address that cannot be read."""
+    """Return the file of a SQLite address, or None for another engine or an address that cannot be read."""
     try:
         url = sa.make_url(address)
     except (sa.exc.ArgumentError, ValueError):
@@ -455,13 +453,8 @@ def _network_share(file: Path) -> str:
     return "network drive" if "remote" in mount.opts.split(",") else ""  # how Windows says so
 
 
-def _writable(file: Path) -> bool:
-    """Whether SQLite can write this file; in WAL mode it makes two more beside it."""
-    return os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
-
-
 def _shown(url: sa.URL) -> str:
-    """An address without what it holds in secret, which may stand in its query too."""
+    """Return an address without its secrets, which may stand in its query too."""
     return without_credentials(url.render_as_string(hide_password=True))
 
 
@@ -504,11 +497,11 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
 
 
 def connect_read_only(file: Path) -> sqlite3.Connection:
-    """A connection that writes nothing, not even the files that SQLite makes beside a database in WAL mode.
+    """Return a connection that writes nothing, not even the files that SQLite makes beside a database in WAL mode.
 
-    Where those are not there and cannot be made, the file is read as one that nobody changes; a connection is
-    therefore to be used for one transaction. Raises sqlite3.OperationalError where the file cannot be read, or where
-    its newest part is in a -wal file that cannot be read without writing.
+    If those are missing and cannot be made, the file is read as one that does not change: use the connection for one
+    transaction. Raises sqlite3.OperationalError if the file cannot be read, or if its newest part is in a -wal file
+    that cannot be read without writing.
     """
     address = f"file:{quote(str(file.absolute()))}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT_SECONDS, check_same_thread=False)
@@ -525,12 +518,12 @@ def connect_read_only(file: Path) -> sqlite3.Connection:
 
 
 def _connect_options(url: sa.URL) -> dict[str, Any]:
-    """What each connection is made with: what notices a server that is cut off; the address may say otherwise."""
+    """Return the options that notice a server that is cut off, without those that the address sets itself."""
     if url.get_backend_name() != "postgresql":
         return {}
     # After a third of the time without a word two probes are sent, a third apart: together SILENT_SECONDS. Probes are
     # not sent while data of ours waits to be acknowledged; tcp_user_timeout, in milliseconds, ends that wait.
-    wanted = {
+    options = {
         "client_encoding": "utf8",  # else texts of a database in SQL_ASCII come as bytes, at which SQLAlchemy fails
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": SILENT_SECONDS // 3,
@@ -538,21 +531,7 @@ def _connect_options(url: sa.URL) -> dict[str, Any]:
         "keepalives_count": 2,
         "tcp_user_timeout": SILENT_SECONDS * 1000,
     }
-    return {name: value for name, value in wanted.items() if name not in url.query}
-
-
-def _switch_to_wal(cursor: sqlite3.Cursor) -> None:
-    # Of those that switch a new file at the same moment SQLite refuses some at once, however long the timeout is: each
-    # holds a read lock that the other's switch would have to wait for.
-    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
-    while True:
-        try:
-            cursor.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
-                raise
-            time.sleep(FIRST_LOOK_SECONDS)
+    return {name: value for name, value in options.items() if name not in url.query}
 
 
 def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:
@@ -562,9 +541,19 @@ def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:
         if read_only:
             return
         cursor = connection.cursor()
-        _switch_to_wal(cursor)
+        # Of those that switch a new file at the same moment SQLite refuses some at once, however long the timeout is:
+        # each holds a read lock that the other's switch would have to wait for.
+        deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+        while True:
+            try:
+                cursor.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
+                    raise
+                time.sleep(FIRST_FULL_RETRY_SECONDS)
         cursor.execute("PRAGMA fullfsync = ON")  # on macOS a plain fsync leaves the data in the drive's own cache
-        # Off by default, and for each connection anew: without it nothing is deleted by cascade.
+        # Off by default, in each connection: without it nothing is deleted by cascade.
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
 
@@ -576,18 +565,18 @@ def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:
             return
         # In WAL mode NORMAL survives the death of any process, and only a power cut can take back the last commits;
         # FULL waits for the disk at every commit. It cannot be changed inside a transaction.
-        wanted = "NORMAL" if options.get("cimemories_relaxed") else "FULL"
-        if connection.info.get("synchronous") != wanted:
-            connection.exec_driver_sql(f"PRAGMA synchronous = {wanted}")
-            connection.info["synchronous"] = wanted
+        level = "NORMAL" if options.get("cimemories_relaxed") else "FULL"
+        if connection.info.get("synchronous") != level:
+            connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
+            connection.info["synchronous"] = level
         # Waits for the write lock here. After a plain BEGIN, which takes none, the first write fails at once where
-        # somebody else has written since the snapshot, however long the timeout is.
+        # another process has written since the snapshot, however long the timeout is.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _prepare_postgres(engine: sa.Engine) -> None:
-    """`synchronous_commit` is on by default: a commit waits for the disk of the server. Where somebody has switched it
-    off, that holds for relaxed transactions alone."""
+    """Set up connections to PostgreSQL. If the server's `synchronous_commit` is off, that holds for relaxed
+    transactions alone."""
 
     lz4: list[bool] = []  # whether the server was built with it, once one connection has asked
 
@@ -658,38 +647,8 @@ def _prepare_postgres(engine: sa.Engine) -> None:
             connection.exec_driver_sql("SET LOCAL synchronous_commit TO on")
 
 
-def insert_ignore(connection: sa.Connection, table: sa.Table) -> Any:
-    """An INSERT that leaves rows alone which are already there; the same statement on both engines."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    return dialect.insert(table).on_conflict_do_nothing()
-
-
-def in_chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
-    """The items in lists of at most `size`, for statements with a list of values; no list where there are none."""
-    waiting = iter(items)
-    while chunk := list(islice(waiting, size)):
-        yield chunk
-
-
-def rows_in_chunks(
-    connection: sa.Connection,
-    query: sa.Select[Any],
-    column: sa.ColumnElement[Any],
-    values: Iterable[object],
-    size: int = CHUNK,
-) -> Iterator[sa.RowMapping]:
-    """The rows of a query whose column has one of these values, which may be more than one statement takes."""
-    for chunk in in_chunks(dict.fromkeys(values), size):
-        yield from connection.execute(query.where(column.in_(chunk))).mappings()
-
-
-def values_of(row: sa.RowMapping | dict[str, Any], kind: type[Any], *but: str) -> dict[str, Any]:
-    """Those columns of a row that a dataclass has fields for, without the fields that need more than a column."""
-    return {item.name: row[item.name] for item in fields(kind) if item.name not in but}
-
-
 def storable(text: str) -> str:
-    """Text of a model as every engine can hold it: NUL and halves of surrogate pairs become U+FFFD, one for one."""
+    """Return a text as every engine can hold it: NUL and halves of surrogate pairs become U+FFFD, one for one."""
     # One for one: the positions of quotes in the text stay true.
     if text.isascii() and "\0" not in text:
         return text
@@ -697,13 +656,13 @@ def storable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text that a person typed, on one line: spaces, tabs and line breaks between words become one space."""
+    """Return a text that a person typed on one line: spaces, tabs and line breaks between words become one space."""
     return " ".join(storable(text).split())
 
 
 def plain_name(name: str, what: str) -> str:
-    """The name as it is; `what` says what it names, 'dataset' say. Raises StoreError for one with control characters or
-    overrides of the writing direction: names stand in terminals, tables and file names."""
+    """Return the name as it is. Raises StoreError, which calls it `what`, for one with control characters or overrides
+    of the writing direction: names stand in terminals, tables and file names."""
     if has_control(name):
         raise StoreError(
             f"the {what} '{visible(name)}' holds control characters or overrides of the writing direction. "
@@ -717,8 +676,8 @@ _open_lock = threading.Lock()
 
 
 def shared_store(workspace: Path | str | None = None) -> Store:
-    """The one open record of this process for a workspace (by default the one that the app was started on): the app's
-    threads share its connection pool."""
+    """Return the one open record of this process for a workspace, by default the app's, whose threads share its
+    connection pool."""
     workspace = workspace or chosen_workspace()
     key = (str(Path(workspace).absolute()), os.environ.get(DATABASE_URL, ""))
     # Held while it opens too: two threads would make two pools, and one of them would never be closed.

@@ -6,7 +6,6 @@ dataset: who was asked for what in which words, what was turned down and why.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +15,14 @@ import sqlalchemy as sa
 
 from cimemories.model import Attribute, WorkStatus
 from cimemories.store import versions, work
-from cimemories.store.engine import StoreError, canonical_json, in_chunks, new_id, now, plain_name, values_of
+from cimemories.store.engine import StoreError, canonical_json, new_id, now, plain_name
+from cimemories.store.rows import in_chunks, insert, insert_one, made, rows_of
 from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
 from cimemories.store.tables import call, generation, generation_part
 
 OWED, FAILED = "owed", "failed"
 OK = "ok"
-SHORT = "short"  # settled, and some attributes that were wanted are missing
+SHORT = "short"  # settled, and some attributes that were asked for are missing
 REFUSED = "refused"  # settled: the server will not take this request, however often it is asked
 # What a resume asks for: failures of the way to the server too, but never what was answered three times.
 RETRIABLE = (OWED, FAILED)
@@ -86,69 +86,66 @@ def add(
     manifest: Mapping[str, object],
     events: Sequence[Sequence[str]],
 ) -> str:
-    """A new generation whose parts are all owed: for each profile the `events` of its parts, in their order."""
-    generation_id = new_id("generation")
-    connection.execute(
-        sa.insert(generation).values(
-            id=generation_id,
-            name=plain_name(name, "dataset"),
-            model=plain_name(model, "model"),
-            endpoint=endpoint,
-            simulated=simulated,
-            manifest=canonical_json(manifest),
-            status=WorkStatus.QUEUED,
-            created=now(),
-        )
+    """Write a new generation whose parts are all owed, and return its id. events: for each profile those of its parts,
+    in their order."""
+    generation_id = insert_one(
+        connection,
+        generation,
+        id=new_id("generation"),
+        name=plain_name(name, "dataset"),
+        model=plain_name(model, "model"),
+        endpoint=endpoint,
+        simulated=simulated,
+        manifest=canonical_json(manifest),
+        status=WorkStatus.QUEUED,
+        created=now(),
     )
-    connection.execute(
-        sa.insert(generation_part),
-        [
+    insert(
+        connection,
+        generation_part,
+        (
             {"generation": generation_id, "profile": ordinal, "position": position, "event": event, "status": OWED}
             for ordinal, own in enumerate(events)
             for position, event in enumerate(own)
-        ],
+        ),
     )
-    return generation_id
+    return str(generation_id)
 
 
 def unfinished(connection: sa.Connection, name: str, identity: str) -> str | None:
-    """The id of a generation without a dataset that was asked for the very same, if any: its manifest's `identity`."""
+    """Return the id of a generation without a dataset that was asked for the very same (its manifest's `identity`), or
+    None."""
     rows = connection.execute(
         sa.select(generation.c.id, generation.c.manifest)
         .where(generation.c.name == name, generation.c.dataset.is_(None))
         .order_by(generation.c.created.desc())
     )
-    return next((row.id for row in rows if json.loads(row.manifest).get("identity") == identity), None)
+    return next((row.id for row in rows if row.manifest.get("identity") == identity), None)
 
 
 def move(connection: sa.Connection, generation_id: str, endpoint: str, how: Mapping[str, object]) -> None:
-    """Note where its server is now, and how it is asked there: `how` goes into the manifest. Raises StoreError where a
+    """Note where its server is now, and how it is asked there: `how` goes into the manifest. Raises StoreError while a
     living process works on it."""
-    work.require_idle([work.held(connection, generation_id)])
-    manifest = canonical_json({**named(connection, generation_id).manifest, **how})
-    own = sa.update(generation).where(generation.c.id == generation_id)
-    connection.execute(own.values(endpoint=endpoint, manifest=manifest))
+    row = work.held(connection, generation_id)
+    work.require_idle([row])
+    work.update(connection, generation_id, endpoint=endpoint, manifest=canonical_json({**row["manifest"], **how}))
 
 
 def all_rows(connection: sa.Connection) -> list[GenerationRow]:
-    """Every generation with its parts counted by status, oldest first."""
-    query = work.select(generation).order_by(generation.c.created, generation.c.id)
-    rows = connection.execute(query).mappings().all()
+    """Return every generation with its parts counted by status, oldest first."""
+    rows = rows_of(connection, work.select(generation).order_by(generation.c.created, generation.c.id))
     own = generation_part.c.generation, generation_part.c.status
     counts = work.counts_by_status(connection, *own, [row["id"] for row in rows])
-    return [
-        GenerationRow(
-            **values_of(row, GenerationRow, "manifest", "status", "parts"),
-            manifest=json.loads(row["manifest"]),
-            status=work.shown_status(row, sum(n for s, n in counts.get(row["id"], {}).items() if s != OK)),
-            parts=counts.get(row["id"], {}),
-        )
-        for row in rows
-    ]
+    generations = []
+    for row in rows:
+        parts = counts.get(row["id"], {})
+        status = work.shown_status(row, sum(parts.values()) - parts.get(OK, 0))
+        generations.append(made(GenerationRow, row, status=status, parts=parts))
+    return generations
 
 
 def named(connection: sa.Connection, generation_id: str) -> GenerationRow:
-    """The generation of that id. Raises StoreError where there is none."""
+    """Return the generation of that id. Raises StoreError if there is none."""
     row = next((row for row in all_rows(connection) if row.id == generation_id), None)
     if row is None:
         raise StoreError(
@@ -158,19 +155,16 @@ def named(connection: sa.Connection, generation_id: str) -> GenerationRow:
 
 
 def progress(connection: sa.Connection, generation_id: str) -> tuple[int, int]:
-    """(parts settled, parts in all); (0, 0) for an unknown generation."""
+    """Return (parts settled, parts in all); (0, 0) for an unknown generation."""
     # One pass for both; a sum over no rows is null.
-    settled = sa.case((generation_part.c.status.in_(RETRIABLE), 0), else_=1)
-    row = connection.execute(
-        sa.select(sa.func.coalesce(sa.func.sum(settled), 0), sa.func.count()).where(
-            generation_part.c.generation == generation_id
-        )
-    ).one()
+    settled = sa.func.coalesce(sa.func.sum(sa.case((generation_part.c.status.in_(RETRIABLE), 0), else_=1)), 0)
+    query = sa.select(settled, sa.func.count()).where(generation_part.c.generation == generation_id)
+    row = connection.execute(query).one()
     return int(row[0]), int(row[1])
 
 
 def parts(connection: sa.Connection, generation_id: str, profile: int | None = None) -> list[Part]:
-    """The parts of a generation, or of one of its profiles (an ordinal), in their order."""
+    """Return the parts of a generation, or of one of its profiles (an ordinal), in their order."""
     query = (
         sa.select(generation_part)
         .where(generation_part.c.generation == generation_id)
@@ -179,84 +173,58 @@ def parts(connection: sa.Connection, generation_id: str, profile: int | None = N
     if profile is not None:
         query = query.where(generation_part.c.profile == profile)
     return [
-        Part(
-            **values_of(row, Part, "attributes", "rejected"),
-            attributes=tuple(Attribute(**item) for item in json.loads(row["attributes"])),
-            rejected=tuple(json.loads(row["rejected"])),
+        made(
+            Part,
+            row,
+            attributes=tuple(Attribute(**item) for item in row["attributes"]),
+            rejected=tuple(row["rejected"]),
         )
-        for row in connection.execute(query).mappings()
+        for row in rows_of(connection, query)
     ]
 
 
 def owing_profiles(connection: sa.Connection, generation_id: str) -> list[int]:
-    """The ordinals of the profiles of which a part is owed, in order."""
+    """Return the ordinals of the profiles of which a part is owed, in order."""
     owing = generation_part.c.generation == generation_id, generation_part.c.status.in_(RETRIABLE)
     query = sa.select(generation_part.c.profile).where(*owing).distinct().order_by(generation_part.c.profile)
-    return list(connection.execute(query).scalars())
+    return list(connection.scalars(query))
 
 
 def settle(connection: sa.Connection, parts: Sequence[Part]) -> list[bool]:
     """Write how these parts stand now; one that is settled is left as it is. Return for each whether it rests on its
-    call: where the end of a commit was not heard of, it is done again, and the part is settled."""
+    call: if a commit's end was not confirmed, it is done again and finds the part settled."""
     for part in parts:
-        connection.execute(
-            sa.update(generation_part)
-            .where(generation_part.c.id == part.id, generation_part.c.status.in_(RETRIABLE))
-            .values(
-                status=part.status,
-                attempt=part.attempt,
-                cause=part.cause,
-                call=part.call,
-                attributes=json.dumps([vars(item) for item in part.attributes], ensure_ascii=False),
-                rejected=json.dumps(part.rejected, ensure_ascii=False),
-            )
-        )
+        own = generation_part.c.id == part.id, generation_part.c.status.in_(RETRIABLE)
+        values = {name: getattr(part, name) for name in ("status", "attempt", "cause", "call", "rejected")}
+        values["attributes"] = [vars(item) for item in part.attributes]
+        connection.execute(sa.update(generation_part).where(*own).values(values))
     ids = [part.id for part in parts]
     query = sa.select(generation_part.c.id, generation_part.c.call).where(generation_part.c.id.in_(ids))
     calls = {row.id: row.call for row in connection.execute(query)}
     return [calls.get(part.id) == part.call for part in parts]
 
 
-def delete(connection: sa.Connection, generation_id: str) -> None:
-    """Forget a generation with what was written for it. Its dataset, if there is one, and the recorded calls stay."""
-    # Its parts go by cascade.
-    connection.execute(sa.delete(generation).where(generation.c.id == generation_id))
-
-
-def set_dataset(connection: sa.Connection, generation_id: str, dataset_id: int) -> None:
-    """Note which dataset a generation has become."""
-    connection.execute(sa.update(generation).where(generation.c.id == generation_id).values(dataset=dataset_id))
-
-
 def failures(connection: sa.Connection, generation_id: str) -> list[tuple[str, str, int]]:
-    """Why parts are missing or short: (status, cause, count), the most frequent first."""
+    """Return why parts are missing or short: (status, cause, count), the most frequent first."""
     own = generation_part.c.generation == generation_id, generation_part.c.status.not_in((OK, OWED))
     return work.counts_by_cause(connection, generation_part, *own)
 
 
 def rejections(connection: sa.Connection, generation_id: str) -> dict[str, int]:
-    """How often something that a model wrote was turned down, by reason and over all attempts, the most frequent
+    """Return how often something that a model wrote was turned down, by reason and over all attempts, the most frequent
     reason first."""
-    counted = Counter(str(item["reason"]) for _, rejected in _refused(connection, generation_id) for item in rejected)
+    query = sa.select(generation_part.c.rejected).where(generation_part.c.generation == generation_id)
+    counted = Counter(str(item["reason"]) for rejected in connection.scalars(query) for item in rejected)
     return dict(counted.most_common())
 
 
-def _refused(connection: sa.Connection, generation_id: str) -> list[tuple[str | None, list[dict[str, object]]]]:
-    """The last call of each part and what was turned down of it, without the attributes, which are far more."""
-    rows = connection.execute(
-        sa.select(generation_part.c.call, generation_part.c.rejected).where(
-            generation_part.c.generation == generation_id
-        )
-    )
-    return [(row.call, json.loads(row.rejected)) for row in rows]
-
-
 def calls_by_model(connection: sa.Connection, generation_id: str, since: str | None = None) -> list[ModelCalls]:
-    """What a generation used, by kind and model, its earlier attempts too. since: only what was asked at or after that
-    time."""
-    refused = _refused(connection, generation_id)
+    """Return what a generation used, by kind and model, its earlier attempts too. since: only what was asked from that
+    time on."""
+    query = sa.select(generation_part.c.call, generation_part.c.rejected)
+    rows = connection.execute(query.where(generation_part.c.generation == generation_id)).all()
     # A set: one call is named by each thing that was turned down of it.
-    keys = {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
+    keys = {row.call for row in rows if row.call} | {str(item["call"]) for row in rows for item in row.rejected}
     total: dict[tuple[str, str], ModelCalls] = {}
     for chunk in in_chunks(keys):
         used = sa.select(call.c.key.label("call"), NOT_NOTED).where(call.c.key.in_(chunk))
@@ -267,7 +235,7 @@ def calls_by_model(connection: sa.Connection, generation_id: str, since: str | N
 
 
 def of_dataset(connection: sa.Connection, dataset_id: int) -> GenerationRow | None:
-    """The generation that a dataset, or the first version of it, was made by; None where no model wrote it."""
+    """Return the generation that wrote a dataset or its first version, or None if no model did."""
     rows = {row.dataset: row for row in all_rows(connection) if row.dataset is not None}
     # From version to version, back to the one that was written.
     return next((rows[i] for i in reversed(versions.lineage(connection, dataset_id)) if i in rows), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,26 +11,16 @@ import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span, Strength
 from cimemories.store import datasets
-from cimemories.store.engine import (
-    StoreError,
-    canonical_json,
-    content_hash,
-    in_chunks,
-    insert_ignore,
-    plain_name,
-    rows_in_chunks,
-    storable,
-    values_of,
-)
-from cimemories.store.rows import insert_new, insert_rows
+from cimemories.store.engine import StoreError, canonical_json, content_hash, plain_name, storable
+from cimemories.store.rows import count, exists, fetch, in_chunks, insert_new, insert_one, insert_rows, rows_in_chunks
 from cimemories.store.tables import attribute, audit, judge, judgement, recall, response, reveal, run_judge
 
 # ---- claims of judges
 #
-# What one judge, or several of a run together, have said of its messages, counted and one by one.
+# What one judge, or several of a run together, claim of its messages, counted and one by one.
 #
-# A response counts once every asked judge has judged it; an attribute counts as revealed there where enough of them
-# claim it in full. Claims count only on what the response's memory held: `partial_memories` says which memories leave
+# A response counts once every asked judge has judged it; an attribute counts as revealed there if enough of them claim
+# it in full. Claims count only on what the response's memory held: `partial_memories` says which memories leave
 # something out, and a memory that is not among them holds all attributes of its profile.
 
 
@@ -40,8 +29,8 @@ PartialMemories = Mapping[str, frozenset[int]]
 
 
 def partial_memories(connection: sa.Connection, run_id: str) -> dict[str, frozenset[int]]:
-    """The memories of a run that leave out an attribute of their profile, by hash; empty for the common run, whose
-    responses all hold everything. Raises StoreError where a memory is named that the record does not have."""
+    """Return the memories of a run that leave out an attribute of their profile, by hash; empty for the common run,
+    whose responses all hold everything. Raises StoreError if a memory is named that the record does not have."""
     # Distinct: many samples share one memory.
     named = connection.execute(
         sa.select(response.c.memory, response.c.profile)
@@ -66,21 +55,44 @@ def partial_memories(connection: sa.Connection, run_id: str) -> dict[str, frozen
 
 
 def memory_holds(held: PartialMemories, memory: str | None, attribute_id: int) -> bool:
-    """Whether a memory holds an attribute of its profile."""
+    """Return whether a memory holds an attribute of its profile."""
     return memory is None or memory not in held or attribute_id in held[memory]
 
 
 def _of_profiles(run_id: str, profiles: Sequence[int] | None) -> tuple[sa.ColumnElement[bool], ...]:
-    """The responses of a run; of these profiles alone where given."""
+    """Return the condition for the responses of a run, of these profiles alone if given."""
     own = response.c.run == run_id
     return (own,) if profiles is None else (own, response.c.profile.in_(profiles))
+
+
+_FULL = reveal.c.strength == Strength.FULL
+_STRENGTH = sa.type_coerce(reveal.c.strength, sa.Text).label("strength")  # as text, for many rows at once
+
+
+def _judged_by(run_id: str, judge_ids: Sequence[int], *, claims: bool = False) -> sa.Select[Any]:
+    """Return a query, without columns yet, for the judgements by these judges on a run; claims: for their claims."""
+    own = judgement.c.judge == judge_ids[0] if len(judge_ids) == 1 else judgement.c.judge.in_(judge_ids)
+    judged = judgement.join(response, judgement.c.response == response.c.id)
+    source = judged.join(reveal, reveal.c.judgement == judgement.c.id) if claims else judged
+    judged_well = judgement.c.status == JudgementStatus.OK
+    return sa.select().select_from(source).where(response.c.run == run_id, own, judged_well)
+
+
+def _judged_by_all(judge_ids: Sequence[int]) -> sa.FromClause:
+    # One join a judge: a response that one of them has not judged drops out, so all counts have the same denominator.
+    source: sa.FromClause = response
+    for judge_id in judge_ids:
+        own = judgement.alias()
+        read = own.c.response == response.c.id, own.c.judge == judge_id, own.c.status == JudgementStatus.OK
+        source = source.join(own, sa.and_(*read))
+    return source
 
 
 def planned_responses(
     connection: sa.Connection, run_id: str, profiles: Sequence[int] | None = None
 ) -> sa.CursorResult[tuple]:
-    """Planned responses counted, answered or not: columns profile, context, level, memory, expected. profiles: of these
-    alone; None: of all, here and below."""
+    """Return planned responses counted, answered or not: columns profile, context, level, memory, expected. profiles:
+    of these alone; None: of all, here and below."""
     group = response.c.profile, response.c.context, response.c.level, response.c.memory
     return connection.execute(
         sa.select(*group, sa.func.count().label("expected")).where(*_of_profiles(run_id, profiles)).group_by(*group)
@@ -95,9 +107,9 @@ def judged_draws(
     *,
     by_shown: bool = False,
 ) -> sa.CursorResult[tuple]:
-    """Responses that every one of these judges has judged, counted: columns profile, context, level, memory, draws.
-    `reveal_counts` looks for claims in these responses. by_shown: apart by what reached the prompt, with a column
-    `shown` before the counts, here and there."""
+    """Return the responses that every one of these judges has judged, counted: columns profile, context, level, memory,
+    draws. `reveal_counts` looks for claims in these responses. by_shown: apart by what reached the prompt, with a
+    column `shown` before the counts, here and there."""
     group = [response.c.profile, response.c.context, response.c.level, response.c.memory]
     group += [response.c.shown] if by_shown else []
     return connection.execute(
@@ -109,9 +121,8 @@ def judged_draws(
 
 
 def judged_by_all(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> int:
-    """How many responses of a run every one of these judges has judged."""
-    query = sa.select(sa.func.count()).select_from(_judged_by_all(judge_ids)).where(response.c.run == run_id)
-    return int(connection.execute(query).scalar_one())
+    """Return how many responses of a run every one of these judges has judged."""
+    return count(connection, _judged_by_all(judge_ids), response.c.run == run_id)
 
 
 def reveal_counts(
@@ -124,8 +135,8 @@ def reveal_counts(
     profiles: Sequence[int] | None = None,
     by_shown: bool = False,
 ) -> sa.CursorResult[tuple]:
-    """In how many responses that all of these judges have judged at least `need` of them claim an attribute in full
-    (grounded: with a quote that stands in the message): columns attribute, context, memory, reveals."""
+    """Return in how many responses that all of these judges have judged at least `need` of them claim an attribute in
+    full (grounded: with a quote that stands in the message): columns attribute, context, memory, reveals."""
     group = [reveal.c.attribute, response.c.context, response.c.memory]
     group += [response.c.shown] if by_shown else []
     own = sa.and_(
@@ -157,16 +168,15 @@ def reveal_counts(
 
 
 def recalls(connection: sa.Connection, run_id: str) -> bool:
-    """Whether something chose what reached the prompt of a run's messages: a gate or a memory system. False while no
+    """Return whether a gate or a memory system chose what reached the prompt of a run's messages; False while no
     message has come through one."""
-    query = sa.select(response.c.id).where(response.c.run == run_id, response.c.shown.is_not(None)).limit(1)
-    return connection.execute(query).first() is not None
+    return exists(connection, response.c.run == run_id, response.c.shown.is_not(None))
 
 
 @dataclass(frozen=True)
 class Ungrounded:
-    """Lines that a memory system recalled and that carry no attribute anybody knows of: in how many of the run's
-    messages some stood in the prompt, of how many that have a recall, and how many lines these were."""
+    """Lines that a memory system recalled and that carry no known attribute: in how many of the run's messages some
+    stood in the prompt, of how many that have a recall, and how many lines these were."""
 
     messages: int
     of_messages: int
@@ -174,7 +184,7 @@ class Ungrounded:
 
 
 def ungrounded_lines(connection: sa.Connection, run_id: str) -> Ungrounded:
-    """Of the messages of a run that are there."""
+    """Return those of the answered messages of a run."""
     some = sa.case((recall.c.ungrounded > 0, 1), else_=0)
     query = (
         sa.select(sa.func.sum(some), sa.func.count(), sa.func.sum(recall.c.ungrounded))
@@ -185,69 +195,46 @@ def ungrounded_lines(connection: sa.Connection, run_id: str) -> Ungrounded:
 
 
 def shown_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
-    """By response the hash of what reached its prompt (None: all that its memory holds), and that of what a memory
-    system recalled for it."""
+    """Return by response the hash of what reached its prompt (None: all that its memory holds), and that of what a
+    memory system recalled for it."""
     query = sa.select(response.c.id, response.c.shown, response.c.recall)
     rows = rows_in_chunks(connection, query, response.c.id, response_ids)
     return {row["id"]: (row["shown"], row["recall"]) for row in rows}
 
 
-def _judged_by_all(judge_ids: Sequence[int]) -> sa.FromClause:
-    # One join a judge: a response that one of them has not judged drops out, so all counts have the same denominator.
-    source: sa.FromClause = response
-    for judge_id in judge_ids:
-        own = judgement.alias()
-        read = own.c.response == response.c.id, own.c.judge == judge_id, own.c.status == JudgementStatus.OK
-        source = source.join(own, sa.and_(*read))
-    return source
-
-
 def grounding(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """By judge: its full claims in a run, and how many of them have a quote that is not in the text; (0, 0) for one
-    that claims nothing."""
-    rows = connection.execute(
-        sa.select(judgement.c.judge, reveal.c.grounded, sa.func.count())
-        .join(judgement, reveal.c.judgement == judgement.c.id)
-        .join(response, judgement.c.response == response.c.id)
-        .where(*_judged_by(run_id, judge_ids), reveal.c.strength == Strength.FULL)
-        .group_by(judgement.c.judge, reveal.c.grounded)
-    )
+    """Return by judge its full claims in a run, and how many of them have a quote that is not in the text; (0, 0) for
+    one that claims nothing."""
+    group = judgement.c.judge, reveal.c.grounded
+    query = _judged_by(run_id, judge_ids, claims=True).where(_FULL).add_columns(*group, sa.func.count())
     # A judge that claims nothing has no row: it starts from zeros.
     counts = dict.fromkeys(judge_ids, (0, 0))
-    for judge_id, grounded, count in rows:
+    for judge_id, grounded, number in connection.execute(query.group_by(*group)):
         claims, lost = counts[judge_id]
-        counts[judge_id] = claims + count, lost + count * (not grounded)
+        counts[judge_id] = claims + number, lost + number * (not grounded)
     return counts
 
 
 def full_claims(
     connection: sa.Connection, run_id: str, judge_ids: Sequence[int], *, grounded: bool = False
 ) -> sa.CursorResult[tuple]:
-    """Every full claim of these judges in a run: columns judge, response, attribute."""
-    query = (
-        sa.select(judgement.c.judge, judgement.c.response, reveal.c.attribute)
-        .join(judgement, reveal.c.judgement == judgement.c.id)
-        .join(response, judgement.c.response == response.c.id)
-        .where(*_judged_by(run_id, judge_ids), reveal.c.strength == Strength.FULL)
-    )
+    """Return every full claim of these judges in a run: columns judge, response, attribute."""
+    columns = judgement.c.judge, judgement.c.response, reveal.c.attribute
+    query = _judged_by(run_id, judge_ids, claims=True).add_columns(*columns).where(_FULL)
     return connection.execute(query.where(reveal.c.grounded) if grounded else query)
 
 
 def claims_on_audited(
     connection: sa.Connection, run_id: str, judge_ids: Sequence[int], *, grounded: bool = False
 ) -> dict[int, Counter[int]]:
-    """Of each response of a run that people have audited and every one of these judges has judged: how many of them
-    claim each attribute in full."""
+    """Return, of each response of a run that people have audited and every one of these judges has judged, how many of
+    them claim each attribute in full."""
     audited = response.c.id.in_(sa.select(audit.c.response))
     judged = sa.select(response.c.id).select_from(_judged_by_all(judge_ids)).where(response.c.run == run_id, audited)
-    claims = {int(response_id): Counter[int]() for response_id in connection.execute(judged).scalars()}
-    query = (
-        sa.select(judgement.c.response, reveal.c.attribute)
-        .join(judgement, reveal.c.judgement == judgement.c.id)
-        .join(response, judgement.c.response == response.c.id)
-        .where(*_judged_by(run_id, judge_ids), reveal.c.strength == Strength.FULL, audited)
-    )
-    for response_id, attribute_id in connection.execute(query.where(reveal.c.grounded) if grounded else query):
+    claims = {int(response_id): Counter[int]() for response_id in connection.scalars(judged)}
+    query = _judged_by(run_id, judge_ids, claims=True).add_columns(judgement.c.response, reveal.c.attribute)
+    query = query.where(audited, _FULL, *([reveal.c.grounded] if grounded else []))
+    for response_id, attribute_id in connection.execute(query):
         # One judge may have read a response that another has still to read.
         if response_id in claims:
             claims[response_id][attribute_id] += 1
@@ -255,85 +242,60 @@ def claims_on_audited(
 
 
 def judged_by_any(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:
-    """Every response that one of these judges has judged: columns judge, response, profile, context, sample, memory."""
-    return connection.execute(
-        sa.select(
-            *(judgement.c.judge, judgement.c.response),
-            *(response.c[name] for name in ("profile", "context", "sample", "memory")),
-        )
-        .join(response, judgement.c.response == response.c.id)
-        .where(*_judged_by(run_id, judge_ids))
-    )
+    """Return every response that one of these judges has judged: columns judge, response, profile, context, sample,
+    memory."""
+    columns = (response.c[name] for name in ("profile", "context", "sample", "memory"))
+    query = _judged_by(run_id, judge_ids).add_columns(judgement.c.judge, judgement.c.response, *columns)
+    return connection.execute(query)
 
 
 def judged_lengths(connection: sa.Connection, run_id: str, judge_id: int) -> sa.CursorResult[tuple]:
-    """Every response that a judge has judged: columns response, profile, context, memory, length (characters of the
-    text that it read)."""
+    """Return every response that a judge has judged: columns response, profile, context, memory, length (characters of
+    the text that it read)."""
     channel = sa.select(judge.c.channel).where(judge.c.id == judge_id).scalar_subquery()
     text = sa.case((channel == REASONING, response.c.reasoning), else_=response.c.text)
-    return connection.execute(
-        sa.select(response.c.id, response.c.profile, response.c.context, response.c.memory, sa.func.length(text))
-        .join(judgement, judgement.c.response == response.c.id)
-        .where(*_judged_by(run_id, [judge_id]))
-    )
+    columns = response.c.id, response.c.profile, response.c.context, response.c.memory, sa.func.length(text)
+    return connection.execute(_judged_by(run_id, [judge_id]).add_columns(*columns))
 
 
 def claims_of_judge(connection: sa.Connection, run_id: str, judge_id: int) -> sa.CursorResult[tuple]:
-    """Every claim of a judge in a run, of any strength: columns response, attribute, context, strength, memory;
+    """Return every claim of a judge in a run, of any strength: columns response, attribute, context, strength, memory;
     ordered."""
-    return connection.execute(
-        sa.select(judgement.c.response, reveal.c.attribute, response.c.context, reveal.c.strength, response.c.memory)
-        .join(judgement, reveal.c.judgement == judgement.c.id)
-        .join(response, judgement.c.response == response.c.id)
-        .where(*_judged_by(run_id, [judge_id]))
-        .order_by(judgement.c.response, reveal.c.attribute)
-    )
+    columns = judgement.c.response, reveal.c.attribute, response.c.context, _STRENGTH, response.c.memory
+    query = _judged_by(run_id, [judge_id], claims=True).add_columns(*columns)
+    return connection.execute(query.order_by(judgement.c.response, reveal.c.attribute))
 
 
 def quoted_claims(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:
-    """Every claim of these judges in a run, of any strength: columns judge, response, attribute, strength, quote,
-    start, end, grounded."""
-    columns = (reveal.c[name] for name in ("attribute", "strength", "quote", "start", "end", "grounded"))
-    return connection.execute(
-        sa.select(judgement.c.judge, judgement.c.response, *columns)
-        .join(judgement, reveal.c.judgement == judgement.c.id)
-        .join(response, judgement.c.response == response.c.id)
-        .where(*_judged_by(run_id, judge_ids))
-    )
+    """Return every claim of these judges in a run, of any strength: columns judge, response, attribute, strength,
+    quote, start, end, grounded."""
+    columns = (reveal.c[name] for name in ("quote", "start", "end", "grounded"))
+    about = judgement.c.judge, judgement.c.response, reveal.c.attribute, _STRENGTH
+    return connection.execute(_judged_by(run_id, judge_ids, claims=True).add_columns(*about, *columns))
 
 
 def responses_judged_by(
     connection: sa.Connection, run_id: str, judge_id: int, pairs: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int, int, str | None]]:
-    """What a judge has judged in these (profile, context): (profile, context, response, memory), by sample."""
+    """Yield what a judge has judged in these (profile, context): (profile, context, response, memory), by sample."""
+    of, into = response.c.profile, response.c.context
+    query = _judged_by(run_id, [judge_id]).add_columns(of, into, response.c.id, response.c.memory)
+    query = query.order_by(of, into, response.c.level, response.c.sample)
     for chunk in in_chunks(sorted(set(pairs))):
-        rows = connection.execute(
-            sa.select(response.c.profile, response.c.context, response.c.id, response.c.memory)
-            .join(judgement, judgement.c.response == response.c.id)
-            .where(
-                *_judged_by(run_id, [judge_id]),
-                # Pairs, and not two lists, which would let through every combination of them.
-                sa.tuple_(response.c.profile, response.c.context).in_(chunk),
-            )
-            .order_by(response.c.profile, response.c.context, response.c.level, response.c.sample)
-        )
+        # Pairs, and not two lists, which would let through every combination of them.
+        rows = connection.execute(query.where(sa.tuple_(of, into).in_(chunk)))
         yield from ((int(p), int(c), int(r), memory) for p, c, r, memory in rows)
 
 
-def _judged_by(run_id: str, judge_ids: Sequence[int]) -> tuple[sa.ColumnElement[bool], ...]:
-    own = judgement.c.judge == judge_ids[0] if len(judge_ids) == 1 else judgement.c.judge.in_(judge_ids)
-    return response.c.run == run_id, own, judgement.c.status == JudgementStatus.OK
-
-
 def texts_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
-    """(memory, reasoning text) of each of these responses."""
+    """Return (memory, reasoning text) of each of these responses."""
     query = sa.select(response.c.id, response.c.memory, response.c.reasoning)
     rows = rows_in_chunks(connection, query, response.c.id, response_ids)
     return {row["id"]: (row["memory"], row["reasoning"]) for row in rows}
 
 
 def task_verdicts(connection: sa.Connection, run_id: str, checker_ids: Sequence[int]) -> sa.CursorResult[tuple]:
-    """Task checks of a run's answered responses: columns judge, verdict (null: not to be had), messages."""
+    """Return task checks of a run's answered responses: columns judge, verdict (null: not to be had), messages."""
     return connection.execute(
         sa.select(judgement.c.judge, judgement.c.verdict, sa.func.count().label("messages"))
         .join(response, judgement.c.response == response.c.id)
@@ -343,28 +305,23 @@ def task_verdicts(connection: sa.Connection, run_id: str, checker_ids: Sequence[
 
 
 def task_verdict_of(connection: sa.Connection, checker_id: int, response_ids: Iterable[int]) -> dict[int, str]:
-    """The verdict of one task check on each of these responses that it has one of."""
-    query = sa.select(judgement.c.response, judgement.c.verdict).where(
-        judgement.c.judge == checker_id, judgement.c.verdict.is_not(None)
-    )
+    """Return the verdict of one task check on each of these responses that it has one of."""
+    own = judgement.c.judge == checker_id, judgement.c.verdict.is_not(None)
+    query = sa.select(judgement.c.response, judgement.c.verdict).where(*own)
     rows = rows_in_chunks(connection, query, judgement.c.response, response_ids)
     return {row["response"]: row["verdict"] for row in rows}
 
 
 def reasoning_counts(connection: sa.Connection, run_id: str) -> tuple[int, int]:
-    """Answered responses of a run, and how many of them came without any reasoning text."""
-    # Servers that keep the reasoning to themselves send null or an empty text.
-    hidden = sa.case((sa.func.coalesce(response.c.reasoning, "") == "", 1), else_=0)
-    row = connection.execute(
-        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(hidden), 0)).where(
-            response.c.run == run_id, response.c.status == ResponseStatus.OK
-        )
-    ).one()
-    return int(row[0]), int(row[1])
+    """Return the number of answered responses of a run, and of those that came without any reasoning text."""
+    answered = response.c.run == run_id, response.c.status == ResponseStatus.OK
+    # Servers that do not give the reasoning away send null or an empty text.
+    hidden = sa.func.coalesce(response.c.reasoning, "") == ""
+    return count(connection, response, *answered), count(connection, response, *answered, hidden)
 
 
 def dropped_claims(connection: sa.Connection, run_id: str, judge_id_: int) -> tuple[int, int]:
-    """Claims of a judge that could not be used, and in how many messages of the run; (0, 0) where there are none."""
+    """Return the number of claims of a judge that could not be used, and in how many messages of the run."""
     row = connection.execute(
         sa.select(sa.func.coalesce(sa.func.sum(judgement.c.unknown), 0), sa.func.count())
         .join(response, response.c.id == judgement.c.response)
@@ -379,7 +336,7 @@ def dropped_claims(connection: sa.Connection, run_id: str, judge_id_: int) -> tu
 RETRIABLE = (JudgementStatus.FAILED,)
 ASKING = ("llm", "check")  # kinds of judges that ask a model
 MESSAGE, REASONING = "message", "reasoning"
-# Built once: building them anew for every judgement would cost several times what carrying them out does.
+# Built once: building them again for every judgement would cost several times what carrying them out does.
 _THERE = sa.select(judgement.c.id, judgement.c.status).where(
     judgement.c.response == sa.bindparam("of_response"), judgement.c.judge == sa.bindparam("of_judge")
 )
@@ -387,7 +344,7 @@ _THERE = sa.select(judgement.c.id, judgement.c.status).where(
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What came of a judgement. cause: why there is none; call: key of the call that it rests on, None where none was
+    """The outcome of a judgement. cause: why there is none; call: key of the call that it rests on, None if none was
     needed; unknown: claims that could not be used; verdict: of a task check."""
 
     response: int
@@ -440,8 +397,8 @@ class JudgedResponse:
 
 @dataclass(frozen=True)
 class OwedJudgement:
-    """A response that a judge has still to read. memory: hash of what was held, None for all attributes; text: None
-    where there is none in the judge's channel."""
+    """A response that a judge has still to read. memory: hash of what was held, None for all attributes; text: None if
+    there is none in the judge's channel."""
 
     response: int
     context: int
@@ -461,22 +418,14 @@ def judge_id(
     channel: str = MESSAGE,
     options: Mapping[str, object] | None = None,
 ) -> int:
-    """The id of this judge, written where it is new. The endpoint is where it was first met, not what it is. options:
-    what else of how it is asked makes it another judge (a split list of attributes, no JSON schema)."""
+    """Return the id of this judge, written if it is new. The endpoint is where it was first met and no part of its
+    identity. options: what else of how it is asked makes it another judge (a split list of attributes, no JSON
+    schema)."""
     plain_name(model, "judge")
     identity = judge_identity(kind, model, simulated, prompt_hash, parameters, channel, options)
-    connection.execute(
-        insert_ignore(connection, judge).values(
-            identity=identity,
-            kind=kind,
-            model=model,
-            endpoint=endpoint,
-            simulated=simulated,
-            prompt_hash=prompt_hash,
-            parameters=canonical_json(parameters),
-            channel=channel,
-        )
-    )
+    values = {"kind": kind, "model": model, "endpoint": endpoint, "simulated": simulated, "prompt_hash": prompt_hash}
+    values |= {"parameters": canonical_json(parameters), "channel": channel}
+    insert_new(connection, judge, [{"identity": identity, **values}])
     return int(connection.execute(sa.select(judge.c.id).where(judge.c.identity == identity)).scalar_one())
 
 
@@ -501,13 +450,13 @@ def assign(
     judge_ids: Sequence[int],
     settings: Mapping[int, Mapping[str, object]] | None = None,
 ) -> list[int]:
-    """Make these the judges of a run, in this order, behind those that it has already; returns those that are new.
+    """Make these the judges of a run, in this order, behind those that it has already; return those that are new.
     settings: by judge, where it is served and how it is asked; a judge that is there gets new ones."""
-    there = connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars().all()
+    there = connection.scalars(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).all()
     new = [i for i in dict.fromkeys(judge_ids) if i not in there]
     # Judges are never taken from a run, so their number is the next ordinal.
     for ordinal, i in enumerate(new, start=len(there)):
-        connection.execute(sa.insert(run_judge).values(run=run_id, judge=i, ordinal=ordinal))
+        insert_one(connection, run_judge, run=run_id, judge=i, ordinal=ordinal)
     for i, own in (settings or {}).items():
         where = run_judge.c.run == run_id, run_judge.c.judge == i
         connection.execute(sa.update(run_judge).where(*where).values(settings=canonical_json(own)))
@@ -515,45 +464,35 @@ def assign(
 
 
 def of_run(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
-    """The judges of a run that say what is revealed, the first one first."""
+    """Return the judges of a run that say what is revealed, the first one first."""
     return _of_run(connection, run_id, ("llm", "matcher"))
 
 
 def checkers_of_run(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
-    """The judges of a run that say whether a message does its task."""
+    """Return the judges of a run that say whether a message does its task."""
     return _of_run(connection, run_id, ("check", "check-rules"))
 
 
 def _of_run(connection: sa.Connection, run_id: str, kinds: Sequence[str]) -> list[JudgeRow]:
-    rows = connection.execute(
+    query = (
         sa.select(judge, run_judge.c.ordinal, run_judge.c.settings)
         .join(run_judge, run_judge.c.judge == judge.c.id)
         .where(run_judge.c.run == run_id, judge.c.kind.in_(kinds))
         .order_by(run_judge.c.ordinal)
-    ).mappings()
-    texts = ("parameters", "settings")
-    return [
-        JudgeRow(**values_of(row, JudgeRow, *texts), **{name: json.loads(row[name]) for name in texts}) for row in rows
-    ]
+    )
+    return fetch(connection, query, JudgeRow)
 
 
 def counts_by_run(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Judgements of each run's first judge, counted by status."""
+    """Return the judgements of each run's first judge, counted by status."""
+    # A judgement names its judge and no run: which judge is the first is said by the run of its response.
+    first = run_judge.c.run == response.c.run, run_judge.c.judge == judgement.c.judge, run_judge.c.ordinal == 0
+    group = response.c.run, judgement.c.status
+    query = sa.select(*group, sa.func.count()).join(judgement, judgement.c.response == response.c.id)
+    query = query.join(run_judge, sa.and_(*first)).where(response.c.run.in_(run_ids)).group_by(*group)
     counts: dict[str, dict[str, int]] = {}
-    for run_id, status, count in connection.execute(
-        sa.select(response.c.run, judgement.c.status, sa.func.count())
-        .join(judgement, judgement.c.response == response.c.id)
-        .join(
-            # A judgement names its judge and no run: which judge is the first is said by the run of its response.
-            run_judge,
-            sa.and_(
-                run_judge.c.run == response.c.run, run_judge.c.judge == judgement.c.judge, run_judge.c.ordinal == 0
-            ),
-        )
-        .where(response.c.run.in_(run_ids))
-        .group_by(response.c.run, judgement.c.status)
-    ):
-        counts.setdefault(run_id, {})[status] = count
+    for run_id, status, number in connection.execute(query):
+        counts.setdefault(run_id, {})[status] = number
     return counts
 
 
@@ -567,7 +506,8 @@ _CHANNEL = sa.select(judge.c.channel).where(judge.c.id == _OF_JUDGE).scalar_subq
 # statement takes: each profile of a run asks it for each judge.
 _OWED = (
     sa.select(
-        *(response.c[name] for name in ("id", "context", "memory")),
+        response.c.id.label("response"),
+        *(response.c[name] for name in ("context", "memory")),
         sa.case((_CHANNEL == REASONING, response.c.reasoning), else_=response.c.text).label("text"),
     )
     .where(response.c.run == sa.bindparam("of_run"), response.c.profile == sa.bindparam("of_profile"))
@@ -577,38 +517,30 @@ _OWED = (
 
 
 def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int) -> list[OwedJudgement]:
-    """Responses of one profile that this judge has still to read, with the text of its channel."""
-    rows = connection.execute(_OWED, {"of_run": run_id, "of_judge": judge_id_, "of_profile": profile_id})
-    return [OwedJudgement(row.id, row.context, row.memory, row.text) for row in rows]
+    """Return the responses of one profile that this judge has still to read, with the text of its channel."""
+    parameters = {"of_run": run_id, "of_judge": judge_id_, "of_profile": profile_id}
+    return fetch(connection, _OWED, OwedJudgement, parameters)
 
 
 def readable(connection: sa.Connection, run_id: str, profile_id: int, channel: str) -> list[OwedJudgement]:
-    """The responses of one profile that a judge of this channel could read."""
+    """Return the responses of one profile that a judge of this channel could read."""
     text = response.c.reasoning if channel == REASONING else response.c.text
-    rows = connection.execute(
-        sa.select(response.c.id, response.c.context, response.c.memory, text.label("text"))
-        .where(response.c.run == run_id, response.c.profile == profile_id, response.c.status == ResponseStatus.OK)
-        .order_by(response.c.id)
-    )
-    return [OwedJudgement(row.id, row.context, row.memory, row.text) for row in rows]
+    columns = response.c.id.label("response"), response.c.context, response.c.memory, text.label("text")
+    answered = response.c.run == run_id, response.c.profile == profile_id, response.c.status == ResponseStatus.OK
+    return fetch(connection, sa.select(*columns).where(*answered).order_by(response.c.id), OwedJudgement)
 
 
 def count_owed(connection: sa.Connection, run_id: str) -> int:
-    """How many judgements and task checks the models that judge a run have still to give on the messages that are
-    there."""
+    """Return how many judgements and task checks the models that judge a run have still to give on the messages that
+    are there."""
     settled = sa.exists().where(
         judgement.c.response == response.c.id,
         judgement.c.judge == run_judge.c.judge,
         judgement.c.status.not_in(RETRIABLE),
     )
-    query = (
-        sa.select(sa.func.count())
-        .select_from(response)
-        .join(run_judge, run_judge.c.run == response.c.run)
-        .join(judge, judge.c.id == run_judge.c.judge)
-        .where(response.c.run == run_id, response.c.status == ResponseStatus.OK, judge.c.kind.in_(ASKING), ~settled)
-    )
-    return int(connection.execute(query).scalar_one())
+    judges = response.join(run_judge, run_judge.c.run == response.c.run).join(judge, judge.c.id == run_judge.c.judge)
+    answered = response.c.run == run_id, response.c.status == ResponseStatus.OK
+    return count(connection, judges, *answered, judge.c.kind.in_(ASKING), ~settled)
 
 
 def settle(connection: sa.Connection, response_id: int, judge_id_: int, **outcome: Any) -> None:
@@ -617,8 +549,8 @@ def settle(connection: sa.Connection, response_id: int, judge_id_: int, **outcom
 
 
 def settle_all(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
-    """Write judgements with their reveals, and task checks with their verdicts, by two statements where none is there
-    yet. One that is there stays, unless it had only failed."""
+    """Write judgements with their reveals, and task checks with their verdicts, by two statements if none is there yet.
+    One that is there stays, unless it had only failed."""
     rows = [{"response": item.response, "judge": item.judge} | _values(item) for item in outcomes]
     _, inserted = insert_new(connection, judgement, rows, ("response", "judge", "id"))
     ids = {(of_response, of_judge): i for of_response, of_judge, i in inserted}
@@ -643,8 +575,8 @@ def _values(item: Settled) -> dict[str, object]:
 
 
 def add_reveals(connection: sa.Connection, new: Iterable[tuple[int, Reveal]]) -> None:
-    """Write what judgements found: (judgement id, reveal) pairs, an attribute at most once a judgement. Raises
-    sqlalchemy's IntegrityError for one that is there already."""
+    """Write (judgement id, reveal) pairs, an attribute at most once a judgement. Raises sqlalchemy's IntegrityError for
+    one that is there already."""
     names = ("judgement", "attribute", "quote", "start", "end", "grounded", "strength")
     rows = [
         (
@@ -664,8 +596,8 @@ def add_reveals(connection: sa.Connection, new: Iterable[tuple[int, Reveal]]) ->
 def claims(
     connection: sa.Connection, judge_id_: int, response_ids: Iterable[int]
 ) -> dict[int, dict[int, tuple[Strength, Span | None, str]]]:
-    """What a judge says of these responses: by response, by attribute, (strength, where its quote stands, the quote). A
-    response in which it found nothing has an empty entry; one that it has no judgement of has none."""
+    """Return what a judge claims of these responses: by response, by attribute, (strength, where its quote stands, the
+    quote). A response in which it found nothing has an empty entry; one that it has no judgement of has none."""
     query = (
         sa.select(judgement.c.response, reveal)
         # Outer: a judgement that claims nothing has one row, with nulls, and so its empty entry.
@@ -676,7 +608,7 @@ def claims(
     for row in rows_in_chunks(connection, query, judgement.c.response, response_ids):
         of_response = claims.setdefault(row["response"], {})
         if row["attribute"] is not None:
-            of_response[row["attribute"]] = Strength(row["strength"]), _span(row), row["quote"]
+            of_response[row["attribute"]] = row["strength"], _span(row), row["quote"]
     return claims
 
 
@@ -687,8 +619,8 @@ def _span(row: sa.RowMapping) -> Span | None:
 def judged_responses(
     connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int, context_id: int | None
 ) -> list[JudgedResponse]:
-    """All samples of a run for one profile in one context (None: in all), with the reveals that this judge found, by
-    context and sample."""
+    """Return all samples of a run for one profile in one context (None: in all), with the reveals that this judge
+    found, by context and sample."""
     into = [] if context_id is None else [response.c.context == context_id]
     rows = connection.execute(
         sa.select(
@@ -709,7 +641,7 @@ def judged_responses(
         .where(reveal.c.judgement.in_([row.judgement_id for row in rows if row.judgement_id is not None]))
         .order_by(attribute.c.ordinal)
     ).mappings():
-        claim = Reveal(item["attribute"], item["quote"], _span(item), Strength(item["strength"]))
+        claim = Reveal(item["attribute"], item["quote"], _span(item), item["strength"])
         reveals.setdefault(item["judgement"], []).append(claim)
     return [
         JudgedResponse(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,45 +11,29 @@ import sqlalchemy as sa
 
 from cimemories.model import Persona, Verdict, WorkStatus
 from cimemories.store import work
-from cimemories.store.calls import TOKEN_SUMS
-from cimemories.store.datasets import ProfileRecord, tested_pairs
+from cimemories.store.datasets import ProfileRecord, require_not_frozen, revise, tested_pairs
 from cimemories.store.engine import (
     StoreError,
     canonical_json,
     content_hash,
-    in_chunks,
-    insert_ignore,
     later_than,
     new_id,
     now,
     one_line,
     plain_name,
-    values_of,
 )
-from cimemories.store.rows import insert_rows
+from cimemories.store.rows import count as count_rows
+from cimemories.store.rows import in_chunks, insert, insert_new, insert_rows, made, rows_of
 from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
-from cimemories.store.tables import (
-    attribute,
-    ballot,
-    call,
-    context,
-    dataset,
-    freeze,
-    imported_vote,
-    labelling,
-    persona,
-    profile,
-    rule,
-    vote,
-)
+from cimemories.store.tables import attribute, ballot, context, imported_vote, labelling, persona, profile, rule, vote
 from cimemories.store.team import log
 from cimemories.text import count
 
 IMPORTED = "imported"  # the endpoint of a labelling whose shares came from a file, without votes
 OWED = "owed"
 OK = "ok"
-# A failure of the way to the server, and an answer that never came, are asked for again by a resume; an answer that
-# came but cannot be used would come again, since the same draw is the same call.
+# A resume asks again for failures on the way to the server and answers that never came; an answer that came but cannot
+# be used would come again, since the same draw is the same call.
 RETRIABLE = (OWED, "failed")
 _OUTCOME = ("status", "cause", "call", "conflicts", "unknown")
 # How a labelling asks its server, and what that may cost; its votes stay comparable whatever these are.
@@ -93,13 +76,13 @@ class LabellingRow:
 
     @property
     def from_results(self) -> bool:
-        """Whether its labels came with somebody's results, beside those that the dataset had: no number rests on them
+        """Whether its labels came with results of runs, beside those that the dataset had: no number rests on them
         unless they are asked for."""
         return bool(self.manifest.get("from_results"))
 
     @property
     def chosen(self) -> str:
-        """When a person chose that all numbers of the dataset rest on it; empty where nobody has."""
+        """When a person chose that all numbers of the dataset rest on it; empty if no one did."""
         return str(self.manifest.get("chosen") or "")
 
     @property
@@ -118,25 +101,24 @@ class BallotGroup:
 
 
 def personas_of(connection: sa.Connection, pack: str, personas: Sequence[Persona]) -> list[int]:
-    """The ids of these personas, written where they are new; a changed wording or prior is another persona."""
+    """Return the ids of these personas, written if they are new; a changed wording or prior is another persona."""
     ids = []
     for item in personas:
         values = {"pack": pack, **vars(item)}
         digest = content_hash(values)
-        connection.execute(insert_ignore(connection, persona).values(hash=digest, **values))
+        insert_new(connection, persona, [{"hash": digest, **values}])
         ids.append(connection.execute(sa.select(persona.c.id).where(persona.c.hash == digest)).scalar_one())
     return ids
 
 
 def personas(connection: sa.Connection, labelling_id: str) -> dict[int, Persona]:
-    """The personas that vote in a labelling, by id, in the order of their pack. Raises sqlalchemy's NoResultFound for
-    an id that is not there."""
-    manifest = json.loads(
-        connection.execute(sa.select(labelling.c.manifest).where(labelling.c.id == labelling_id)).scalar_one()
-    )
-    rows = connection.execute(sa.select(persona).where(persona.c.id.in_(manifest["personas"]))).mappings()
-    by_id = {r["id"]: Persona(r["key"], r["name"], r["prior"], r["description"]) for r in rows}
-    return {i: by_id[i] for i in manifest["personas"]}
+    """Return the personas that vote in a labelling, by id, in the order of their pack. Raises sqlalchemy's
+    NoResultFound for an id that is not there."""
+    query = sa.select(labelling.c.manifest).where(labelling.c.id == labelling_id)
+    ids = connection.execute(query).scalar_one()["personas"]
+    rows = rows_of(connection, sa.select(persona).where(persona.c.id.in_(ids)))
+    by_id = {row["id"]: made(Persona, row) for row in rows}
+    return {i: by_id[i] for i in ids}
 
 
 def add(
@@ -151,52 +133,33 @@ def add(
     draws: int,
     manifest: Mapping[str, object],
 ) -> str:
-    """The labelling of that identity: the one that is there, or a new one. The one that is there is asked from now on
-    for `draws` draws, if it had fewer, and in the way that this manifest says (HOW), which does not make it another
-    one. Raises StoreError where a living process works on it."""
+    """Return the id of the labelling of that identity, written if it is new. One that is there is asked from now on for
+    `draws` draws, if it had fewer, and in the way that this manifest says (HOW), which does not make it another one.
+    Raises StoreError while a living process works on it."""
     plain_name(model, "model")
     # Written first and read afterwards: two processes that plan the same labelling at once go on with one row.
     fresh = new_id("labelling")
-    connection.execute(
-        insert_ignore(connection, labelling).values(
-            id=fresh,
-            identity=identity,
-            dataset=dataset_id,
-            model=model,
-            endpoint=endpoint,
-            simulated=simulated,
-            pack=pack,
-            draws=draws,
-            manifest=canonical_json(manifest),
-            status=WorkStatus.QUEUED,
-            created=now(),
-        )
-    )
+    values = {"model": model, "endpoint": endpoint, "simulated": simulated, "pack": pack, "draws": draws}
+    values |= {"manifest": canonical_json(manifest), "status": WorkStatus.QUEUED, "created": now()}
+    insert_new(connection, labelling, [{"id": fresh, "identity": identity, "dataset": dataset_id, **values}])
     row = connection.execute(sa.select(labelling).where(labelling.c.identity == identity)).mappings().one()
     if row["id"] != fresh:
         # Its worker would not see what is added, and the command that adds it would then be refused.
         row = work.held(connection, row["id"])
         work.require_idle([row])
-        there, asked = json.loads(row["manifest"]), manifest.get("asked")
+        there, asked = row["manifest"], manifest.get("asked")
         way = {name: manifest[name] for name in HOW if name in manifest}
         now_asked = {name: asked[name] for name in HOW if name in asked} if isinstance(asked, Mapping) else {}
         way["asked"] = {**there.get("asked", {}), **now_asked}
-        connection.execute(
-            sa.update(labelling)
-            .where(labelling.c.id == row["id"])
-            .values(
-                # Draws are only ever added: votes that are there stay votes of this labelling.
-                draws=max(draws, row["draws"]),
-                endpoint=endpoint,
-                manifest=canonical_json({**there, **way}),
-            )
-        )
+        written = canonical_json({**there, **way})
+        # Draws are only ever added: votes that are there stay votes of this labelling.
+        work.update(connection, row["id"], draws=max(draws, row["draws"]), endpoint=endpoint, manifest=written)
     return str(row["id"])
 
 
 def with_identity(connection: sa.Connection, identity: str) -> str | None:
-    """The address at which the labelling of that identity was asked last; None where there is none."""
-    return connection.execute(sa.select(labelling.c.endpoint).where(labelling.c.identity == identity)).scalar()
+    """Return the address at which the labelling of that identity was asked last, or None."""
+    return connection.scalar(sa.select(labelling.c.endpoint).where(labelling.c.identity == identity))
 
 
 def plan(
@@ -207,7 +170,7 @@ def plan(
     persona_ids_: Sequence[int],
     draws: int,
 ) -> None:
-    """Write the ballots that are wanted as owed; those that are already there stay as they are."""
+    """Write these ballots as owed; those that are already there stay as they are."""
     rows = (
         {
             "labelling": labelling_id,
@@ -223,33 +186,29 @@ def plan(
         for draw in range(draws)
     )
     # A ballot that is there already may have been voted on: it stays as it is, whatever its status.
-    statement = insert_ignore(connection, ballot)
     for chunk in in_chunks(rows):
-        connection.execute(statement, chunk)
+        insert_new(connection, ballot, chunk)
 
 
 def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[LabellingRow]:
-    """Labellings with their ballots counted by status, oldest first; of one dataset where given."""
+    """Return labellings with their ballots counted by status, oldest first; of one dataset if given."""
     query = work.select(labelling).order_by(labelling.c.created, labelling.c.id)
     if dataset_id is not None:
         query = query.where(labelling.c.dataset == dataset_id)
-    rows = connection.execute(query).mappings().all()
+    rows = rows_of(connection, query)
     own = ballot.c.labelling, ballot.c.status
     # A labelling may have millions of ballots: those of one that has ended are counted once.
     counts = work.counts_by_work(connection, "ballots", rows, lambda ids: work.counts_by_status(connection, *own, ids))
-    return [
-        LabellingRow(
-            **values_of(row, LabellingRow, "manifest", "status", "ballots"),
-            manifest=json.loads(row["manifest"]),
-            status=work.shown_status(row, sum(n for status, n in counts[row["id"]].items() if status != OK)),
-            ballots=dict(counts[row["id"]]),
-        )
-        for row in rows
-    ]
+    labellings = []
+    for row in rows:
+        ballots = dict(counts[row["id"]])
+        status = work.shown_status(row, sum(ballots.values()) - ballots.get(OK, 0))
+        labellings.append(made(LabellingRow, row, status=status, ballots=ballots))
+    return labellings
 
 
 def owed(connection: sa.Connection, labelling_id: str, profile_id: int) -> list[BallotGroup]:
-    """What is still owed for one profile, one group a request, contexts in their order."""
+    """Return what is still owed for one profile, one group a request, contexts in their order."""
     rows = connection.execute(
         sa.select(ballot.c.context, ballot.c.persona, ballot.c.draw, ballot.c.id)
         .join(context, ballot.c.context == context.c.id)
@@ -264,25 +223,23 @@ def owed(connection: sa.Connection, labelling_id: str, profile_id: int) -> list[
 
 
 def owing_profiles(connection: sa.Connection, labelling_id: str) -> list[int]:
-    """The profiles for which ballots are owed, in order."""
+    """Return the profiles for which ballots are owed, in order."""
     # exists stops at the first ballot that is owed.
     owing = sa.exists().where(
         ballot.c.labelling == labelling_id, ballot.c.profile == profile.c.id, ballot.c.status.in_(RETRIABLE)
     )
-    return list(connection.execute(sa.select(profile.c.id).where(owing).order_by(profile.c.ordinal)).scalars())
+    return list(connection.scalars(sa.select(profile.c.id).where(owing).order_by(profile.c.ordinal)))
 
 
 def ballots_of(connection: sa.Connection, labelling_id: str, profile_id: int) -> tuple[int, int]:
-    """How many ballots of one profile are usable, and how many were planned."""
-    usable = sa.func.coalesce(sa.func.sum(sa.case((ballot.c.status == OK, 1), else_=0)), 0)
+    """Return how many ballots of one profile are usable, and how many were planned."""
     own = ballot.c.labelling == labelling_id, ballot.c.profile == profile_id
-    row = connection.execute(sa.select(usable, sa.func.count()).where(*own)).one()
-    return int(row[0]), int(row[1])
+    return count_rows(connection, ballot, *own, ballot.c.status == OK), count_rows(connection, ballot, *own)
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What came of one ballot. call: the key of the call that was answered. votes: (attribute id, verdict)."""
+    """The outcome of one ballot. call: the key of the call that was answered. votes: (attribute id, verdict)."""
 
     ballot: int
     status: str
@@ -294,7 +251,7 @@ class Settled:
 
 
 def settle(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
-    """Write what came of ballots, each named once, votes included; one that is settled already is left as it is."""
+    """Write the outcomes of ballots, each named once, votes included; one that is settled already stays as it is."""
     # Locked, so that of two workers that settle the same ballot one finds it settled and writes no votes of its own.
     own = ballot.c.id.in_([outcome.ballot for outcome in outcomes])
     open_ = sa.select(ballot.c.id).where(own, ballot.c.status.in_(RETRIABLE)).with_for_update()
@@ -311,9 +268,10 @@ def settle(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
 
 
 def tallies(connection: sa.Connection, labelling_id: str, profile_id: int | None = None) -> sa.CursorResult[tuple]:
-    """Votes counted by (attribute, context, persona): columns attribute, context, persona, necessary, inappropriate,
-    abstain, conflict. Of one profile where given. Of an imported labelling: the shares of its file, 0 to 1."""
-    endpoint = connection.execute(sa.select(labelling.c.endpoint).where(labelling.c.id == labelling_id)).scalar()
+    """Return votes counted by (attribute, context, persona): columns attribute, context, persona, necessary,
+    inappropriate, abstain, conflict. Of one profile if given. Of an imported labelling: the shares of its file, 0 to
+    1."""
+    endpoint = connection.scalar(sa.select(labelling.c.endpoint).where(labelling.c.id == labelling_id))
     if endpoint == IMPORTED:
         return _shares(connection, labelling_id, profile_id)
 
@@ -348,15 +306,14 @@ def _shares(connection: sa.Connection, labelling_id: str, profile_id: int | None
 
 
 def covered_pairs(connection: sa.Connection, labelling_id: str, *, imported: bool) -> int:
-    """Count the (profile, context) pairs that a labelling has usable ballots, or imported shares, for."""
-    pairs = _covered(labelling_id, imported).distinct().subquery()
-    return int(connection.execute(sa.select(sa.func.count()).select_from(pairs)).scalar_one())
+    """Return the number of (profile, context) pairs that a labelling has usable ballots, or imported shares, for."""
+    return count_rows(connection, _covered(labelling_id, imported).distinct().subquery())
 
 
 def covered_profiles(connection: sa.Connection, labelling_id: str, *, imported: bool) -> set[int]:
     """Return the profiles that a labelling has usable ballots, or imported shares, for."""
     pairs = _covered(labelling_id, imported).subquery()
-    return set(connection.execute(sa.select(pairs.c.profile).distinct()).scalars())
+    return set(connection.scalars(sa.select(pairs.c.profile).distinct()))
 
 
 def _covered(labelling_id: str, imported: bool) -> sa.Select[tuple[int, int]]:
@@ -379,22 +336,21 @@ def choose(connection: sa.Connection, labelling_id: str) -> None:
         raise StoreError(f"there is no labelling '{labelling_id}'. `cimemories labellings` lists what is there.")
     if not (row.imported or row.ballots.get(OK)):
         raise StoreError(f"'{labelling_id}' has no votes yet, so no number can rest on it.")
-    if connection.execute(sa.select(freeze.c.dataset).where(freeze.c.dataset == row.dataset)).first():
-        raise StoreError("this dataset is frozen with its labels. Choose another labelling on the next version.")
-    # The revision is what everything computed from labels is held under.
-    connection.execute(sa.update(dataset).where(dataset.c.id == row.dataset).values(revision=dataset.c.revision + 1))
-    before = max(other.chosen for other in rows if other.dataset == row.dataset)
-    manifest = {**row.manifest, "chosen": later_than(before, now())}
-    connection.execute(
-        sa.update(labelling).where(labelling.c.id == labelling_id).values(manifest=canonical_json(manifest))
+    require_not_frozen(
+        connection, row.dataset, "this dataset is frozen with its labels. Choose another labelling on the next version."
     )
+    # The revision is what everything computed from labels is cached under.
+    revise(connection, row.dataset)
+    before = max(other.chosen for other in rows if other.dataset == row.dataset)
+    manifest = canonical_json({**row.manifest, "chosen": later_than(before, now())})
+    work.update(connection, labelling_id, manifest=manifest)
     log.add(connection, "labelling.chosen", labelling_id, dataset=log.dataset_name(connection, row.dataset))
 
 
 def planned_draws(
     connection: sa.Connection, labelling_id: str, profiles: Sequence[int] | None = None
 ) -> dict[tuple[int, int], int]:
-    """How many draws of each persona were planned, by (profile, context), whatever became of them; empty for an
+    """Return how many draws of each persona were planned, by (profile, context), whatever became of them; empty for an
     imported labelling. profiles: of these alone; None: of all."""
     own = [ballot.c.labelling == labelling_id, *([] if profiles is None else [ballot.c.profile.in_(profiles)])]
     rows = connection.execute(
@@ -408,7 +364,7 @@ def planned_draws(
 def context_votes(
     connection: sa.Connection, labelling_id: str, profile_id: int, context_id: int
 ) -> dict[int, dict[int, list[tuple[int, str]]]]:
-    """Every vote of a profile in one context: attribute -> persona -> [(draw, verdict)], draws in order."""
+    """Return every vote of a profile in one context: attribute -> persona -> [(draw, verdict)], draws in order."""
     rows = connection.execute(
         sa.select(vote.c.attribute, ballot.c.persona, ballot.c.draw, vote.c.verdict)
         .join(ballot, vote.c.ballot == ballot.c.id)
@@ -422,29 +378,20 @@ def context_votes(
 
 
 def failures(connection: sa.Connection, labelling_id: str) -> list[tuple[str, str, int]]:
-    """Why ballots are missing: (status, cause, count), the most frequent first."""
+    """Return why ballots are missing: (status, cause, count), the most frequent first."""
     own = ballot.c.labelling == labelling_id, ballot.c.status.not_in((OK, OWED))
     return work.counts_by_cause(connection, ballot, *own)
 
 
 def calls_by_model(connection: sa.Connection, labelling_id: str, since: str | None = None) -> list[ModelCalls]:
-    """What a labelling used, by kind and model. since: only what was asked at or after that time."""
-    asked = NOT_NOTED
-    return usage(
-        connection, sa.select(ballot.c.call, asked).where(ballot.c.labelling == labelling_id).distinct(), since
-    )
-
-
-def tokens(connection: sa.Connection, labelling_id: str) -> tuple[int, int, int]:
-    """Prompt, cached and completion tokens of all calls of a labelling; 0 where the server counted none."""
-    query = sa.select(*TOKEN_SUMS).join(ballot, ballot.c.call == call.c.key).where(ballot.c.labelling == labelling_id)
-    prompt, cached, completion = connection.execute(query).one()
-    return int(prompt), int(cached), int(completion)
+    """Return what a labelling used, by kind and model. since: only what was asked from that time on."""
+    used = sa.select(ballot.c.call, NOT_NOTED).where(ballot.c.labelling == labelling_id).distinct()
+    return usage(connection, used, since)
 
 
 # ---- imported
 #
-# Labels that a file brought without their votes: shares by persona, which stand where votes would.
+# Labels that a file brought without their votes: shares by persona in place of votes.
 
 
 STAND_IN = Persona(
@@ -481,8 +428,8 @@ def add_imported(
     *,
     from_results: bool = False,
 ) -> str:
-    """Write them as a finished labelling of the dataset, whose profiles are `records`; returns its id. from_results:
-    as in LabellingRow."""
+    """Write them as a finished labelling of the dataset, whose profiles are `records`; return its id. from_results: as
+    in LabellingRow."""
     persona_ids = personas_of(connection, labels.pack, labels.personas)
     labelling_id = add(
         connection,
@@ -499,26 +446,17 @@ def add_imported(
             **({"from_results": True} if from_results else {}),
         },
     )
-    write_shares(connection, _rows(labelling_id, records, labels, persona_ids))
+    insert(connection, imported_vote, _rows(labelling_id, records, labels, persona_ids))
     work.finish(connection, labelling_id, WorkStatus.FINISHED)
     work.bump(connection, labelling_id)
     return labelling_id
 
 
 def has_imported(connection: sa.Connection, dataset_id: int, labels: SharedLabels) -> bool:
-    """Whether the dataset has the labelling that these very bytes brought, under whatever name the file had."""
-    manifests = connection.execute(
-        sa.select(labelling.c.manifest).where(
-            labelling.c.dataset == dataset_id, labelling.c.endpoint == IMPORTED, labelling.c.model == labels.model
-        )
-    ).scalars()
-    return any(json.loads(m).get("imported", {}).get("sha256") == labels.provenance["sha256"] for m in manifests)
-
-
-def write_shares(connection: sa.Connection, rows: Iterable[Mapping[str, object]]) -> None:
-    """Rows of the table imported_vote, a few thousand at a time."""
-    for chunk in in_chunks(rows):
-        connection.execute(sa.insert(imported_vote), chunk)
+    """Return whether the dataset has the labelling that these very bytes brought, under whatever name the file had."""
+    own = labelling.c.dataset == dataset_id, labelling.c.endpoint == IMPORTED, labelling.c.model == labels.model
+    manifests = connection.scalars(sa.select(labelling.c.manifest).where(*own))
+    return any(m.get("imported", {}).get("sha256") == labels.provenance["sha256"] for m in manifests)
 
 
 def _rows(
@@ -541,22 +479,22 @@ def _rows(
 # ---- rules
 #
 # Named rules for turning votes into labels: a threshold, the personas' priors, and how many votes each must have. At
-# most one of a dataset is current; where none is, the paper's rule holds (threshold 1, and the priors that the
-# labelling was planned with).
+# most one of a dataset is current; if none is, the paper's rule holds (threshold 1, and the priors that the labelling
+# was planned with).
 
 
 PAPER_RULE = "paper"  # the name by which the paper's rule is asked for; no other rule can have it
 LONGEST_NAME = 80
 PRIOR_TOLERANCE = 1e-6
 MOST_VOTES = 10_000  # more than any labelling plans
-BOTH_LISTS = ("conflict", "necessary")  # what a vote is that stands in both lists; the first where a rule does not say
+BOTH_LISTS = ("conflict", "necessary")  # what a vote in both lists is; the first if a rule does not say
 _FURTHER = {"least_votes", "both_lists"}
 
 
 @dataclass(frozen=True)
 class RuleRow:
     """One named rule of a dataset. `priors`: persona key -> share in the mixture, adding up to 1. `least_votes`: what
-    each persona must have on a pair; None where the rule does not say. `both_lists`: of BOTH_LISTS."""
+    each persona must have on a pair; None if the rule does not say. `both_lists`: of BOTH_LISTS."""
 
     id: int
     dataset: int
@@ -571,16 +509,18 @@ class RuleRow:
 
 
 def least_text(least_votes: int | None) -> str:
-    """How many votes a rule asks for, in words; '' where any number is enough."""
+    """Return how many votes a rule asks for, in words; '' if any number is enough."""
     if least_votes is None:
         return "at least 9 in 10 votes of each persona"
     return f"at least {count(least_votes, 'vote')} of each persona" if least_votes else ""
 
 
 def rule_numbers(written: object) -> tuple[dict[str, float], int | None, str]:
-    """Priors, least number of votes, and what a vote in both lists is, of what stands in the field `priors` of a rule:
-    an object of numbers by persona, or {"least_votes": 5, "both_lists": "necessary", "priors": {...}} where the rule
-    names one of the two or both. Raises ValueError for anything else."""
+    """Return priors, least number of votes, and what a vote in both lists is, of the field `priors` of a rule.
+
+    That is an object of numbers by persona, or {"least_votes": 5, "both_lists": "necessary", "priors": {...}} if the
+    rule names one of the two or both. Raises ValueError for anything else.
+    """
     least: object = None
     both: object = BOTH_LISTS[0]
     further = set(written) - {"priors"} if isinstance(written, dict) else set()
@@ -599,22 +539,22 @@ def rule_numbers(written: object) -> tuple[dict[str, float], int | None, str]:
 
 
 def all_rules(connection: sa.Connection, dataset_id: int) -> list[RuleRow]:
-    """The named rules of a dataset, oldest first; the paper's rule is not among them."""
-    rows = connection.execute(sa.select(rule).where(rule.c.dataset == dataset_id).order_by(rule.c.id)).mappings()
+    """Return the named rules of a dataset, oldest first; the paper's rule is not among them."""
+    rows = rows_of(connection, sa.select(rule).where(rule.c.dataset == dataset_id).order_by(rule.c.id))
     return [
-        RuleRow(**{**row, "priors": priors, "least_votes": least, "both_lists": both})
+        made(RuleRow, row, priors=priors, least_votes=least, both_lists=both)
         for row in rows
-        for priors, least, both in [rule_numbers(json.loads(row["priors"]))]
+        for priors, least, both in [rule_numbers(row["priors"])]
     ]
 
 
 def current_rule(connection: sa.Connection, dataset_id: int) -> RuleRow | None:
-    """The rule that labels of a dataset rest on; None for the paper's."""
+    """Return the rule that labels of a dataset rest on, or None for the paper's."""
     return next((row for row in all_rules(connection, dataset_id) if row.current), None)
 
 
 def rule_named(connection: sa.Connection, dataset_id: int, name: str) -> RuleRow:
-    """The rule of that name. Raises StoreError that lists what there is."""
+    """Return the rule of that name. Raises StoreError that lists what there is."""
     rows = all_rules(connection, dataset_id)
     if row := next((row for row in rows if row.name == name), None):
         return row
@@ -628,9 +568,8 @@ def check_rule(
     least_votes: int | None = None,
     both_lists: str = BOTH_LISTS[0],
 ) -> None:
-    """Raises StoreError for a threshold that is not above 0.5 and at most 1, priors that are no shares of a whole
-    (none given, one below 0 or no number, or a sum that is not 1 within 1e-6), a least number of votes below 1, or a
-    vote in both lists that is to be something else than BOTH_LISTS."""
+    """Raise StoreError for a threshold that is not above 0.5 and at most 1, priors that do not add up to 1 within 1e-6
+    (or none, or one below 0), a least number of votes below 1, or a `both_lists` that is none of BOTH_LISTS."""
     if both_lists not in BOTH_LISTS:
         raise StoreError(f"a vote in both lists counts as {' or '.join(BOTH_LISTS)}, not as '{both_lists}'.")
     if not 0.5 < threshold <= 1.0:  # written so that nan is refused too
@@ -664,14 +603,14 @@ def add_rule(
     least_votes: int | None = None,
     both_lists: str = BOTH_LISTS[0],
 ) -> int:
-    """Write a new rule, and make it current where `use` says so; returns its id. Raises StoreError for an empty, too
-    long or taken name, a missing annotator, or numbers that `check_rule` refuses."""
-    wanted, who = plain_name(one_line(name), "rule"), plain_name(one_line(annotator), "annotator")
-    if not wanted or len(wanted) > LONGEST_NAME:
+    """Write a new rule, and make it current if `use` says so; return its id. Raises StoreError for an empty, too long
+    or taken name, a missing annotator, or numbers that `check_rule` refuses."""
+    title, who = plain_name(one_line(name), "rule"), plain_name(one_line(annotator), "annotator")
+    if not title or len(title) > LONGEST_NAME:
         raise StoreError(f"a rule needs a name of 1 to {LONGEST_NAME} characters.")
     # In any case of letters: no rule may pass for the paper's.
-    if wanted.lower() == PAPER_RULE:
-        raise StoreError(f"'{wanted}' stands for the paper's rule. Choose another name.")
+    if title.lower() == PAPER_RULE:
+        raise StoreError(f"'{title}' stands for the paper's rule. Choose another name.")
     if not who:
         raise StoreError("a rule needs the name of who sets it.")
     check_rule(threshold, priors, least_votes, both_lists)
@@ -680,7 +619,7 @@ def add_rule(
     further |= {"both_lists": both_lists} if both_lists != BOTH_LISTS[0] else {}
     values = {
         "dataset": dataset_id,
-        "name": wanted,
+        "name": title,
         "threshold": float(threshold),
         # Without further settings the field is what it always was, so that earlier versions read it too.
         "priors": canonical_json({**further, "priors": numbers} if further else numbers),
@@ -688,26 +627,26 @@ def add_rule(
         "annotator": who[:LONGEST_NAME],
         "created": now(),
     }
-    # The unique name decides: no row comes back where somebody has taken it, be it a moment ago.
-    row = connection.execute(insert_ignore(connection, rule).values(**values).returning(rule.c.id)).first()
-    if row is None:
-        raise StoreError(f"a rule named '{wanted}' exists already. Choose another name, or delete that one first.")
-    _log_rule(connection, dataset_id, "saved", wanted, threshold=f"{threshold:g}", least_votes=least_votes)
+    # The unique name decides: no row comes back if it was taken, be it a moment ago.
+    written, ids = insert_new(connection, rule, [values], ["id"])
+    if not written:
+        raise StoreError(f"a rule named '{title}' exists already. Choose another name, or delete that one first.")
+    rule_id = int(ids[0][0])
+    _log_rule(connection, dataset_id, "saved", title, threshold=f"{threshold:g}", least_votes=least_votes)
     if use:
-        _make_current(connection, dataset_id, int(row[0]))
-    return int(row[0])
+        _make_current(connection, dataset_id, rule_id)
+    return rule_id
 
 
 def make_current_rule(connection: sa.Connection, dataset_id: int, name: str) -> None:
-    """From now on the labels of the dataset rest on the rule of that name; 'paper' goes back to the paper's rule.
-    Raises StoreError for a name that is not there, or a frozen dataset."""
-    _make_current(
-        connection, dataset_id, None if name.lower() == PAPER_RULE else rule_named(connection, dataset_id, name).id
-    )
+    """Let the labels of the dataset rest on the rule of that name; 'paper' goes back to the paper's rule. Raises
+    StoreError for a name that is not there, or a frozen dataset."""
+    chosen = None if name.lower() == PAPER_RULE else rule_named(connection, dataset_id, name).id
+    _make_current(connection, dataset_id, chosen)
 
 
 def delete_rule(connection: sa.Connection, dataset_id: int, name: str) -> None:
-    """Remove a rule; where it was current, the paper's rule holds again. Raises StoreError as
+    """Remove a rule; if it was current, the paper's rule holds again. Raises StoreError as
     `make_current_rule` does."""
     row = rule_named(connection, dataset_id, name)
     if row.current:
@@ -724,14 +663,15 @@ def _make_current(connection: sa.Connection, dataset_id: int, rule_id: int | Non
     before = current_rule(connection, dataset_id)
     if (before.id if before else None) == rule_id:
         return
-    if connection.execute(sa.select(freeze.c.dataset).where(freeze.c.dataset == dataset_id)).first():
-        raise StoreError(
-            "this dataset is frozen with its current rule, so another one cannot be made current. "
-            "Use it on the next version; What if shows what it would change here."
-        )
-    # The revision is what everything computed from labels is held under. Raised first: its row is also the lock
+    require_not_frozen(
+        connection,
+        dataset_id,
+        "this dataset is frozen with its current rule, so another one cannot be made current. "
+        "Use it on the next version; What if shows what it would change here.",
+    )
+    # The revision is what everything computed from labels is cached under. Raised first: its row is also the lock
     # without which two people at once could make two rules current.
-    connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
+    revise(connection, dataset_id)
     connection.execute(sa.update(rule).where(rule.c.dataset == dataset_id).values(current=False))
     if rule_id is not None:
         connection.execute(sa.update(rule).where(rule.c.id == rule_id).values(current=True))

@@ -1,4 +1,8 @@
-"""Writing many rows by few statements, the same on both engines.
+"""Rows of the record: read into dataclasses, counted, and written, many by few statements on both engines.
+
+`fetch` fills a dataclass from the columns of the same names; columns of JSON, of enumerations and the like are made
+what they are by their types (tables.py). Of 50,000 decisions that takes 0.28 s; SQLAlchemy's mapped dataclasses take
+0.62 s, and a mapping for each row 0.42 s.
 
 SQLAlchemy's `executemany` is one statement a row: on PostgreSQL 0.1 ms of this process each, on SQLite the driver hands
 Python's lock over and back for each, which beside a busy thread took ten times as long as the rows themselves.
@@ -6,22 +10,110 @@ Python's lock over and back for each, which beside a busy thread took ten times 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import chain
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import cache, lru_cache
+from itertools import chain, islice
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.types import TypeEngine
 
+CHUNK = 2000  # values of one IN list, or rows of one INSERT of up to 15 columns
 MOST_PARAMETERS = 6000  # of one statement; SQLite takes 32,766
 Row = Mapping[str, Any]
+T = TypeVar("T")
+
+
+# ---- reading
+
+
+def fetch(connection: sa.Connection, query: sa.Executable, kind: type[T], parameters: Row | None = None) -> list[T]:
+    """Return the rows of a query as objects of a dataclass, each field from the column of its name; fields that no
+    column is named like have their defaults."""
+    result = connection.execute(query, parameters)
+    columns, every = list(result.keys()), _fields(kind)  # type: ignore[arg-type]
+    names = [name for name in every if name in columns]
+    values = itemgetter(*map(columns.index, names))
+    if names == every[: len(names)]:
+        return [kind(*values(row)) for row in result]
+    return [kind(**dict(zip(names, values(row), strict=True))) for row in result]
+
+
+def made(kind: type[T], row: Row | sa.RowMapping, **more: Any) -> T:
+    """Return an object of a dataclass from the columns of a row that are named like its fields, and from `more`."""
+    names = (name for name in _fields(kind) if name not in more and name in row)  # type: ignore[arg-type]
+    return kind(**{name: row[name] for name in names}, **more)
+
+
+@cache
+def _fields(kind: type[Any]) -> list[str]:
+    return [item.name for item in fields(kind)]
+
+
+def rows_of(connection: sa.Connection, query: sa.Executable) -> list[sa.RowMapping]:
+    """Return the rows of a query, by the names of their columns."""
+    return list(connection.execute(query).mappings())
+
+
+def count(connection: sa.Connection, source: sa.FromClause, *where: sa.ColumnElement[bool]) -> int:
+    """Return how many rows of a table or join satisfy all these conditions."""
+    return int(connection.execute(sa.select(sa.func.count()).select_from(source).where(*where)).scalar_one())
+
+
+def exists(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> bool:
+    """Return whether some row satisfies all these conditions."""
+    return connection.execute(sa.select(sa.literal(1)).where(*where).limit(1)).first() is not None
+
+
+def in_chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `size`, for statements with a list of values; none if there are none."""
+    waiting = iter(items)
+    while chunk := list(islice(waiting, size)):
+        yield chunk
+
+
+def rows_in_chunks(
+    connection: sa.Connection,
+    query: sa.Select[Any],
+    column: sa.ColumnElement[Any],
+    values: Iterable[object],
+    size: int = CHUNK,
+) -> Iterator[sa.RowMapping]:
+    """Yield the rows of a query whose column has one of these values, which may be more than one statement takes."""
+    for chunk in in_chunks(dict.fromkeys(values), size):
+        yield from connection.execute(query.where(column.in_(chunk))).mappings()
+
+
+# ---- writing
+
+
+def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[Row]) -> None:
+    """Insert rows, a few thousand at a time. All have the names of the first."""
+    for chunk in in_chunks(rows):
+        connection.execute(sa.insert(table), chunk)
+
+
+def insert_one(connection: sa.Connection, table: sa.Table, **values: Any) -> Any:
+    """Insert a row and return its primary key."""
+    key = connection.execute(sa.insert(table).values(**values)).inserted_primary_key
+    return key[0] if key else None
+
+
+def insert_returning(
+    connection: sa.Connection, table: sa.Table, rows: Sequence[Row], *names: str
+) -> Sequence[sa.Row[Any]]:
+    """Insert rows and return these columns of each, in the order given, in which engines need not return them."""
+    statement = sa.insert(table).returning(*(table.c[name] for name in names), sort_by_parameter_order=True)
+    return connection.execute(statement, list(rows)).all() if rows else []
 
 
 def as_relation(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Row]
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Rows of values for a table as what a statement reads FROM, under the name `new` and with the names of their
-    columns, and its parameters; several where they are more than one statement takes. All have the names of the first.
+    """Yield rows of values for a table as what a statement reads FROM, under the name `new` and with the names of their
+    columns, and its parameters; several if they are more than one statement takes. All have the names of the first.
 
     On PostgreSQL every column goes as one array, so that the text of the statement is the same for any number of rows
     and the server keeps it prepared.
@@ -29,11 +121,7 @@ def as_relation(
     if not rows:
         return
     names = tuple(rows[0])
-    exact = [_EXACT.get(table.c[name].type.python_type) for name in names]
-    columns = [
-        [row[name] if kind is None or row[name] is None else kind(row[name]) for row in rows]
-        for name, kind in zip(names, exact, strict=True)
-    ]
+    columns = [_values(connection.dialect, table.c[name].type, [row[name] for row in rows]) for name in names]
     listed = _listed(connection.dialect, names)
     if connection.dialect.name != "sqlite":
         yield f"unnest({_arrays(connection.dialect, table, names)}) AS new ({listed})", tuple(columns)
@@ -46,17 +134,24 @@ def as_relation(
         yield text, tuple(chain.from_iterable(page))
 
 
-# The driver takes an array for one of the type of its values: enumerations of texts, and whole numbers among floats,
-# are made what the column holds.
-_EXACT: dict[type, type] = {str: str, float: float}
+def _values(dialect: sa.Dialect, kind: TypeEngine[Any], values: list[Any]) -> list[Any]:
+    """Return values as the driver takes them for a column."""
+    if isinstance(kind, sa.TypeDecorator):
+        return [kind.process_bind_param(value, dialect) for value in values]
+    # The driver takes an array for one of the type of its values: enumerations of texts, and whole numbers among
+    # floats, are made what the column holds.
+    exact = {str: str, float: float}.get(kind.python_type)
+    return [value if exact is None or value is None else exact(value) for value in values]
 
 
 @lru_cache(maxsize=64)
 def _arrays(dialect: sa.Dialect, table: sa.Table, names: tuple[str, ...]) -> str:
     # %b: texts go as they are. As a literal each would be searched for what has to be escaped, 16,000 characters of a
     # prompt among them.
-    columns = ((table.c[name].type, "%b" if table.c[name].type.python_type is str else "%s") for name in names)
-    return ", ".join(f"{form}::{kind.compile(dialect=dialect)}[]" for kind, form in columns)
+    kinds = [table.c[name].type for name in names]
+    texts = [isinstance(kind, sa.TypeDecorator) or kind.python_type is str for kind in kinds]
+    forms = zip(kinds, texts, strict=True)
+    return ", ".join(f"{'%b' if text else '%s'}::{kind.compile(dialect=dialect)}[]" for kind, text in forms)
 
 
 def _listed(dialect: sa.Dialect, names: Sequence[str]) -> str:
@@ -66,7 +161,7 @@ def _listed(dialect: sa.Dialect, names: Sequence[str]) -> str:
 def insert_new(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Row], returning: Sequence[str] = ()
 ) -> tuple[int, list[tuple[Any, ...]]]:
-    """Insert rows, each a mapping with the same names, and leave those alone that are there already. Returns how many
+    """Insert rows, each a mapping with the same names, and leave those alone that are there already. Return how many
     were inserted, and of these the columns named in `returning`."""
     written, returned = 0, []
     for relation, parameters in as_relation(connection, table, rows):

@@ -1,12 +1,14 @@
 """The tables of the record, as SQLAlchemy Core metadata. Their names are the vocabulary of the project.
 
 Every model answer is a `call`; `ballot`, `response` and `judgement` rows are planned beforehand as `owed` or derived
-from calls; human decisions are append-only. Timestamps are ISO 8601 text in UTC by the clock of whoever writes them;
+from calls; human decisions are append-only. Timestamps are ISO 8601 text in UTC by the clock of the writing process;
 heartbeats are seconds since 1970 by the clock of the database.
 """
 
 from __future__ import annotations
 
+import json
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -27,10 +29,11 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
-from cimemories.model import canonical_event
+from cimemories.manifest import RunManifest, read_manifest
+from cimemories.model import AuditVerdict, Label, Strength, canonical_event
 
 metadata = MetaData(
-    # Names made by rule: a migration can name a constraint, which engines else name each in its own way.
+    # Names made by rule: engines would otherwise name constraints each in its own way.
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
         "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -41,13 +44,57 @@ metadata = MetaData(
 
 
 class EventName(TypeDecorator[str]):
-    """A life event, kept as it was spelled and read as its one spelling."""
+    """A life event: stored as its file spells it, read as its one spelling."""
 
     impl = Text
     cache_ok = True
 
+    def process_bind_param(self, value: str | None, dialect: object) -> str | None:
+        return value
+
     def process_result_value(self, value: str | None, dialect: object) -> str | None:
         return None if value is None else canonical_event(value)
+
+
+class Json(TypeDecorator[Any]):
+    """An object or list, stored as JSON. A text is taken for JSON already."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: object) -> str | None:
+        # Keys keep their order: what is edited by hand must come back as it was.
+        return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    def process_result_value(self, value: str | None, dialect: object) -> Any:
+        return None if value is None else json.loads(value)
+
+
+class Manifest(Json):
+    """The manifest of a run, read into a RunManifest, which callers share."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: object) -> RunManifest | None:
+        return None if value is None else read_manifest(value)
+
+
+class Word(TypeDecorator[Any]):
+    """A member of an enumeration of texts. One that this version does not know is read as text."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, kind: type[StrEnum]) -> None:
+        super().__init__()
+        self.kind = kind
+        self.members = {str(member): member for member in kind}
+
+    def process_bind_param(self, value: Any, dialect: object) -> str | None:
+        return None if value is None else str(value)
+
+    def process_result_value(self, value: str | None, dialect: object) -> Any:
+        return None if value is None else self.members.get(value, value)
 
 
 # ---- columns
@@ -59,27 +106,32 @@ class EventName(TypeDecorator[str]):
 RowId = BigInteger().with_variant(Integer, "sqlite")
 
 
+Kind = type[TypeEngine[Any]] | TypeEngine[Any]
+
+
 def id_column() -> Column[int]:
     return Column("id", RowId, primary_key=True, autoincrement=True)
 
 
 def key(*names: str) -> list[Column[Any]]:
-    """Texts that are the primary key, or a part of it."""
+    """Return texts that are the primary key, or a part of it."""
     return [Column(name, Text, primary_key=True) for name in names]
 
 
-def required(kind: type[TypeEngine[Any]], *names: str, default: str | None = None) -> list[Column[Any]]:
-    """Columns that are never null. default: what the database writes where nothing is given."""
+def required(
+    kind: type[TypeEngine[Any]] | TypeEngine[Any], *names: str, default: str | None = None
+) -> list[Column[Any]]:
+    """Return columns that are never null. default: what the database writes if nothing is given."""
     return [Column(name, kind, nullable=False, server_default=default) for name in names]
 
 
-def optional(kind: type[TypeEngine[Any]], *names: str) -> list[Column[Any]]:
-    """Columns that may be null."""
+def optional(kind: Kind, *names: str) -> list[Column[Any]]:
+    """Return columns that may be null."""
     return [Column(name, kind) for name in names]
 
 
 def to(*tables: str, primary_key: bool = False) -> list[Column[int]]:
-    """References by number that take the row along when the row they name is deleted; named like the table."""
+    """Return references by number, named like their table; deleting the row that they name takes their own along."""
     return [
         Column(name, RowId, ForeignKey(f"{name}.id", ondelete="CASCADE"), nullable=False, primary_key=primary_key)
         for name in tables
@@ -87,23 +139,23 @@ def to(*tables: str, primary_key: bool = False) -> list[Column[int]]:
 
 
 def to_work(table: str, *, primary_key: bool = False) -> Column[str]:
-    """The same to a run, labelling or generation, whose ids are texts."""
+    """Return such a reference to a run, labelling or generation, whose ids are texts."""
     reference = ForeignKey(f"{table}.id", ondelete="CASCADE")
     return Column(table, Text, reference, nullable=False, primary_key=primary_key)
 
 
 def optional_to(target: str, name: str | None = None, *, ondelete: str = "CASCADE") -> Column[int]:
-    """A reference by number that may be null."""
+    """Return a reference by number that may be null."""
     return Column(name or target, RowId, ForeignKey(f"{target}.id", ondelete=ondelete))
 
 
 def to_call() -> Column[str]:
-    """The recorded call behind a row. A call that anything names cannot be deleted."""
+    """Return a reference to the recorded call behind a row. A call that anything names cannot be deleted."""
     return Column("call", Text, ForeignKey("call.key"))
 
 
 def work_columns() -> list[Column[Any]]:
-    """What all kinds of work share: where it stands, which process does it, and when it last said so (store.work)."""
+    """Return the columns of all kinds of work: its status, its process and the last heartbeat of that (store.work)."""
     return [
         *required(Text, "status"),
         *optional(Text, "error", "host"),
@@ -126,7 +178,7 @@ def _work_columns() -> list[Column[Any]]:
     return [
         *work_columns(),
         *optional(Text, "machine"),  # tells machines of one name apart; null: not known
-        *optional(Text, "claim"),  # token of who claimed it; null: nobody, or before there were any
+        *optional(Text, "claim"),  # token of its worker; null: none, or from before there were any
     ]
 
 
@@ -225,7 +277,7 @@ call = _table(
     *required(Text, "started"),
     *required(Integer, "attempts", default="1"),
     *optional(Text, "server"),  # who answered (store/calls.py); null: recorded before servers were distinguished
-    *optional(Text, "fresh"),  # the run or sweep that drew it anew, and alone uses it
+    *optional(Text, "fresh"),  # the run or sweep that asked it again, and alone uses it
     *optional(Text, "served_model"),  # the model that the server says answered; null: the one asked for, or not told
 )
 
@@ -238,7 +290,7 @@ labelling = _table(
     *required(Boolean, "simulated"),
     *required(Text, "pack"),
     *required(Integer, "draws"),
-    *required(Text, "manifest"),
+    *required(Json, "manifest"),
     *_work_columns(),
     Index("ix_labelling_dataset", "dataset"),
 )
@@ -274,7 +326,7 @@ decision = _table(
     id_column(),
     *to("dataset", "attribute", "context"),
     *required(Text, "annotator"),
-    *optional(Text, "label"),  # null: the annotator's earlier decision is taken back
+    *optional(Word(Label), "label"),  # null: the annotator's earlier decision is taken back
     *required(Text, "reason", default=""),
     *optional(Float, "seconds"),
     *required(Text, "source"),
@@ -302,7 +354,8 @@ run = _table(
     *required(Boolean, "simulated"),
     *required(SmallInteger, "samples"),
     *optional(Integer, "seed"),
-    *required(Text, "prompt_level", "prompt_hash", "composition", "parameters", "manifest"),
+    *required(Text, "prompt_level", "prompt_hash", "composition", "parameters"),
+    *required(Manifest, "manifest"),
     *optional(Text, "sweep"),  # the sweep that it is a cell of, and which one
     *optional(Integer, "cell"),
     *_work_columns(),
@@ -341,7 +394,7 @@ judge = _table(
     *required(Text, "model", "endpoint"),
     *required(Boolean, "simulated"),
     *optional(Text, "prompt_hash"),
-    *required(Text, "parameters"),
+    *required(Json, "parameters"),
     *required(Text, "channel", default="message"),  # message | reasoning
 )
 
@@ -350,7 +403,7 @@ run_judge = _table(
     to_work("run", primary_key=True),
     *to("judge", primary_key=True),
     *required(SmallInteger, "ordinal"),  # 0: the judge that numbers rest on unless another is asked for
-    *required(Text, "settings", default="{}"),  # JSON: where it is served, how asked
+    *required(Json, "settings", default="{}"),  # where it is served, how asked
 )
 
 judgement = _table(
@@ -372,7 +425,7 @@ reveal = _table(
     *required(Text, "quote"),
     *optional(Integer, "start", "end"),
     *required(Boolean, "grounded"),
-    *required(Text, "strength"),
+    *required(Word(Strength), "strength"),
     Index("ix_reveal_attribute", "attribute"),
     sqlite_with_rowid=False,
 )
@@ -396,8 +449,8 @@ freeze = _table(
     *to("dataset", primary_key=True),
     *required(Text, "hash"),
     *optional(Text, "labelling"),
-    *required(Text, "rule"),  # JSON: threshold and priors
-    *required(Text, "counts"),  # JSON: what the hash covers
+    *required(Json, "rule"),  # threshold and priors
+    *required(Json, "counts"),  # what the hash covers
     *required(Text, "annotator", "created"),
 )
 
@@ -409,7 +462,7 @@ edit = _table(
     *optional(Integer, "profile"),  # its ordinal, which all versions of a dataset share; null: the contexts of all
     *required(Text, "kind"),  # attribute | context | bio
     *required(Text, "action"),  # add | change | remove
-    *optional(Text, "before", "after"),
+    *optional(Json, "before", "after"),
     *required(Text, "annotator"),
     *required(Text, "reason", default=""),
     *required(Text, "created"),
@@ -423,7 +476,7 @@ rule = _table(
     *to("dataset"),
     *required(Text, "name"),
     *required(Float, "threshold"),
-    *required(Text, "priors"),  # JSON: persona key -> prior
+    *required(Json, "priors"),  # persona key -> prior
     *required(Boolean, "current"),
     *required(Text, "annotator", "created"),
     UniqueConstraint("dataset", "name"),
@@ -447,7 +500,7 @@ generation = _table(
     *required(Text, "name"),  # of the dataset to be
     *required(Text, "model", "endpoint"),
     *required(Boolean, "simulated"),
-    *required(Text, "manifest"),
+    *required(Json, "manifest"),
     # SET NULL: the generation stays when its dataset is deleted, and can be deleted by itself then.
     optional_to("dataset", ondelete="SET NULL"),
     *_work_columns(),
@@ -465,8 +518,8 @@ generation_part = _table(
     *required(SmallInteger, "attempt", default="0"),
     *required(Text, "status"),
     *optional(Text, "cause"),
-    *required(Text, "attributes", default="[]"),  # JSON: accepted so far
-    *required(Text, "rejected", default="[]"),  # JSON: attribute, reason, attempt
+    *required(Json, "attributes", default="[]"),  # accepted so far
+    *required(Json, "rejected", default="[]"),  # attribute, reason, attempt
     to_call(),
     UniqueConstraint("generation", "profile", "position"),
 )
@@ -474,7 +527,7 @@ generation_part = _table(
 
 # ---- review: guidelines, comments, marks, who works on what, slices for audits, and verdicts on judgements
 #
-# What people say is append-only; `uid` is given by whoever made the event (a browser, a file), so that the same event
+# Events of people are append-only; `uid` is given by the browser or file that made the event, so that the same event
 # sent twice, or merged from another workspace, is one event.
 
 # What annotators go by. A decision names the hash of the text that stood when it was made.
@@ -514,7 +567,7 @@ mark = _table(
     Index("ix_mark_pair", "attribute", "context"),
 )
 
-# Who has a pair on the screen or next in line; it lapses by itself, so that nobody who left blocks the others.
+# The annotator who has a pair on the screen or next in line. It lapses by itself, so that one who left blocks no other.
 claim = _table(
     "claim",
     *to("attribute", "context", primary_key=True),
@@ -569,7 +622,7 @@ saved_view = _table(
     id_column(),
     Column("name", Text, nullable=False, unique=True),
     *required(Text, "page"),
-    *required(Text, "query"),  # JSON: parameter -> value
+    *required(Json, "query"),  # parameter -> value
     *required(Text, "annotator", "created"),
 )
 
@@ -582,7 +635,7 @@ slice = _table(
     *required(Text, "kind"),  # labels | judgements | attributes
     *required(Text, "name"),
     *required(Integer, "seed"),
-    *required(Text, "manifest"),  # JSON: strata with their sizes, and what it was drawn from
+    *required(Json, "manifest"),  # strata with their sizes, and what it was drawn from
     *required(Text, "annotator", "created"),
     UniqueConstraint("dataset", "name"),
 )
@@ -608,7 +661,7 @@ audit = _table(
     *required(Text, "uid"),
     *to("dataset", "response", "attribute"),
     *required(Text, "annotator"),
-    *optional(Text, "verdict"),  # full | partial | implied | none; null: taken back
+    *optional(Word(AuditVerdict), "verdict"),  # full | partial | implied | none; null: taken back
     *required(Text, "reason", default=""),
     *optional(Float, "seconds"),
     *required(Boolean, "blind", default="0"),
@@ -638,7 +691,7 @@ memory = _table(
     "memory",
     *key("hash"),
     *to("profile"),
-    *required(Text, "attributes"),  # JSON list of attribute ids, in the order of the prompt
+    *required(Json, "attributes"),  # ids of attributes, in the order of the prompt
     Index("ix_memory_profile", "profile"),
 )
 
@@ -647,10 +700,11 @@ recall = _table(
     "recall",
     *key("hash"),
     *to("profile"),
-    *required(Text, "system", "lines"),  # lines: JSON, in the order of the prompt (store/datasets.py)
+    *required(Text, "system"),
+    *required(Json, "lines"),  # in the order of the prompt (store/datasets.py)
     *required(Integer, "ungrounded"),  # lines that carry no attribute
     *optional(Float, "seconds"),
-    *optional(Text, "cost"),  # JSON, as the system tells it
+    *optional(Json, "cost"),  # as the system tells it
     Index("ix_recall_profile", "profile"),
 )
 
@@ -668,8 +722,8 @@ sweep = _table(
     *key("id"),
     *required(Text, "name"),
     *to("dataset"),
-    *required(Text, "spec"),  # JSON of the file of format docs/sweeps.md
-    *required(Text, "plan"),  # JSON: calls, tokens, cost and time as estimated before the start
+    *required(Json, "spec"),  # of the file of format docs/sweeps.md
+    *required(Json, "plan"),  # calls, tokens, cost and time as estimated before the start
     *optional(Float, "cap"),  # of the cost, in the unit of the prices; null: none
     *_work_columns(),
     Index("ix_sweep_dataset", "dataset"),
@@ -709,15 +763,15 @@ audit_log = _table(
     "audit_log",
     id_column(),
     *required(Text, "created", "person", "action", "subject"),
-    *required(Text, "details", default="{}"),  # JSON
+    *required(Json, "details", default="{}"),
     Index("ix_audit_log_created", "created"),
 )
 
-# Who answers a slice: each pair by everybody who is assigned, or by so many of them.
+# The annotators of a slice: each pair is answered by all who are assigned, or by so many of them.
 assignment = _table(
     "assignment",
     *to("slice", primary_key=True),
-    *optional(Integer, "overlap"),  # people a pair; null: everybody
+    *optional(Integer, "overlap"),  # people a pair; null: all
     *optional(Text, "due"),  # a date
     *required(Text, "annotator", "created"),
 )

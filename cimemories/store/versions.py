@@ -15,7 +15,9 @@ from typing import Literal
 import sqlalchemy as sa
 
 from cimemories.model import canonical_event, is_bio
-from cimemories.store.engine import StoreError, canonical_json, insert_ignore, now, plain_name
+from cimemories.store.datasets import revise
+from cimemories.store.engine import StoreError, canonical_json, now, plain_name
+from cimemories.store.rows import count, exists, fetch, insert, insert_new, insert_one, made, rows_of
 from cimemories.store.tables import (
     attribute,
     context,
@@ -63,7 +65,7 @@ class Rests:
 
 
 def family(connection: sa.Connection, dataset_id: int) -> list[Version]:
-    """All versions of the dataset that this one belongs to, in the order of their numbers; itself alone at first."""
+    """Return all versions of the dataset that this one belongs to, by their numbers; itself alone at first."""
     # All rows of a table that has one for each version made: a tree of unknown depth takes no query a step.
     parents = {row.dataset: row for row in connection.execute(sa.select(dataset_version))}
     # From the oldest that is still here down through all of its children; a damaged record may hold a circle.
@@ -71,27 +73,25 @@ def family(connection: sa.Connection, dataset_id: int) -> list[Version]:
     while waiting:
         members.append(waiting.pop())
         waiting += [c for c, row in parents.items() if row.parent == members[-1] and c not in members]
-    rows = connection.execute(
-        sa.select(dataset.c.id, dataset.c.name, dataset.c.created, freeze.c.hash)
+    columns = (
+        dataset.c.id.label("dataset"),
+        dataset.c.name,
+        sa.func.coalesce(dataset_version.c.version, 1).label("version"),
+        dataset_version.c.parent,
+        dataset.c.created,
+        freeze.c.hash.label("frozen"),
+    )
+    query = (
+        sa.select(*columns)
+        .join(dataset_version, dataset_version.c.dataset == dataset.c.id, isouter=True)
         .join(freeze, freeze.c.dataset == dataset.c.id, isouter=True)
         .where(dataset.c.id.in_(members))
     )
-    versions = [
-        Version(
-            dataset=row.id,
-            name=row.name,
-            version=parents[row.id].version if row.id in parents else 1,
-            parent=parents[row.id].parent if row.id in parents else None,
-            created=row.created,
-            frozen=row.hash,
-        )
-        for row in rows
-    ]
-    return sorted(versions, key=lambda item: (item.version, item.dataset))
+    return sorted(fetch(connection, query, Version), key=lambda item: (item.version, item.dataset))
 
 
 def lineage(connection: sa.Connection, dataset_id: int) -> list[int]:
-    """A dataset and what it was made from, oldest first, as far back as it is still here."""
+    """Return a dataset and what it was made from, oldest first, as far back as it is still here."""
     parents = {row.dataset: row.parent for row in connection.execute(sa.select(dataset_version))}
     line = [dataset_id]
     # A damaged record may hold a circle of versions.
@@ -101,42 +101,38 @@ def lineage(connection: sa.Connection, dataset_id: int) -> list[int]:
 
 
 def rests_on(connection: sa.Connection, dataset_id: int) -> Rests:
-    """What rests on a dataset, counted; all 0 for an id that is not there."""
-
-    def count(column: sa.Column[int]) -> int:
-        return int(connection.execute(sa.select(sa.func.count()).where(column == dataset_id)).scalar_one())
-
+    """Return what rests on a dataset, counted; all 0 for an id that is not there."""
     return Rests(
-        labellings=count(labelling.c.dataset),
-        runs=count(run.c.dataset),
-        decisions=count(decision.c.dataset),
-        versions=count(dataset_version.c.parent),
-        frozen=bool(count(freeze.c.dataset)),
+        labellings=count(connection, labelling, labelling.c.dataset == dataset_id),
+        runs=count(connection, run, run.c.dataset == dataset_id),
+        decisions=count(connection, decision, decision.c.dataset == dataset_id),
+        versions=count(connection, dataset_version, dataset_version.c.parent == dataset_id),
+        frozen=exists(connection, freeze.c.dataset == dataset_id),
     )
 
 
 def lock(connection: sa.Connection, dataset_id: int) -> None:
     """Keep others from changing a dataset, or from resting anything on it, until this transaction ends. Raises
-    StoreError where it is gone. SQLite has taken its one write lock at BEGIN."""
+    StoreError if it is gone. SQLite has taken its one write lock at BEGIN."""
     row = connection.execute(sa.select(dataset.c.id).where(dataset.c.id == dataset_id).with_for_update()).first()
     if row is None:
         raise StoreError(f"the dataset {dataset_id} was deleted. Reload the list of datasets.")
 
 
 def next_name(connection: sa.Connection, dataset_id: int) -> tuple[str, int]:
-    """The name and number that the next version of this family gets: 'demo v3', 3."""
+    """Return the name and number that the next version of this family gets: 'demo v3', 3."""
     members = family(connection, dataset_id)
     first = members[0]
     base = first.name.removesuffix(f" v{first.version}") if first.version > 1 else first.name
     number = members[-1].version + 1
-    while connection.execute(sa.select(dataset.c.id).where(dataset.c.name == f"{base} v{number}")).first():
-        number += 1  # somebody has given that name to another dataset
+    while exists(connection, dataset.c.name == f"{base} v{number}"):
+        number += 1  # another dataset was given that name
     return f"{base} v{number}", number
 
 
 def copy(connection: sa.Connection, source: int, name: str, number: int) -> int:
-    """A new version that holds what `source` holds: profiles, attributes, contexts and named rules; returns its id.
-    Labellings, runs and decisions stay where they are; `carry_decisions` brings the latter over after the edit."""
+    """Make a new version of `source` with its profiles, attributes, contexts and named rules, and return its id.
+    Labellings, runs and decisions stay where they are; `carry_decisions` copies the latter after the edit."""
     created = now()
     # Copied inside the database, which never hands a dataset's texts to this process and back.
     origin = sa.select(
@@ -146,10 +142,11 @@ def copy(connection: sa.Connection, source: int, name: str, number: int) -> int:
         sa.insert(dataset).from_select(["name", "origin", "source_name", "source_hash", "created"], origin)
     )
     new = int(connection.execute(sa.select(dataset.c.id).where(dataset.c.name == name)).scalar_one())
-    connection.execute(sa.insert(dataset_version).values(dataset=new, parent=source, version=number, created=created))
-    _copy_own(connection, profile, source, new)
-    _copy_own(connection, context, source, new)
-    _copy_own(connection, rule, source, new)
+    insert_one(connection, dataset_version, dataset=new, parent=source, version=number, created=created)
+    for table in (profile, context, rule):
+        columns = [c for c in table.c if c.name not in ("id", "dataset")]
+        own = sa.select(sa.literal(new), *columns).where(table.c.dataset == source).order_by(table.c.id)
+        connection.execute(sa.insert(table).from_select(["dataset", *(c.name for c in columns)], own))
     old_profile, new_profile = profile.alias("old_profile"), profile.alias("new_profile")
     same_person = sa.and_(
         old_profile.c.dataset == source, new_profile.c.dataset == new, old_profile.c.ordinal == new_profile.c.ordinal
@@ -173,28 +170,15 @@ def copy(connection: sa.Connection, source: int, name: str, number: int) -> int:
             .join(old_profile, profile_context.c.profile == old_profile.c.id)
             .join(new_profile, same_person)
             .join(old_context, profile_context.c.context == old_context.c.id)
-            .join(
-                new_context,
-                sa.and_(
-                    new_context.c.dataset == new,
-                    new_context.c.task == old_context.c.task,
-                    new_context.c.recipient == old_context.c.recipient,
-                ),
-            ),
+            .join(new_context, _same_context(old_context, new_context, new)),
         )
     )
     return new
 
 
-def _copy_own(connection: sa.Connection, table: sa.Table, source: int, new: int) -> None:
-    """The rows of a table that belong to a dataset, for another one."""
-    columns = [c for c in table.c if c.name not in ("id", "dataset")]
-    connection.execute(
-        sa.insert(table).from_select(
-            ["dataset", *(c.name for c in columns)],
-            sa.select(sa.literal(new), *columns).where(table.c.dataset == source).order_by(table.c.id),
-        )
-    )
+def _same_context(old: sa.FromClause, new: sa.FromClause, dataset_id: int) -> sa.ColumnElement[bool]:
+    """Return the condition that a context of this dataset has the wording of another one."""
+    return sa.and_(new.c.dataset == dataset_id, new.c.task == old.c.task, new.c.recipient == old.c.recipient)
 
 
 CARRIED = ("annotator", "label", "seconds", "source", "blind", "created", "guideline", "cause")
@@ -204,7 +188,7 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
     """Copy every annotator's standing decision on the pairs that are the same in both versions.
 
     The same pair: profile ordinal, key, statement and value of the attribute, task and recipient of the context.
-    Author, time, reason, source and blindness are kept, and the reason says where it was decided. Returns how many were
+    Author, time, reason, source and blindness stay, and the reason says where it was decided. Return how many were
     carried, and how many stand on pairs that are no longer there or no longer the same.
     """
     # Standing: a decision with a label that no later one supersedes.
@@ -212,7 +196,7 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
     later = decision.alias("later")
     superseded = sa.select(later.c.supersedes).where(later.c.dataset == source, later.c.supersedes.is_not(None))
     standing = sa.and_(decision.c.dataset == source, decision.c.label.is_not(None), decision.c.id.not_in(superseded))
-    total = int(connection.execute(sa.select(sa.func.count()).select_from(decision).where(standing)).scalar_one())
+    total = count(connection, decision, standing)
     if not total:
         return 0, 0
     old_attribute, new_attribute = attribute.alias("old_attribute"), attribute.alias("new_attribute")
@@ -227,14 +211,7 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
         .join(new_profile, sa.and_(new_profile.c.dataset == target, new_profile.c.ordinal == old_profile.c.ordinal))
         .join(new_attribute, sa.and_(new_attribute.c.profile == new_profile.c.id, *same_columns))
         .join(old_context, decision.c.context == old_context.c.id)
-        .join(
-            new_context,
-            sa.and_(
-                new_context.c.dataset == target,
-                new_context.c.task == old_context.c.task,
-                new_context.c.recipient == old_context.c.recipient,
-            ),
-        )
+        .join(new_context, _same_context(old_context, new_context, target))
         .join(
             # The new version may have taken this context from the profile.
             profile_context,
@@ -255,8 +232,7 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
         }
         for row in rows
     ]
-    if carried:
-        connection.execute(sa.insert(decision), carried)
+    insert(connection, decision, carried)
     return len(carried), total - len(carried)
 
 
@@ -293,7 +269,7 @@ class Edit:
 
     @property
     def inverse(self) -> Edit:
-        """The change that takes this one back."""
+        """Return the change that takes this one back."""
         opposite: dict[Action, Action] = {"add": "remove", "remove": "add", "change": "change"}
         return replace(self, action=opposite[self.action], before=self.after, after=self.before)
 
@@ -311,7 +287,7 @@ class EditRow:
 
     @property
     def sentence(self) -> str:
-        """The change in a few words: 'changed attribute rent of profile 3'; profiles are counted from 1."""
+        """Return the change in a few words: 'changed attribute rent of profile 3'; profiles are counted from 1."""
         verb = {"add": "added", "change": "changed", "remove": "removed"}[self.edit.action]
         side = self.edit.after or self.edit.before or {}
         what = {
@@ -324,39 +300,24 @@ class EditRow:
 
 
 def add(connection: sa.Connection, dataset_id: int, item: Edit, *, annotator: str, reason: str) -> int:
-    """Append a change to the history of a dataset; returns its id. Makes no change: `apply_edit` does."""
-    return int(
-        connection.execute(
-            sa.insert(edit)
-            .values(
-                dataset=dataset_id,
-                profile=item.profile,
-                kind=item.kind,
-                action=item.action,
-                before=_text(item.before),
-                after=_text(item.after),
-                annotator=plain_name(annotator, "annotator"),
-                reason=reason,
-                created=now(),
-            )
-            .returning(edit.c.id)
-        ).scalar_one()
-    )
+    """Append a change to the history of a dataset; return its id. It makes no change: `apply_edit` does."""
+    who = plain_name(annotator, "annotator")
+    own = {"dataset": dataset_id, "annotator": who, "reason": reason, "created": now()}
+    return int(insert_one(connection, edit, **own, **vars(item)))
 
 
 def history(connection: sa.Connection, dataset_id: int, profile: int | None = None) -> list[EditRow]:
-    """Every change that led to a dataset, those of the versions before it included, oldest first. With `profile` (an
-    ordinal) those of that profile and those of contexts that all profiles share."""
+    """Return every change that led to a dataset, those of the versions before it included, oldest first. With `profile`
+    (an ordinal) those of that profile and those of contexts that all profiles share."""
     query = sa.select(edit).where(edit.c.dataset.in_(lineage(connection, dataset_id)))
     if profile is not None:
         query = query.where(sa.or_(edit.c.profile == profile, edit.c.profile.is_(None)))
     # By time: edits of a version that is deleted are copied to its children, under later ids.
-    rows = connection.execute(query.order_by(edit.c.created, edit.c.id)).mappings()
-    return [_row(row) for row in rows]
+    return [_row(row) for row in rows_of(connection, query.order_by(edit.c.created, edit.c.id))]
 
 
 def named(connection: sa.Connection, edit_id: int) -> EditRow:
-    """One change of the history. Raises StoreError where there is none of that id."""
+    """Return one change of the history. Raises StoreError if there is none of that id."""
     row = connection.execute(sa.select(edit).where(edit.c.id == edit_id)).mappings().first()
     if row is None:
         raise StoreError(f"there is no change {edit_id} in the history. It may have been deleted with its dataset.")
@@ -364,32 +325,22 @@ def named(connection: sa.Connection, edit_id: int) -> EditRow:
 
 
 def _row(row: sa.RowMapping) -> EditRow:
-    item = Edit(row["kind"], row["action"], row["profile"], _side(row["before"]), _side(row["after"]))
-    return EditRow(row["id"], row["dataset"], item, row["annotator"], row["reason"], row["created"])
+    return made(EditRow, row, edit=made(Edit, row, before=_side(row["before"]), after=_side(row["after"])))
 
 
-def _text(side: Side | None) -> str | None:
-    # Keys keep their order: a value that holds an object must come back as it was, to the byte.
-    return None if side is None else json.dumps(side, ensure_ascii=False)
-
-
-def _side(text: str | None) -> Side | None:
-    if text is None:
-        return None
-    side: dict[str, object] = json.loads(text)
-    places = side.get("places")
-    if isinstance(places, dict):
-        # Keys of JSON objects are texts.
-        side["places"] = {int(ordinal): position for ordinal, position in places.items()}
-    return side
+def _side(side: Side | None) -> Side | None:
+    if side is None or not isinstance(places := side.get("places"), dict):
+        return side
+    # Keys of JSON objects are texts.
+    return {**side, "places": {int(ordinal): position for ordinal, position in places.items()}}
 
 
 # ---- changes
 #
 # Making a change in a dataset, in place. Whether that is allowed is decided above (curation.editing).
 #
-# A change says what it believes to stand there. Where something else does by now, nothing is written and StoreError
-# says so: of two people who change the same thing at once, the second learns of the first.
+# A change says what it believes to stand there. If something else does by now, nothing is written and StoreError says
+# so: of two people who change the same thing at once, the second learns of the first.
 
 
 BIO = ("name", "sex", "address", "age")
@@ -401,8 +352,8 @@ ContentMark = tuple[str, int, int, str]
 
 
 def content_mark(connection: sa.Connection, dataset_id: int) -> ContentMark:
-    """Moves when a dataset's profiles or its rule change: (its time, id of the newest edit, id and time of the current
-    rule), 0 and '' where there is none. SQLite gives ids of what was deleted out again, so times are in it. A revision
+    """Return what moves when a dataset's profiles or its rule change: (its time, id of the newest edit, id and time of
+    the current rule), 0 and '' for none. SQLite gives ids of what was deleted out again, so times are in it. A revision
     moves with every decision as well."""
     newest = sa.select(sa.func.max(edit.c.id)).where(edit.c.dataset == dataset_id)
     made = sa.select(dataset.c.created).where(dataset.c.id == dataset_id)
@@ -412,10 +363,10 @@ def content_mark(connection: sa.Connection, dataset_id: int) -> ContentMark:
 
 
 def apply_edit(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
-    """Make one change; returns it with the places where things stood and stand. Raises StoreError and writes nothing
-    where it does not fit what is there."""
+    """Make one change; return it with the places where things stood and stand. Raises StoreError, and writes nothing,
+    if it does not fit what is there."""
     done = {"attribute": _attribute, "context": _context, "bio": _bio}[item.kind](connection, dataset_id, item)
-    connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
+    revise(connection, dataset_id)
     return done
 
 
@@ -450,17 +401,17 @@ def _bio(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
 
 def _attribute(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
     person = _person(connection, dataset_id, item.profile)
-    rows = connection.execute(sa.select(attribute).where(attribute.c.profile == person["id"])).mappings().all()
+    rows = rows_of(connection, sa.select(attribute).where(attribute.c.profile == person["id"]))
     by_key = {row["key"]: row for row in rows}
-    wanted = None if item.after is None else _columns(item.after)
+    values = None if item.after is None else _columns(item.after)
     there = None
     if item.before is not None:
         there = by_key.get(str(item.before["key"]))
         if there is None or any(there[name] != value for name, value in _columns(item.before).items()):
             raise _changed(f"the attribute '{item.before['key']}' of '{person['name']}'")
-    if wanted is not None and wanted["key"] in by_key and by_key[wanted["key"]] is not there:
+    if values is not None and values["key"] in by_key and by_key[values["key"]] is not there:
         raise StoreError(
-            f"'{person['name']}' has an attribute '{wanted['key']}' already. Choose another key, or edit that one."
+            f"'{person['name']}' has an attribute '{values['key']}' already. Choose another key, or edit that one."
         )
     if there is None:
         taken = {int(row["ordinal"]) for row in rows}
@@ -468,20 +419,20 @@ def _attribute(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
         if ordinal < 0 or ordinal in taken:
             # New, or taken back after something else was put in its old place: at the end.
             ordinal = max(taken, default=-1) + 1
-        connection.execute(sa.insert(attribute).values(profile=person["id"], ordinal=ordinal, **(wanted or {})))
+        insert_one(connection, attribute, profile=person["id"], ordinal=ordinal, **(values or {}))
     else:
         ordinal = int(there["ordinal"])
         this = attribute.c.id == there["id"]
-        if wanted is not None and wanted["event"] == there["event"]:
-            del wanted["event"]  # the same event stays as its file spelled it
+        if values is not None and values["event"] == there["event"]:
+            del values["event"]  # the same event stays as its file spelled it
         connection.execute(
-            sa.delete(attribute).where(this) if wanted is None else sa.update(attribute).where(this).values(wanted)
+            sa.delete(attribute).where(this) if values is None else sa.update(attribute).where(this).values(values)
         )
     return _with(item, ordinal=ordinal)
 
 
 def _columns(side: Side) -> dict[str, object]:
-    """The columns of an attribute."""
+    """Return the columns of an attribute."""
     values: dict[str, object] = {name: side[name] for name in CONTENT}
     values["event"] = canonical_event(str(side["event"]))  # as it is read; the file's spelling is compared nowhere
     values["value"] = json.dumps(side["value"], ensure_ascii=False)
@@ -507,10 +458,11 @@ def _context(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
     if there is None or there["sphere"] != item.before.get("sphere"):
         raise _changed(_context_text(item.before))
     using = _places(connection, int(there["id"]))
-    # Of the profiles that use it now, those that the change is about; one that it names and that no longer uses it
-    # means that somebody was faster.
-    places = {o: p for o, p in using.items() if o in _wanted(item.before, using if item.profile is None else people)}
-    if not places or set(_wanted(item.before, places)) - set(places):
+    # Of the profiles that use it now, those that the change is about; if one that it names no longer uses it, another
+    # change came first.
+    of = _profiles_of(item.before, using if item.profile is None else people)
+    places = {ordinal: position for ordinal, position in using.items() if ordinal in of}
+    if not places or set(_profiles_of(item.before, places)) - set(places):
         raise _changed(_context_text(item.before))
     if item.after is None:
         _unlink(connection, int(there["id"]), places, people)
@@ -522,10 +474,10 @@ def _add_context(connection: sa.Connection, dataset_id: int, item: Edit, people:
     side = item.after or {}
     there = _find(connection, dataset_id, side)
     using = _places(connection, int(there["id"])) if there else {}
-    wanted = _wanted(side, people)
-    missing = [ordinal for ordinal in wanted if ordinal not in using]
+    named = _profiles_of(side, people)
+    missing = [ordinal for ordinal in named if ordinal not in using]
     # Where profiles are named, all of them must be without it; else it is added to those that lack it.
-    if not missing or (isinstance(side.get("places"), dict) and len(missing) < len(wanted)):
+    if not missing or (isinstance(side.get("places"), dict) and len(missing) < len(named)):
         raise StoreError(f"{_context_text(side)} exists already. Change its task or its recipient.")
     if there is None:
         context_id, ordinal = _insert(connection, dataset_id, side)
@@ -553,23 +505,23 @@ def _change_context(
     places: Places,
     people: Mapping[int, int],
 ) -> Edit:
-    """Another wording for some or all of the profiles that have it; a wording that is known already is shared."""
+    """Change the wording for some or all of the profiles that have it; one that the dataset has already is shared."""
     after = item.after or {}
     same_wording = (after["task"], after["recipient"]) == (there["task"], there["recipient"])
     values = {name: after.get(name) for name in ("task", "recipient", "sphere")}
-    known = None if same_wording else _find(connection, dataset_id, after)
+    shared = None if same_wording else _find(connection, dataset_id, after)
     # All who use it change together, so the row itself changes: its id and its place stay.
-    if known is None and set(places) == set(using):
+    if shared is None and set(places) == set(using):
         connection.execute(sa.update(context).where(context.c.id == there["id"]).values(values))
         return _with(item, ordinal=there["ordinal"], places=places)
     if same_wording:
         raise StoreError("the sphere of a context is the same in all profiles. Change it for all of them.")
-    if known is None:
+    if shared is None:
         # Others keep the old wording, so the new one is a context of its own, behind all others.
         target, _ = _insert(connection, dataset_id, {**after, "ordinal": -1})
     else:
-        target = int(known["id"])
-        after = {**after, "sphere": known["sphere"]}
+        target = int(shared["id"])
+        after = {**after, "sphere": shared["sphere"]}
         if set(_places(connection, target)) & set(places):
             raise StoreError(f"{_context_text(after)} exists already. Change its task or its recipient.")
     _unlink(connection, int(there["id"]), places, people)
@@ -582,15 +534,15 @@ def _context_text(side: Side) -> str:
 
 
 def _people(connection: sa.Connection, dataset_id: int, ordinal: int | None) -> dict[int, int]:
-    """Profile ids by ordinal: of all profiles, or of the one."""
+    """Return profile ids by ordinal: of all profiles, or of the one."""
     if ordinal is not None:
         return {ordinal: int(_person(connection, dataset_id, ordinal)["id"])}
     rows = connection.execute(sa.select(profile.c.ordinal, profile.c.id).where(profile.c.dataset == dataset_id))
     return {row.ordinal: row.id for row in rows}
 
 
-def _wanted(side: Side, otherwise: Mapping[int, int]) -> list[int]:
-    """The profiles that a side names, or else those that it is about."""
+def _profiles_of(side: Side, otherwise: Mapping[int, int]) -> list[int]:
+    """Return the profiles that a side names, or else those that it is about."""
     places = side.get("places")
     return list(places) if isinstance(places, dict) else list(otherwise)
 
@@ -612,7 +564,7 @@ def _places(connection: sa.Connection, context_id: int) -> Places:
 
 
 def _positions(connection: sa.Connection, dataset_id: int) -> dict[int, set[int]]:
-    """The positions of contexts that are taken, by profile."""
+    """Return the positions of contexts that are taken, by profile."""
     taken: dict[int, set[int]] = {}
     for person, position in connection.execute(
         sa.select(profile.c.ordinal, profile_context.c.ordinal)
@@ -629,24 +581,21 @@ def _insert(connection: sa.Connection, dataset_id: int, side: Side) -> tuple[int
         highest = sa.select(sa.func.coalesce(sa.func.max(context.c.ordinal), -1)).where(context.c.dataset == dataset_id)
         ordinal = int(connection.execute(highest).scalar_one()) + 1
     values = {name: side.get(name) for name in ("task", "recipient", "sphere")}
-    new = connection.execute(
-        sa.insert(context).values(dataset=dataset_id, ordinal=ordinal, **values).returning(context.c.id)
-    )
-    return int(new.scalar_one()), ordinal
+    return int(insert_one(connection, context, dataset=dataset_id, ordinal=ordinal, **values)), ordinal
 
 
 def _link(connection: sa.Connection, context_id: int, places: Places, people: Mapping[int, int]) -> None:
-    rows = [{"profile": people[o], "context": context_id, "ordinal": position} for o, position in places.items()]
-    connection.execute(sa.insert(profile_context), rows)
+    rows = ({"profile": people[o], "context": context_id, "ordinal": position} for o, position in places.items())
+    insert(connection, profile_context, rows)
 
 
 def _unlink(connection: sa.Connection, context_id: int, places: Places, people: Mapping[int, int]) -> None:
-    """Take a context from some profiles; one that nobody has any more goes."""
+    """Take a context from some profiles; one that no profile has any more goes."""
     own = [people[ordinal] for ordinal in places]
     connection.execute(
         sa.delete(profile_context).where(profile_context.c.context == context_id, profile_context.c.profile.in_(own))
     )
-    if connection.execute(sa.select(profile_context).where(profile_context.c.context == context_id)).first() is None:
+    if not exists(connection, profile_context.c.context == context_id):
         connection.execute(sa.delete(context).where(context.c.id == context_id))
 
 
@@ -671,11 +620,8 @@ class FreezeRow:
 
 
 def freeze_of(connection: sa.Connection, dataset_id: int) -> FreezeRow | None:
-    """The freeze of a dataset; None for an open one."""
-    row = connection.execute(sa.select(freeze).where(freeze.c.dataset == dataset_id)).mappings().first()
-    if row is None:
-        return None
-    return FreezeRow(**{**row, "rule": json.loads(row["rule"]), "counts": json.loads(row["counts"])})
+    """Return the freeze of a dataset, or None for an open one."""
+    return next(iter(fetch(connection, sa.select(freeze).where(freeze.c.dataset == dataset_id), FreezeRow)), None)
 
 
 def add_freeze(
@@ -688,25 +634,15 @@ def add_freeze(
     counts: Mapping[str, int | str],
     annotator: str,
 ) -> None:
-    """Freeze a dataset, once and for all. Raises StoreError where it is frozen already."""
-    # The primary key decides between two who freeze at once: nothing is returned to the second.
-    written = connection.execute(
-        insert_ignore(connection, freeze)
-        .values(
-            dataset=dataset_id,
-            hash=digest,
-            labelling=labelling_id,
-            rule=canonical_json(rule),
-            counts=canonical_json(counts),
-            annotator=plain_name(annotator, "annotator"),
-            created=now(),
-        )
-        .returning(freeze.c.dataset)
-    ).first()
+    """Freeze a dataset for good. Raises StoreError if it is frozen already."""
+    values = {"hash": digest, "labelling": labelling_id, "rule": canonical_json(rule), "counts": canonical_json(counts)}
+    who = {"annotator": plain_name(annotator, "annotator"), "created": now()}
+    # The primary key decides between two who freeze at once: the second writes nothing.
+    written, _ = insert_new(connection, freeze, [{"dataset": dataset_id, **values, **who}])
     there = freeze_of(connection, dataset_id)
-    if written is None and there is not None:
+    if not written and there is not None:
         raise StoreError(
             f"this dataset was frozen by {there.annotator} on {there.created[:10]} as {there.hash[:8]}. A frozen "
             "dataset cannot be changed: make its next version, and freeze that."
         )
-    connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
+    revise(connection, dataset_id)

@@ -1,7 +1,7 @@
-"""Who works on a labelling, run, sweep or generation: claimed by one process, with a heartbeat, taken from the dead.
+"""Leases on labellings, runs, sweeps and generations: held by one process, with a heartbeat, reclaimed from the dead.
 
     claim = work.claim(connection, "run-3f9a1c2e")
-    with store.fenced(claim.hold).write() as connection: ...   # raises ClaimLost once somebody else has claimed it
+    with store.fenced(claim.hold).write() as connection: ...   # raises ClaimLost once another process has claimed it
 
 Whether a worker on another machine lives is told by the age of its heartbeat, by the clock of the database alone. That
 can be wrong (a worker that was cut off for a minute lives on), so a claim has a token: every write of a worker checks
@@ -26,8 +26,10 @@ import sqlalchemy as sa
 from cachetools import LRUCache
 from sqlalchemy.ext.compiler import compiles
 
+from cimemories.manifest import RunManifest
 from cimemories.model import JudgementStatus, ResponseStatus, WorkKind, WorkStatus
 from cimemories.store.engine import PATIENCE_SECONDS, StoreError, now
+from cimemories.store.rows import count, rows_of
 from cimemories.store.tables import (
     ballot,
     generation,
@@ -45,14 +47,14 @@ ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.
 FINISHED = (WorkStatus.FINISHED, WorkStatus.FINISHED_WITH_FAILURES)
 ENDED = (*FINISHED, WorkStatus.PAUSED, WorkStatus.CANCELLED, WorkStatus.FAILED, WorkStatus.INTERRUPTED)
 TABLES = {WorkKind.LABELLING: labelling, WorkKind.RUN: run, WorkKind.GENERATION: generation, WorkKind.SWEEP: sweep}
-NOBODY = dict.fromkeys(("host", "machine", "pid", "process_started", "claim"))
+NO_OWNER = dict.fromkeys(("host", "machine", "pid", "process_started", "claim"))
 Row = sa.RowMapping
 
 
 # ---- the database's clock
 #
-# What is compared between machines (heartbeats, leases) goes by the clock of the database, never by that of whoever
-# asks: the clocks of two machines differ by minutes more often than one thinks.
+# What is compared between machines (heartbeats, leases) goes by the clock of the database, never by the caller's: the
+# clocks of two machines differ by minutes more often than one thinks.
 
 
 class database_clock(sa.sql.functions.FunctionElement[float]):
@@ -96,31 +98,31 @@ def _postgres_started(_element: Any, _compiler: Any, **_options: Any) -> str:
 
 
 class ClaimLost(StoreError):
-    """Somebody else has claimed the work since, or it was ended or deleted. Its former worker must write nothing."""
+    """The work was claimed by another process, or was ended or deleted. Its former worker must write nothing."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """That one process works on something: `token` stands in its row for as long as nobody else has claimed it."""
+    """A lease on one piece of work: `token` stands in its row until another process claims it."""
 
     work_id: str
     token: str
 
     def hold(self, connection: sa.Connection) -> None:
-        """Keep the claim until the transaction ends; every write of a worker is a heartbeat too. Raises ClaimLost where
+        """Keep the claim until the transaction ends; every write of a worker is a heartbeat too. Raises ClaimLost if
         the claim does not stand any more."""
-        # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here: nobody can claim it meanwhile.
+        # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here, so it cannot be claimed meanwhile.
         held = connection.execute(_held(table_of(self.work_id)), {"work_id": self.work_id, "token": self.token})
         if not held.rowcount:
             self._lose(connection)
 
     def share(self, connection: sa.Connection) -> None:
-        """The same for one of many processes that write under this claim at once (llm.ray_engine), on PostgreSQL; the
+        """Keep the claim as one of many processes that write under it at once (llm.ray_engine), on PostgreSQL; the
         heartbeat is left to the one that made it. Raises ClaimLost like `hold`."""
         table = table_of(self.work_id)
         own = sa.select(table.c.id).where(table.c.id == self.work_id, table.c.claim == self.token)
-        # FOR KEY SHARE, the lock of a foreign key: it stops whoever claims, queues or deletes the work (FOR UPDATE),
-        # and neither the heartbeat nor the other processes.
+        # FOR KEY SHARE, the lock of a foreign key: it stops claiming, queueing and deleting the work (FOR UPDATE), and
+        # neither the heartbeat nor the other processes.
         if connection.execute(own.with_for_update(read=True, key_share=True)).first() is None:
             self._lose(connection)
 
@@ -159,13 +161,14 @@ class Owner:
 
 
 def me() -> Owner:
+    """Return this process."""
     return Owner(socket.gethostname(), _machine(), os.getpid(), _started(psutil.Process()))
 
 
 @cache
 def _machine() -> str | None:
-    """Names this start of this machine, and what can see its processes: containers of one machine see their own alone.
-    None where the system does not say (not Linux); then the name of the host has to do."""
+    """Return a name of this start of this machine and of the process namespace: a container sees its own processes
+    alone. None if the system does not say (not Linux); then the name of the host has to do."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -174,8 +177,8 @@ def _machine() -> str | None:
 
 
 def _started(process: psutil.Process) -> float:
-    """When a process was started, in seconds since the start of the machine where the system says so (Linux), else
-    since 1970. The former stays what it is when the clock is set; psutil's create_time() moves with it."""
+    """Return when a process was started, in seconds since the start of the machine if the system says so (Linux), else
+    since 1970. The former stays the same when the clock is set; psutil's create_time() moves with it."""
     try:
         stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
         return int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")  # field 22; the name may hold spaces
@@ -183,14 +186,8 @@ def _started(process: psutil.Process) -> float:
         return process.create_time()
 
 
-def _is_same(process: psutil.Process, started: float) -> bool:
-    """Whether this is the process that was started then; older records give the time since 1970."""
-    # Neither clock can be mistaken for the other: they differ by the time at which the machine was started.
-    return abs(_started(process) - started) < 1.0 or abs(process.create_time() - started) < 1.0
-
-
 def kind_of(work_id: str) -> WorkKind:
-    """What an id is of: it begins with its kind. Raises StoreError for anything else."""
+    """Return the kind of work that an id begins with. Raises StoreError for anything else."""
     for kind in WorkKind:
         if work_id.startswith(f"{kind}-"):
             return kind
@@ -222,14 +219,14 @@ def ids_of(connection: sa.Connection, text: str, *kinds: WorkKind) -> list[str]:
 
 
 def table_of(work_id: str) -> sa.Table:
-    """The table of the rows of this kind of work. Raises StoreError like `kind_of`."""
+    """Return the table of the rows of this kind of work. Raises StoreError like `kind_of`."""
     return TABLES[kind_of(work_id)]
 
 
 def select(table: sa.Table) -> sa.Select[Any]:
-    """A query for rows of work with their `heartbeat_age`: seconds by the database's clock, null without a heartbeat.
-    After a restart of the database server workers are given time to come back: one that was heard of not longer before
-    than workers wait counts as heard of when the server started."""
+    """Return a query for rows of work with their `heartbeat_age`: seconds by the database's clock, null without a
+    heartbeat. After a restart of the database server workers are given time to come back: if the last heartbeat was
+    not longer ago than workers wait, it counts from the start of the server."""
     heartbeat, started = table.c.heartbeat, database_started()
     away = sa.and_(started > heartbeat, started - heartbeat < PATIENCE_SECONDS + STALE_SECONDS)
     last = sa.case((away, started), else_=heartbeat)
@@ -237,7 +234,7 @@ def select(table: sa.Table) -> sa.Select[Any]:
 
 
 def load(connection: sa.Connection, work_id: str) -> Row:
-    """The row of a run, labelling or generation. Raises StoreError where there is none."""
+    """Return the row of a piece of work. Raises StoreError if there is none."""
     table = table_of(work_id)
     row = connection.execute(select(table).where(table.c.id == work_id)).mappings().first()
     if row is None:
@@ -246,18 +243,24 @@ def load(connection: sa.Connection, work_id: str) -> Row:
 
 
 def held(connection: sa.Connection, work_id: str) -> Row:
-    """The same row, which nobody else changes until the transaction ends: what is decided by it still holds when it is
-    written. Raises StoreError like `load`."""
+    """Return the row of a piece of work, locked until the transaction ends, so that what is decided by it still holds
+    when it is written. Raises StoreError like `load`."""
     table = table_of(work_id)
     # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here: of two claims one sees the other.
     connection.execute(sa.select(table.c.id).where(table.c.id == work_id).with_for_update())
     return load(connection, work_id)
 
 
+def recorded(row: Row) -> dict[str, Any]:
+    """Return the manifest of a run, labelling or generation as it was written."""
+    manifest = row["manifest"]
+    return manifest.recorded if isinstance(manifest, RunManifest) else manifest
+
+
 def is_alive(row: Row) -> bool:
-    """Whether the process that claimed this work still does it; the row is one of `select` or `load`. On this machine
-    the process itself is asked; for another host only the age of the heartbeat can tell. Work that is queued and not
-    yet claimed counts as alive for as long as a start may take."""
+    """Return whether the process that claimed this work still does it; the row is one of `select` or `load`. On this
+    machine the process itself is asked; for another host only the age of the heartbeat can tell. Work that is queued
+    and not yet claimed counts as alive for as long as a start may take."""
     if row["status"] not in ACTIVE:
         return False
     # A heartbeat from the future was written before the clock was set back; a living worker soon writes another one.
@@ -268,9 +271,12 @@ def is_alive(row: Row) -> bool:
     if row["pid"] is None or not here:
         return fresh
     try:
-        process = psutil.Process(row["pid"])
+        process, started = psutil.Process(row["pid"]), row["process_started"] or 0.0
+        # Older records give the time since 1970. Neither clock can be mistaken for the other: they differ by the time
+        # at which the machine was started.
+        same = abs(_started(process) - started) < 1.0 or abs(process.create_time() - started) < 1.0
         # A zombie has ended; its parent has only not asked how.
-        return _is_same(process, row["process_started"] or 0.0) and process.status() != psutil.STATUS_ZOMBIE
+        return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
@@ -278,16 +284,13 @@ def is_alive(row: Row) -> bool:
 
 
 def active(connection: sa.Connection) -> list[Row]:
-    """Every run, sweep, labelling and generation that is under way, or was when its process died."""
-    return [
-        row
-        for table in TABLES.values()
-        for row in connection.execute(select(table).where(table.c.status.in_(ACTIVE))).mappings()
-    ]
+    """Return every run, sweep, labelling and generation that is under way, or was when its process died."""
+    queries = (select(table).where(table.c.status.in_(ACTIVE)) for table in TABLES.values())
+    return [row for query in queries for row in rows_of(connection, query)]
 
 
 def require_idle(rows: Iterable[Row]) -> None:
-    """Raises StoreError that names those of these rows (of `select` or `load`) which a living process works on, or is
+    """Raise StoreError that names those of these rows (of `select` or `load`) which a living process works on, or is
     about to."""
     busy = [row["id"] for row in rows if is_alive(row)]
     if busy:
@@ -295,11 +298,16 @@ def require_idle(rows: Iterable[Row]) -> None:
         raise StoreError(f"{', '.join(busy)} {are} running. Pause or cancel {it} first; nothing was changed.")
 
 
-def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> Claim:
-    """Make this process the one that works on it. Raises StoreError while another one lives and does. `queued`: only
-    what still waits for its worker, so that work which was cancelled in the meantime stays cancelled. Whoever held it
-    before, be it this process, holds it no longer."""
+def update(connection: sa.Connection, work_id: str, **values: object) -> None:
+    """Set columns of a piece of work."""
     table = table_of(work_id)
+    connection.execute(sa.update(table).where(table.c.id == work_id).values(**values))
+
+
+def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> Claim:
+    """Make this process the one that works on it; an earlier claim, even of this process, ends. Raises StoreError while
+    another living process works on it. queued: only if it still waits for its worker, so that work which was cancelled
+    in the meantime stays cancelled."""
     row = held(connection, work_id)
     owner = me()
     # Work of this very process may be claimed again, by a later attempt of its own.
@@ -311,35 +319,34 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> C
         raise StoreError(
             f"{work_id} is running as process {row['pid']} on {row['host']}. Wait for it, or cancel it first."
         )
-    # Drawn anew at every claim: whoever held the work before writes nothing from here on.
+    # Another token at every claim: an earlier worker writes nothing from here on.
     made = Claim(work_id, secrets.token_hex(16))
-    values = {"status": WorkStatus.RUNNING, "error": None, **vars(owner), "claim": made.token, "finished": None}
-    own = sa.update(table).where(table.c.id == work_id)
-    connection.execute(own.values(**values, heartbeat=database_clock()))
+    values = {"status": WorkStatus.RUNNING, "error": None, "finished": None, "heartbeat": database_clock()}
+    update(connection, work_id, **values, **vars(owner), claim=made.token)
     return made
 
 
 def take_turns(connection: sa.Connection, work_id: str) -> None:
-    """Of several processes that write under one claim, have this one alone go on from here until its transaction ends:
-    what the others have committed can then be counted. On SQLite one alone writes anyway."""
+    """Let only this one of the processes that write under a claim go on until its transaction ends, so that what the
+    others committed can be counted. On SQLite only one process writes anyway."""
     table = table_of(work_id)
     # FOR NO KEY UPDATE: waits for the others that take turns, and not for all that only share the claim.
     connection.execute(sa.select(table.c.id).where(table.c.id == work_id).with_for_update(key_share=True))
 
 
 def is_claimed(connection: sa.Connection, work_id: str) -> bool:
-    """Whether somebody works on it, or is about to; holds until the transaction ends."""
+    """Return whether a process works on it, or is about to; this holds until the transaction ends."""
     table = table_of(work_id)
     query = sa.select(table.c.status).where(table.c.id == work_id).with_for_update()
-    return connection.execute(query).scalar() in ACTIVE
+    return connection.scalar(query) in ACTIVE
 
 
-def beat(connection: sa.Connection, work_id: str) -> WorkStatus:
-    """Say that the work goes on; returns the status, which somebody may have set to `cancelling` or `pausing`."""
+def heartbeat(connection: sa.Connection, work_id: str) -> WorkStatus:
+    """Record a heartbeat; return the status, which may have been set to `cancelling` or `pausing`."""
     table = table_of(work_id)
-    connection.execute(sa.update(table).where(table.c.id == work_id).values(heartbeat=database_clock()))
-    status = connection.execute(sa.select(table.c.status).where(table.c.id == work_id)).scalar()
-    # A row that is gone was deleted by somebody: there is nothing left to work for.
+    update(connection, work_id, heartbeat=database_clock())
+    status = connection.scalar(sa.select(table.c.status).where(table.c.id == work_id))
+    # A row that is gone was deleted: there is nothing left to work for.
     return WorkStatus(status) if status else WorkStatus.CANCELLING
 
 
@@ -352,28 +359,22 @@ def slow_down(connection: sa.Connection, work_id: str, reason: str) -> None:
 
 def queue(connection: sa.Connection, work_id: str) -> None:
     """Mark work as about to be started, before its process is launched, so that a dead launch can be seen. Raises
-    StoreError where a living process works on it already."""
-    table = table_of(work_id)
+    StoreError if a living process works on it already."""
     row = held(connection, work_id)
     if is_alive(row) and row["pid"] is not None:
         raise StoreError(f"{work_id} is already running as process {row['pid']}.")
-    connection.execute(
-        sa.update(table)
-        .where(table.c.id == work_id)
-        # Its claim goes as well: a former worker that still lives after all writes nothing more.
-        .values(status=WorkStatus.QUEUED, error=None, heartbeat=database_clock(), **NOBODY)
-    )
+    # Its claim goes as well: a former worker that still lives after all writes nothing more.
+    update(connection, work_id, status=WorkStatus.QUEUED, error=None, heartbeat=database_clock(), **NO_OWNER)
 
 
 def request_cancel(connection: sa.Connection, work_id: str) -> bool:
-    """Ask the worker to stop; where none lives, the work is cancelled at once. False where there is nothing to stop:
-    it has ended."""
+    """Ask the worker to stop; if none lives, cancel the work at once. Return False if it has ended."""
     return _stop(connection, work_id, ACTIVE, WorkStatus.CANCELLING, WorkStatus.CANCELLED)
 
 
 def request_pause(connection: sa.Connection, work_id: str) -> bool:
-    """Ask the worker to end once its calls in flight are in the record; where none lives, it is paused at once. Work
-    that has ended stays as it ended, and work that is being cancelled is cancelled: then False."""
+    """Ask the worker to end once its calls in flight are in the record; if none lives, pause the work at once. Return
+    False, and change nothing, if it has ended or is being cancelled."""
     return _stop(connection, work_id, (WorkStatus.QUEUED, WorkStatus.RUNNING), WorkStatus.PAUSING, WorkStatus.PAUSED)
 
 
@@ -388,18 +389,13 @@ def _stop(
     else:
         finish(connection, work_id, end)
         # Should its worker live after all, its claim is gone and it stops.
-        table = table_of(work_id)
-        connection.execute(sa.update(table).where(table.c.id == work_id).values(claim=None))
+        update(connection, work_id, claim=None)
     return True
 
 
 def finish(connection: sa.Connection, work_id: str, status: WorkStatus, error: str | None = None) -> None:
-    """Set the status at the end of a piece of work, with the reason where it did not go well."""
-    table = table_of(work_id)
-    values: dict[str, object] = {"status": status, "error": error}
-    if status in ENDED:
-        values["finished"] = now()
-    connection.execute(sa.update(table).where(table.c.id == work_id).values(**values))
+    """Set the status at the end of a piece of work, with the reason if it did not go well."""
+    update(connection, work_id, status=status, error=error, **({"finished": now()} if status in ENDED else {}))
 
 
 def bump(connection: sa.Connection, work_id: str) -> None:
@@ -414,8 +410,8 @@ def _bumped(table: sa.Table) -> sa.Update:
 
 
 def shown_status(row: Row, missing: int = 0) -> WorkStatus:
-    """The status as a person should see it: active work whose process is gone is interrupted. missing: how much of what
-    was planned is not there. Records from before `finished with failures` say `finished`."""
+    """Return the status to show: active work whose process is gone is interrupted. missing: how much of what was
+    planned is not there; records from before `finished with failures` say `finished`."""
     if row["status"] in ACTIVE and not is_alive(row):
         return WorkStatus.INTERRUPTED
     if row["status"] == WorkStatus.FINISHED and missing:
@@ -440,9 +436,11 @@ def counts_by_work(
     rows: Sequence[sa.RowMapping],
     count: Callable[[Sequence[str]], Mapping[str, Counts]],
 ) -> dict[str, Counts]:
-    """Counts by status of each of these runs or labellings. count: makes those of some ids; who has none is left out by
-    it, and has an empty mapping in what is returned. What has ended is counted once for each of its revisions, which
-    every write of content raises. kind: what is counted."""
+    """Return counts by status of each of these runs or labellings, empty for one without any.
+
+    count: makes those of some ids, and may leave out those without any; kind: what it counts. Ended work is counted
+    once for each of its revisions, which every write of content raises.
+    """
     address = connection.engine.url
     # created and finished beside the revision: a restored record may count on from an older number.
     keys = {
@@ -467,7 +465,8 @@ def counts_by_work(
 def counts_by_cause(
     connection: sa.Connection, table: sa.Table, *where: sa.ColumnElement[bool]
 ) -> list[tuple[str, str, int]]:
-    """Rows of a table counted by status and cause ('' for none): (status, cause, count), the most frequent first."""
+    """Return rows of a table counted by status and cause ('' for none): (status, cause, count), the most frequent
+    first."""
     columns = (table.c.status, table.c.cause)
     query = sa.select(*columns, sa.func.count().label("n")).where(*where).group_by(*columns)
     rows = connection.execute(query.order_by(sa.desc("n"), *columns))
@@ -477,19 +476,18 @@ def counts_by_cause(
 def counts_by_status(
     connection: sa.Connection, of: sa.Column[str], status: sa.Column[str], ids: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """Rows counted by status, of each of these ids; an id without rows is left out. of: the column that says whose a
-    row is."""
+    """Return rows counted by status, of each of these ids; an id without rows is left out. of: the column that names
+    the owner of a row."""
     counts: dict[str, dict[str, int]] = {}
-    for name, state, count in connection.execute(
-        sa.select(of, status, sa.func.count()).where(of.in_(ids)).group_by(of, status)
-    ):
-        counts.setdefault(name, {})[state] = count
+    query = sa.select(of, status, sa.func.count()).where(of.in_(ids)).group_by(of, status)
+    for name, state, number in connection.execute(query):
+        counts.setdefault(name, {})[state] = number
     return counts
 
 
 # ---- outcomes
 #
-# What a piece of work was to bring and what of it is missing, and the status that follows when it ends.
+# How much of what was planned is there, and the status that follows when work ends.
 #
 # with store.read() as connection:
 #     outcome(connection, "run-3f9a1c2e")     # Outcome(planned=90, missing=78, failed=78)
@@ -517,7 +515,7 @@ class Outcome:
 
 
 def outcome(connection: sa.Connection, work_id: str) -> Outcome:
-    """How much of a run, sweep, labelling or generation is there. Raises StoreError for an id of nothing of these."""
+    """Return how much of a run, sweep, labelling or generation is there. Raises StoreError for any other id."""
     kind = kind_of(work_id)
     if kind is WorkKind.RUN:
         return _of_runs(connection, [work_id])
@@ -525,12 +523,11 @@ def outcome(connection: sa.Connection, work_id: str) -> Outcome:
         return _by_status(connection, ballot.c.labelling, ballot.c.status, work_id)
     if kind is WorkKind.GENERATION:
         return _by_status(connection, generation_part.c.generation, generation_part.c.status, work_id)
-    ids = connection.execute(sa.select(run.c.id).where(run.c.sweep == work_id)).scalars().all()
-    return _of_runs(connection, ids)
+    return _of_runs(connection, connection.scalars(sa.select(run.c.id).where(run.c.sweep == work_id)).all())
 
 
 def finish_by_outcome(connection: sa.Connection, work_id: str) -> None:
-    """Set the status of work that has come to its end: finished, with failures where anything planned is missing."""
+    """Set the status of work that has come to its end: finished, with failures if anything planned is missing."""
     missing = outcome(connection, work_id).missing
     finish(connection, work_id, WorkStatus.FINISHED_WITH_FAILURES if missing else WorkStatus.FINISHED)
 
@@ -541,49 +538,44 @@ def _of_runs(connection: sa.Connection, run_ids: Sequence[str]) -> Outcome:
 
 
 def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
-    answers = _by_status(connection, response.c.run, response.c.status, run_id)
-    none = left_out(connection, run_id)
+    answers, none = _by_status(connection, response.c.run, response.c.status, run_id), left_out(connection, run_id)
     answers = Outcome(answers.planned - none, answers.missing - none, answers.failed - none)
-    judges = connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars().all()
+    judges = connection.scalars(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).all()
     if not judges:
         return answers
     # Counted over judgements rather than by a subquery for each response: a run may have a million of them. A response
     # is whole where as many of its judgements are good as the run has judges.
     # A response that no judge has come to has no row here at all, and so is not whole either.
+
+    def having(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+        return sa.func.coalesce(sa.func.sum(sa.case((condition, 1), else_=0)), 0)
+
+    bad = judgement.c.status.not_in((JudgementStatus.OK, JudgementStatus.OWED))
     judged = (
-        sa.select(
-            sa.func.sum(sa.case((judgement.c.status == JudgementStatus.OK, 1), else_=0)).label("good"),
-            sa.func.sum(
-                sa.case((judgement.c.status.not_in((JudgementStatus.OK, JudgementStatus.OWED)), 1), else_=0)
-            ).label("bad"),
-        )
+        sa.select(having(judgement.c.status == JudgementStatus.OK).label("good"), having(bad).label("bad"))
         .select_from(judgement.join(response, judgement.c.response == response.c.id))
         .where(response.c.run == run_id, response.c.status == ResponseStatus.OK, judgement.c.judge.in_(judges))
         .group_by(judgement.c.response)
         .subquery()
     )
     # A response counts once as spoiled, however many of its judges have failed.
-    whole, spoiled = connection.execute(
-        sa.select(
-            sa.func.coalesce(sa.func.sum(sa.case((judged.c.good == len(judges), 1), else_=0)), 0),
-            sa.func.coalesce(sa.func.sum(sa.case((judged.c.bad > 0, 1), else_=0)), 0),
-        )
-    ).one()
-    return Outcome(answers.planned, answers.planned - int(whole), answers.failed + int(spoiled))
+    query = sa.select(having(judged.c.good == len(judges)), having(judged.c.bad > 0))
+    good, spoiled = connection.execute(query).one()
+    return Outcome(answers.planned, answers.planned - int(good), answers.failed + int(spoiled))
 
 
 NO_PARAPHRASE = "paraphrase: "  # begins the cause of a message that waits for a wording that never came
 
 
 def left_out(connection: sa.Connection, run_id: str) -> int:
-    """Messages of a variant for which the model gave no wording: there is no such variant, so nothing of it is missing.
-    A call that failed is asked again, and its messages are missing until then."""
+    """Return the number of messages of a variant for which the model gave no wording: there is no such variant, so
+    nothing of it is missing. A call that failed is asked again, and its messages are missing until then."""
     of = response.c.run == run_id, response.c.cause.startswith(NO_PARAPHRASE, autoescape=True)
     settled = response.c.status.not_in((ResponseStatus.FAILED, ResponseStatus.OWED))
-    return int(connection.execute(sa.select(sa.func.count()).where(*of, settled)).scalar_one())
+    return count(connection, response, *of, settled)
 
 
 def _by_status(connection: sa.Connection, of: sa.Column[str], status: sa.Column[str], work_id: str) -> Outcome:
     counts = counts_by_status(connection, of, status, [work_id]).get(work_id, {})
-    planned, whole = sum(counts.values()), counts.get("ok", 0)
-    return Outcome(planned, planned - whole, planned - whole - counts.get("owed", 0))
+    planned, good = sum(counts.values()), counts.get("ok", 0)
+    return Outcome(planned, planned - good, planned - good - counts.get("owed", 0))

@@ -39,7 +39,7 @@ def label_spec(base_url: str = "simulator", **changes: object) -> LabellingSpec:
 
 def manifest_of(store: Store, work_id: str) -> dict[str, object]:
     with store.read() as connection:
-        return json.loads(work.load(connection, work_id)["manifest"])
+        return work.recorded(work.load(connection, work_id))
 
 
 def labelling_row(store: Store, labelling_id: str) -> labellings.LabellingRow:

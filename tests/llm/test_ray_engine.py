@@ -113,7 +113,7 @@ def test_processes_share_a_claim_and_lose_it_together(store: Store) -> None:
     with ThreadPoolExecutor(1) as pool:
         with shared.write() as one:
             with shared.write() as other, driver.write() as beating:
-                work.beat(beating, run_id)
+                work.heartbeat(beating, run_id)
                 other.execute(sa.select(1))
             another = pool.submit(take_over)
             taken.wait()

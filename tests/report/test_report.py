@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -305,7 +304,7 @@ def test_neither_keys_nor_passwords_are_in_it(world: tuple[Store, str, str]) -> 
     change(store, first, manifest=canonical_json(manifest), endpoint="http://me:hunter2@h.example/v1")
     with store.write() as connection:
         spec = {"dataset": "small world", "model": "voter", "base_url": "http://me:hunter2@h.example/v1", "draws": 3}
-        kept = json.loads(connection.execute(sa.select(labelling.c.manifest)).scalar_one())
+        kept = connection.execute(sa.select(labelling.c.manifest)).scalar_one()
         voted = canonical_json({**kept, "asked": {**spec, "api_key_env": "SECRET_OF_MINE"}})
         connection.execute(sa.update(labelling).values(manifest=voted))
     report = made(store, first)

@@ -365,7 +365,7 @@ def test_a_cancel_reaches_a_living_worker_and_ends_what_nobody_works_on(store: S
     with store.write() as connection:
         work.claim(connection, run_id)
         work.request_cancel(connection, run_id)
-        assert work.beat(connection, run_id) == WorkStatus.CANCELLING
+        assert work.heartbeat(connection, run_id) == WorkStatus.CANCELLING
         connection.execute(sa.update(tables.run).values(pid=dead_pid()))
         work.request_cancel(connection, run_id)
         assert work.load(connection, run_id)["status"] == WorkStatus.CANCELLED
@@ -373,7 +373,7 @@ def test_a_cancel_reaches_a_living_worker_and_ends_what_nobody_works_on(store: S
         work.request_cancel(connection, run_id)
         assert work.load(connection, run_id)["status"] == WorkStatus.FINISHED
         runs.delete(connection, run_id)
-        assert work.beat(connection, run_id) == WorkStatus.CANCELLING
+        assert work.heartbeat(connection, run_id) == WorkStatus.CANCELLING
 
 
 @pytest.mark.parametrize("request_stop", [work.request_cancel, work.request_pause])

@@ -257,7 +257,7 @@ class _Heart:
     def look(self) -> None:
         """Record a heartbeat. A request is passed on each time: the run may not have been claimed at the last."""
         with self.store.write(relaxed=True) as connection:
-            status = work.beat(connection, self.sweep_id)
+            status = work.heartbeat(connection, self.sweep_id)
             if status in (WorkStatus.CANCELLING, WorkStatus.PAUSING):
                 self.requested = status
             run_id = self.run_id

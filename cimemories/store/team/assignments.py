@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -123,7 +122,7 @@ def assignments(
         named.setdefault(each.slice, []).append(each.name)
     matching = []
     for row in rows:
-        manifest = json.loads(row["manifest"])
+        manifest = row["manifest"]
         run, judge, labelling = (manifest.get(name) for name in ("run", "judge", "labelling"))
         matching.append(
             Assignment(

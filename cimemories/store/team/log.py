@@ -8,7 +8,6 @@ and who is assigned them, and decisions in bulk.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ import sqlalchemy as sa
 from cimemories.access import roles
 from cimemories.access.roles import Role
 from cimemories.store.engine import Store, canonical_json, now, one_line, require_role
+from cimemories.store.rows import fetch, insert_one
 from cimemories.store.tables import audit_log, dataset
 
 LONGEST_SUBJECT = 300
@@ -51,14 +51,14 @@ class Log:
 
 def add(connection: sa.Connection, action: str, subject: str, /, **details: object) -> None:
     """Append an entry of who is at it (access.roles.actor)."""
-    connection.execute(
-        sa.insert(audit_log).values(
-            created=now(),
-            person=roles.actor().name,
-            action=action,
-            subject=one_line(subject)[:LONGEST_SUBJECT],
-            details=canonical_json({name: value for name, value in details.items() if value is not None}),
-        )
+    insert_one(
+        connection,
+        audit_log,
+        created=now(),
+        person=roles.actor().name,
+        action=action,
+        subject=one_line(subject)[:LONGEST_SUBJECT],
+        details=canonical_json({name: value for name, value in details.items() if value is not None}),
     )
 
 
@@ -101,16 +101,12 @@ def entries(
         query = query.where(audit_log.c.subject == subject)
     if since:
         query = query.where(audit_log.c.created >= since)
-    return [_entry(row) for row in connection.execute(query).mappings()]
+    return fetch(connection, query, Entry)
 
 
 def actors(connection: sa.Connection) -> list[str]:
     """Everybody in the log, by name."""
     return list(connection.scalars(sa.select(audit_log.c.person).distinct().order_by(audit_log.c.person)))
-
-
-def _entry(row: sa.RowMapping) -> Entry:
-    return Entry(**{**row, "details": json.loads(row["details"])})
 
 
 def listed(store: Store, *, person: str | None = None, action: str | None = None, most: int | None = None) -> Log:

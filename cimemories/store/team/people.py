@@ -17,7 +17,8 @@ import sqlalchemy as sa
 
 from cimemories.access import roles
 from cimemories.access.roles import Actor, Role
-from cimemories.store.engine import Store, StoreError, insert_ignore, now, one_line, plain_name
+from cimemories.store.engine import Store, StoreError, now, one_line, plain_name
+from cimemories.store.rows import insert_new
 from cimemories.store.tables import assignee, person
 from cimemories.store.team import log
 
@@ -171,7 +172,7 @@ def set_role(connection: sa.Connection, who: str, role: Role) -> Person:
         name = plain_name(who, "person")
         values = {"name": name, "email": who, "role": str(Role.NONE), "created": now()}
         # Somebody else may give this address a role at the same moment.
-        connection.execute(insert_ignore(connection, person).values(**values))
+        insert_new(connection, person, [values])
         member = find(connection, who)
         assert member is not None
     if member.role is Role.ADMIN and role is not Role.ADMIN and roles.actor().account is not None:
@@ -214,8 +215,7 @@ def _first_login(connection: sa.Connection, login: Login, policy: Policy) -> Per
     else:
         values = {"account": login.account, "name": name, "email": login.email or None, "created": now()}
         # Two tabs of one person may come at once.
-        made = insert_ignore(connection, person).values(**values, role=str(policy.default)).returning(person.c.id)
-        if connection.execute(made).first() is None:
+        if not insert_new(connection, person, [{**values, "role": policy.default}])[0]:
             name = ""
     member = _by_account(connection, login.account)
     if member is None:

@@ -5,7 +5,7 @@
     record.pgdump    or, of a PostgreSQL record, what pg_dump wrote (custom format)
     packs/, baskets/ files that people put into the workspace
 
-Caches and logs are left out: caches are built anew, logs are of the machine. backup.json is written last, so a file
+Caches and logs are left out: caches are built again, logs are of the machine. backup.json is written last, so a file
 that has one is complete. A record of either engine can be backed up as record.sqlite and restored into either.
 """
 
@@ -71,7 +71,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Backup:
-    """What a backup file says of itself. counts: rows by table at its moment; members: every file but backup.json."""
+    """The manifest of a backup file. counts: rows by table at its moment; members: every file but backup.json."""
 
     format: int
     created: str
@@ -91,7 +91,7 @@ class Backup:
 
 @dataclass(frozen=True)
 class Made:
-    """A backup that was written. notes: what the person should know beside it."""
+    """A backup that was written. notes: what else to know."""
 
     path: Path
     backup: Backup
@@ -100,8 +100,8 @@ class Made:
 
 @dataclass(frozen=True)
 class Restored:
-    """A backup that was brought back. kept: the database that was there before, moved aside; None where there was no
-    content, and on PostgreSQL."""
+    """A backup that was restored. kept: the database that was there before, moved aside; None if there was no content,
+    and on PostgreSQL."""
 
     backup: Backup
     workspace: Path
@@ -109,11 +109,11 @@ class Restored:
 
 
 def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bool = False) -> Made:
-    """Write a backup of the record as it is now; everybody else goes on working meanwhile.
+    """Write a backup of the record as it is now, while others go on working.
 
-    portable: a PostgreSQL record as record.sqlite too, which can be restored into either engine; it is so as well where
-    pg_dump is not installed or too old for the server. The file appears whole or not at all. Raises StoreError where it
-    is there already (unless `overwrite`), cannot be written, or where the record is damaged.
+    portable: write a PostgreSQL record as record.sqlite too, which can be restored into either engine, as is done if
+    pg_dump is not installed or too old for the server. The file appears complete or not at all. Raises StoreError if it
+    is there already (unless `overwrite`) or cannot be written, or if the record is damaged.
     """
     if target.exists() and not overwrite:
         raise StoreError(f"{target} exists already. Choose another name, or replace it with --overwrite.")
@@ -148,8 +148,8 @@ def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bo
 
 @contextmanager
 def _draft(parent: Path, prefix: str) -> Iterator[Path]:
-    """A private folder that goes when the block ends. A process that is killed cannot remove its own, so those of dead
-    processes go first. A lock (flock) on the folder, which ends with the process, tells them from those in use."""
+    """Give a private folder that is removed when the block ends. A killed process cannot remove its own, so those of
+    dead processes are removed first: a lock (flock) on the folder, which ends with the process, tells them apart."""
     remove_abandoned(parent, prefix)
     while True:
         with tempfile.TemporaryDirectory(dir=parent, prefix=prefix, ignore_cleanup_errors=True) as name:
@@ -163,7 +163,7 @@ def _draft(parent: Path, prefix: str) -> Iterator[Path]:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:  # another process saw it before it was locked, and is removing it
                     continue
-                except OSError:  # a file system without locks: nobody can lock it for removing it either
+                except OSError:  # a file system without locks: no process can lock it for removing it either
                     pass
                 if not folder.exists():
                     continue
@@ -174,7 +174,7 @@ def _draft(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def abandoned(parent: Path, prefix: str) -> list[Path]:
-    """Folders of drafts in `parent` that a killed process left. Those in use, and links, are not among them."""
+    """Return the folders of drafts in `parent` that a killed process left; no links, and none in use."""
     return [folder for folder in sorted(parent.glob(f"{prefix}*")) if _if_abandoned(folder)]
 
 
@@ -185,8 +185,8 @@ def remove_abandoned(parent: Path, prefix: str) -> None:
 
 
 def _if_abandoned(folder: Path, action: Callable[[Path], None] | None = None) -> bool:
-    """Whether nobody uses this folder of a draft; `action` is then called with it while it is locked. False for a link,
-    for the folder of another user, and where it cannot be locked."""
+    """Return whether no process uses this folder of a draft; `action` is then called with it while it is locked. False
+    for a link, for the folder of another user, and if it cannot be locked."""
     try:
         # O_NOFOLLOW: a link of this name would have what it leads to removed.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -206,7 +206,7 @@ def _if_abandoned(folder: Path, action: Callable[[Path], None] | None = None) ->
 
 
 def _copy_sqlite(store: Store, copy: Path) -> dict[str, int]:
-    """SQLite's online backup: one step, which no writer waits for, and a copy of one moment."""
+    """Copy a record by SQLite's online backup, in one step that no writer waits for; return its rows by table."""
     raw = store.engine.raw_connection()
     try:
         source = raw.driver_connection
@@ -250,7 +250,7 @@ def _pack(workspace: Path, folder: Path, path: Path, engine: str, schema: str, c
 
 
 def _own_files(workspace: Path) -> dict[str, Path]:
-    """The files that people put into a workspace, by their names in a backup. Links are left out."""
+    """Return the files that people put into a workspace, by their names in a backup. Links are left out."""
     files = {}
     for path in sorted(p for name in FOLDERS for p in (workspace / name).rglob("*")):
         name = path.relative_to(workspace).as_posix()
@@ -274,7 +274,7 @@ def _add(archive: zipfile.ZipFile, name: str, file: Path) -> Member:
 
 
 def read_backup(path: Path) -> Backup:
-    """What a backup says of itself. Raises StoreError where it is none, is cut short, or is of a newer version."""
+    """Return the manifest of a backup. Raises StoreError if it is none, is cut short, or is of a newer version."""
     with _opened(path) as archive:
         return _manifest(path, archive)
 
@@ -358,14 +358,14 @@ def _extract(path: Path, archive: zipfile.ZipFile, name: str, member: Member, ta
 
 
 def sqlite_counts(connection: sqlite3.Connection) -> dict[str, int]:
-    """Rows of every table of a SQLite database, whoever made them; SQLite's own are left out."""
+    """Return the number of rows of every table of a SQLite database, known or not; SQLite's own are left out."""
     names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     quoted = {name: '"' + name.replace('"', '""') + '"' for name in names if not name.startswith("sqlite_")}
     return {n: int(connection.execute(f"SELECT count(*) FROM {q}").fetchone()[0]) for n, q in sorted(quoted.items())}
 
 
 def require_sound(connection: sqlite3.Connection, what: str) -> None:
-    """Raises StoreError where SQLite finds a database damaged, or rows in it without what they refer to."""
+    """Raise StoreError if SQLite finds a database damaged, or rows in it without what they refer to."""
     (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
         raise StoreError(f"{what} is damaged ({verdict}). `cimemories workspace verify` says more.")
@@ -378,11 +378,11 @@ def require_sound(connection: sqlite3.Connection, what: str) -> None:
 
 def _schema(file: Path) -> str:
     with closing(sqlite3.connect(file)) as connection:
-        return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+        return str(connection.execute(f"SELECT version_num FROM {migrations.VERSION_TABLE}").fetchone()[0])
 
 
 def restore(path: Path, workspace: Path, url: str | None = None, *, replace: bool = False) -> Restored:
-    """Bring a backup back into an empty workspace or database, or with `replace` in the place of what is there.
+    """Restore a backup into an empty workspace or database, or with `replace` in the place of what is there.
 
     Everything is unpacked and verified first; then the new record takes the place of the old one in one step, so that
     nothing is ever restored by half. A SQLite file that is replaced is kept under another name. Work that was under way
@@ -421,7 +421,7 @@ def _restore(
             raise _not_empty(f"the workspace {workspace}")
         unpack(path, folder)
         _make_ready(path, folder / SQLITE_MEMBER, backup)
-        # From here on nobody else has the old database open, or they would go on writing to it under its other name.
+        # From here on no other process has the old database open, or it would go on writing to it under its other name.
         with _alone(file):
             _put_files(folder, backup, workspace, replace=replace)
             return _put_in_place(folder / SQLITE_MEMBER, file, keep=full)
@@ -459,12 +459,12 @@ def _not_empty(what: str) -> StoreError:
 
 
 def _has_content(file: Path) -> bool:
-    """Whether a SQLite file holds anything: rows, or what cannot be read."""
+    """Return whether a SQLite file holds anything: rows, or what cannot be read."""
     if not file.exists() or file.stat().st_size == 0:
         return False
     try:
         with closing(connect_read_only(file)) as connection:
-            return any(count for name, count in sqlite_counts(connection).items() if name != "alembic_version")
+            return any(count for name, count in sqlite_counts(connection).items() if name != migrations.VERSION_TABLE)
     except sqlite3.Error:
         return True
 
@@ -472,7 +472,7 @@ def _has_content(file: Path) -> bool:
 def _make_ready(path: Path, file: Path, backup: Backup) -> None:
     """Verify the record of a backup, and bring it to the newest schema. Raises StoreError."""
     with closing(sqlite3.connect(file)) as connection:
-        # The file may come from anybody: no function that its schema names (in an index, a trigger, a view) is to run.
+        # The file may come from anywhere: no function that its schema names (in an index, a trigger, a view) is to run.
         connection.execute("PRAGMA trusted_schema = OFF")
         strange = connection.execute(
             "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'"
@@ -509,7 +509,7 @@ def _log_restored(connection: sa.Connection, path: Path, backup: Backup) -> None
 
 
 def _require_tables(path: Path, names: Iterable[str], schema: str) -> None:
-    """Raises StoreError where these are not the tables of this schema, one and all."""
+    """Raise StoreError unless these are the tables of this schema, all of them and no others."""
     given, forms = frozenset(names), migrations.tables_of(schema)
     if given not in forms:
         missing = [f"the table {name} is missing" for name in sorted(forms[0] - given)]
@@ -521,7 +521,8 @@ def _require_tables(path: Path, names: Iterable[str], schema: str) -> None:
 
 
 def _end_work_sql(backup: Backup) -> str:
-    """The same for a record that PostgreSQL's own programs bring back; its schema may be an older one."""
+    """Return the SQL that ends work under way in a record that PostgreSQL's own programs restore; its schema may be an
+    older one."""
     states = ", ".join(f"'{status}'" for status in work.ACTIVE)
     gone = "host = NULL, pid = NULL, process_started = NULL, heartbeat = NULL"
     return "\n".join(
@@ -545,7 +546,7 @@ def _copy_into(folder: Path, target: Store, backup: Backup) -> None:
 
 
 def _put_files(folder: Path, backup: Backup, workspace: Path, *, replace: bool) -> None:
-    """The workspace's own files. Raises StoreError where another one of a name is there and must not be replaced."""
+    """Restore the workspace's files. Raises StoreError if another one of a name is there and must not be replaced."""
     names = [name for name in backup.members if name != backup.record]
     other = [
         name
@@ -564,18 +565,18 @@ def _put_files(folder: Path, backup: Backup, workspace: Path, *, replace: bool) 
 
 @contextmanager
 def _alone(file: Path) -> Iterator[None]:
-    """Nobody else has this database open for as long as the block lasts. Raises StoreError where somebody has."""
+    """Keep other processes from opening this database while the block lasts. Raises StoreError if one has it open."""
     if not file.exists():
         yield
         return
     with closing(sqlite3.connect(file, timeout=2, isolation_level=None)) as connection:
         try:
-            # SQLite leaves WAL mode only for somebody who is alone, idle connections of others included.
+            # SQLite leaves WAL mode only for the one connection, idle ones of others included.
             (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
             connection.execute("BEGIN EXCLUSIVE")
         except sqlite3.DatabaseError as error:
             name = error.sqlite_errorname
-            if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # nobody can work with it
+            if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # no process can work with it
                 mode = "delete"
             elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 mode = "wal"

@@ -1,4 +1,4 @@
-"""Whether a record is sound: SQLite's own check, foreign keys, references that no foreign key guards, and counts.
+"""Checking a record: SQLite's integrity check, foreign keys, references without a foreign key, and counts.
 
 Nothing is written and nothing is migrated, so that a damaged or an older record can be looked at as it is.
 """
@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from cimemories.store import migrations
 from cimemories.store.calls import named_passages
 from cimemories.store.engine import StoreError, open_as_it_is, record_address, sqlite_path
+from cimemories.store.rows import count
 from cimemories.store.tables import metadata, passage
 from cimemories.store.upkeep.problems import cause, problem
 
@@ -51,7 +52,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Soundness:
-    """What a check came to. schema: None where there are no tables; counts: rows by table, those that can be read."""
+    """The result of a check. schema: None without tables; counts: rows by table, those that can be read."""
 
     address: str
     schema: str | None
@@ -68,7 +69,7 @@ class Soundness:
 
 
 def require_record(workspace: Path, address: str) -> None:
-    """Raises StoreError where a workspace has no record, which opening it would make."""
+    """Raise StoreError if a workspace has no record, which opening it would make."""
     file = sqlite_path(address)
     if file is not None and not file.exists():
         raise StoreError(
@@ -77,8 +78,8 @@ def require_record(workspace: Path, address: str) -> None:
 
 
 def check(workspace: Path, url: str | None = None) -> Soundness:
-    """Look through a whole record. Raises StoreError where there is none or its address cannot be read, and
-    sqlalchemy's DBAPIError where it cannot be opened for another reason than damage (a lock, a server out of reach)."""
+    """Check all of a record. Raises StoreError if there is none or its address cannot be read, and sqlalchemy's
+    DBAPIError if it cannot be opened for another reason than damage (a lock, a server out of reach)."""
     address = record_address(workspace, url)
     file = sqlite_path(address)
     require_record(workspace, address)
@@ -90,8 +91,8 @@ def check(workspace: Path, url: str | None = None) -> Soundness:
     try:
         with engine.connect() as connection, connection.begin():
             tables = set(sa.inspect(connection).get_table_names())
-            if "alembic_version" in tables:
-                schema = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+            if migrations.VERSION_TABLE in tables:
+                schema = connection.scalar(sa.select(migrations.version_table.c.version_num))
             if file is not None:
                 faults += _of_sqlite(connection)
             # Where pages are damaged, queries over them say nothing more, and may fail half way.
@@ -109,7 +110,7 @@ def check(workspace: Path, url: str | None = None) -> Soundness:
 
 
 def _damage(error: sa.exc.DBAPIError, table: str = "") -> Fault:
-    """The fault behind an error of the database. Raises the error where it is of another kind: a lock, say."""
+    """Return the fault behind an error of the database. Raises the error if it is of another kind: a lock, say."""
     known = problem(error)
     if known is None or not known.damage:
         raise error
@@ -132,37 +133,32 @@ def _of_sqlite(connection: sa.Connection) -> list[Fault]:
 
 
 def _of_references(connection: sa.Connection, tables: set[str], *, foreign_keys: bool) -> list[Fault]:
-    """foreign_keys: those of the tables as well, where the engine has no check of its own for them."""
-    kept = [("reference", *reference) for reference in REFERENCES]
+    """Return broken references. foreign_keys: those of the tables as well, if the engine cannot check them itself."""
+    references = [("reference", *reference) for reference in REFERENCES]
     if foreign_keys:
-        kept += [
+        references += [
             ("foreign key", table.name, key.parent.name, key.column.table.name, key.column.name)
             for table in metadata.sorted_tables
             for key in table.foreign_keys
         ]
     faults = []
-    for kind, own, column, other, target in kept:
-        if not {own, other} <= tables or not _has_column(connection, own, column):
+    for kind, own, column, other, target in references:
+        # An older schema may lack the column.
+        if not {own, other} <= tables or column not in {c["name"] for c in sa.inspect(connection).get_columns(own)}:
             continue
         child, parent = metadata.tables[own], metadata.tables[other].alias("parent")
         # Rows that name something and find no row of it: the outer join leaves null there.
-        gone = sa.select(sa.func.count()).select_from(child.outerjoin(parent, child.c[column] == parent.c[target]))
-        rows = connection.execute(gone.where(child.c[column].is_not(None), parent.c[target].is_(None))).scalar_one()
-        if rows:
-            faults.append(Fault(kind, own, f"the {other} in '{column}' is gone", int(rows)))
+        joined = child.outerjoin(parent, child.c[column] == parent.c[target])
+        if rows := count(connection, joined, child.c[column].is_not(None), parent.c[target].is_(None)):
+            faults.append(Fault(kind, own, f"the {other} in '{column}' is gone", rows))
     if "passage" in tables:
         lost = sa.except_(named_passages(connection), sa.select(passage.c.hash)).subquery()
-        if rows := connection.execute(sa.select(sa.func.count()).select_from(lost)).scalar_one():
-            faults.append(Fault("reference", "request", "the passage in 'passages' is gone", int(rows)))
+        if rows := count(connection, lost):
+            faults.append(Fault("reference", "request", "the passage in 'passages' is gone", rows))
     for table, query in _OF_ANOTHER.items():
         if table in tables and (rows := connection.exec_driver_sql(query).scalar_one()):
             faults.append(Fault("dataset", table, "they name a profile of another dataset", int(rows)))
     return faults
-
-
-def _has_column(connection: sa.Connection, table: str, column: str) -> bool:
-    # An older schema may lack the column.
-    return any(own["name"] == column for own in sa.inspect(connection).get_columns(table))
 
 
 def _counts(connection: sa.Connection, tables: set[str], faults: list[Fault]) -> dict[str, int]:
@@ -171,8 +167,7 @@ def _counts(connection: sa.Connection, tables: set[str], faults: list[Fault]) ->
         try:
             # A savepoint: PostgreSQL would refuse everything after a damaged table.
             with connection.begin_nested():
-                query = sa.select(sa.func.count()).select_from(sa.table(name))
-                counts[name] = int(connection.execute(query).scalar_one())
+                counts[name] = count(connection, sa.table(name))
         except sa.exc.DBAPIError as error:
             faults.append(_damage(error, name))
     return counts

@@ -1,4 +1,4 @@
-"""Deleting a dataset, run, sweep, labelling or generation: what goes with it, and what rests on it.
+"""Deleting a dataset, run, sweep, labelling or generation, with what is a part of it and what rests on it.
 
 Recorded calls stay: they cost money and answer the same request again. `purging` removes those that nothing needs.
 """
@@ -15,14 +15,17 @@ import sqlalchemy as sa
 
 from cimemories.access.roles import Role
 from cimemories.model import WorkKind
-from cimemories.store import datasets, decisions, generations, runs, versions, work
+from cimemories.store import datasets, decisions, runs, versions, work
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.rows import count as count_rows
+from cimemories.store.rows import rows_of
 from cimemories.store.tables import (
     audit,
     ballot,
     comment,
     dataset,
     decision,
+    generation,
     generation_part,
     imported_vote,
     judgement,
@@ -42,7 +45,7 @@ Counts = tuple[tuple[int, str], ...]
 @dataclass(frozen=True)
 class Deletion:
     """One thing that can be deleted. goes: what is a part of it, counted; rests: what was made on top of it and goes
-    with it too, which takes a word of its own; note: what a person should know beside that."""
+    with it too, which is confirmed apart; note: what else to know."""
 
     title: str
     dataset: int | None
@@ -58,11 +61,11 @@ def listed(counts: Counts) -> str:
 
 
 def of_dataset(connection: sa.Connection, name: str) -> Deletion:
-    """What deleting a dataset takes along. Raises StoreError where there is none of that name."""
+    """Return what deleting a dataset takes along. Raises StoreError if there is none of that name."""
     row = datasets.named(connection, name)
 
     def counted(table: sa.Table) -> int:
-        return _count(connection, table, table.c.dataset == row.id)
+        return count_rows(connection, table, table.c.dataset == row.id)
 
     goes = [(row.profiles, "profile"), (row.attributes, "attribute"), (row.contexts, "context")]
     rests = [
@@ -74,15 +77,15 @@ def of_dataset(connection: sa.Connection, name: str) -> Deletion:
 
 
 def of_work(connection: sa.Connection, work_id: str) -> Deletion:
-    """What deleting a run, sweep, labelling or generation takes along. Raises StoreError where there is none of that
-    id, and where it must stay: a labelling that a frozen dataset is made of, a generation whose dataset is there (it
-    says who wrote it)."""
+    """Return what deleting a run, sweep, labelling or generation takes along. Raises StoreError if there is none of
+    that id, and if it must stay: a labelling that a frozen dataset is made of, a generation whose dataset is there (it
+    is its provenance)."""
     kind = work.kind_of(work_id)
     row = work.load(connection, work_id)
     if kind is WorkKind.RUN:
         return _of_runs(connection, f"the run '{row['name']}' ({work_id})", work_id, [work_id])
     if kind is WorkKind.SWEEP:
-        ids = list(connection.execute(sa.select(run.c.id).where(run.c.sweep == work_id)).scalars())
+        ids = list(connection.scalars(sa.select(run.c.id).where(run.c.sweep == work_id)))
         own = _of_runs(connection, f"the sweep '{row['name']}' ({work_id})", work_id, ids)
         return Deletion(own.title, None, work_id, (), _some([(len(ids), "run"), *own.goes, *own.rests]))
     if kind is WorkKind.LABELLING:
@@ -93,23 +96,23 @@ def of_work(connection: sa.Connection, work_id: str) -> Deletion:
             f"{work_id} is where the dataset '{name}' says it comes from, so it stays as long as the dataset does. "
             "Delete the dataset first."
         )
-    parts = _count(connection, generation_part, generation_part.c.generation == work_id)
+    parts = count_rows(connection, generation_part, generation_part.c.generation == work_id)
     return Deletion(f"the generation '{row['name']}' ({work_id})", None, work_id, _some([(parts, "part")]))
 
 
 def _of_runs(connection: sa.Connection, title: str, work_id: str, ids: list[str]) -> Deletion:
     own = response.c.run.in_(ids)
     judged = judgement.join(response, judgement.c.response == response.c.id)
-    goes = [(_count(connection, response, own), "message"), (_count(connection, judged, own), "judgement")]
-    replays = _count(connection, run, run.c.explains.in_(ids))
+    goes = [(count_rows(connection, response, own), "message"), (count_rows(connection, judged, own), "judgement")]
+    replays = count_rows(connection, run, run.c.explains.in_(ids))
     rests = [(verdicts_on(connection, ids), "audit verdict"), (replays, "leak replay")]
     return Deletion(title, None, work_id, _some(goes), _some(rests))
 
 
 def verdicts_on(connection: sa.Connection, run_ids: Sequence[str]) -> int:
-    """How many verdicts people have given on the judgements of these runs, taken back ones included."""
+    """Return how many verdicts people have given on the judgements of these runs, taken back ones included."""
     audited = audit.join(response, audit.c.response == response.c.id)
-    return _count(connection, audited, response.c.run.in_(run_ids))
+    return count_rows(connection, audited, response.c.run.in_(run_ids))
 
 
 def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
@@ -122,12 +125,12 @@ def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
         )
     votes = ballot.join(vote, vote.c.ballot == ballot.c.id)
     goes = [
-        (_count(connection, votes, ballot.c.labelling == row["id"]), "vote"),
-        (_count(connection, imported_vote, imported_vote.c.labelling == row["id"]), "imported share"),
+        (count_rows(connection, votes, ballot.c.labelling == row["id"]), "vote"),
+        (count_rows(connection, imported_vote, imported_vote.c.labelling == row["id"]), "imported share"),
     ]
     # Itself aside: with another labelling there, runs keep labels to be measured by.
-    others = _count(connection, labelling, labelling.c.dataset == row["dataset"]) - 1
-    ran = _count(connection, run, sa.and_(run.c.dataset == row["dataset"], run.c.explains.is_(None)))
+    others = count_rows(connection, labelling, labelling.c.dataset == row["dataset"]) - 1
+    ran = count_rows(connection, run, run.c.dataset == row["dataset"], run.c.explains.is_(None))
     note = ""
     if ran and not others:
         note = f"The {count(ran, 'run')} of '{name}' will have no labels to be measured by."
@@ -136,7 +139,7 @@ def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
 
 def delete(store: Store, planned: Deletion) -> None:
     """Delete it with all that rests on it, and the files of the workspace that are about it. Raises StoreError, and
-    changes nothing, where a living process works on any of it, or where it is gone already."""
+    changes nothing, if a living process works on any of it, or if it is gone already."""
     of_runs = planned.dataset is None and work.kind_of(str(planned.work_id)) is not WorkKind.LABELLING
     with store.write(Role.OPERATOR if of_runs else Role.CURATOR) as connection:
         ids = _delete(connection, planned)
@@ -147,9 +150,9 @@ def delete(store: Store, planned: Deletion) -> None:
 
 
 def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
-    """Ids of the work that went."""
+    """Delete the rows; return the ids of the work that went."""
     if planned.dataset is not None:
-        # A large one takes a while: whoever decides meanwhile waits, and is told then that the pair is gone.
+        # A large one takes a while: decisions made meanwhile wait, and are refused then since the pair is gone.
         decisions.take_turns(connection, planned.dataset, "", alone=True)
         ids = [row["id"] for row in datasets.work_of(connection, planned.dataset)]
         datasets.delete(connection, planned.dataset)
@@ -159,15 +162,15 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
     row = work.load(connection, work_id)
     ids = [work_id]
     if kind is WorkKind.RUN:
-        ids += connection.execute(sa.select(run.c.id).where(run.c.explains == work_id)).scalars()
+        ids += connection.scalars(sa.select(run.c.id).where(run.c.explains == work_id))
         runs.delete(connection, work_id)
     elif kind is WorkKind.SWEEP:
         # Runs name their sweep by text without a foreign key, so they are deleted one by one and not by cascade.
-        members = connection.execute(work.select(run).where(run.c.sweep == work_id)).mappings().all()
+        members = rows_of(connection, work.select(run).where(run.c.sweep == work_id))
         work.require_idle([row, *members])
         of_members = run.c.explains.in_([member["id"] for member in members])
         ids += [member["id"] for member in members]
-        ids += connection.execute(sa.select(run.c.id).where(of_members)).scalars()
+        ids += connection.scalars(sa.select(run.c.id).where(of_members))
         for member in members:
             runs.delete(connection, member["id"])
         connection.execute(sa.delete(sweep).where(sweep.c.id == work_id))
@@ -179,13 +182,14 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
         work.require_idle([row])
         # As for a labelling: it may have become a dataset since.
         of_work(connection, work_id)
-        generations.delete(connection, work_id)
+        # Its parts go by cascade; its dataset, if there is one, and the recorded calls stay.
+        connection.execute(sa.delete(generation).where(generation.c.id == work_id))
     return ids
 
 
 def remove_files(workspace: Path, ids: Iterable[str]) -> None:
     """Remove logs and caches of work that was deleted. What cannot be removed is left to `purge`; a folder that is a
-    link is left alone, because in a workspace that came from somebody else it could lead anywhere."""
+    link is left alone, because in a workspace from another person it could lead anywhere."""
     logs, cache = workspace / "logs", workspace / "cache"
     for name in ids:
         of_logs = [] if logs.is_symlink() else [logs / f"{name}.log"]
@@ -197,10 +201,6 @@ def remove_files(workspace: Path, ids: Iterable[str]) -> None:
                     shutil.rmtree(file)
                 else:
                     file.unlink(missing_ok=True)
-
-
-def _count(connection: sa.Connection, table: sa.FromClause, where: sa.ColumnElement[bool]) -> int:
-    return int(connection.execute(sa.select(sa.func.count()).select_from(table).where(where)).scalar_one())
 
 
 def _some(counts: Iterable[tuple[int, str]]) -> Counts:

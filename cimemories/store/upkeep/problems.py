@@ -1,4 +1,4 @@
-"""What it means for a person when a database or a disk fails: full, read-only, damaged, locked, out of reach."""
+"""Explaining failures of a database or a disk: full, read-only, damaged, locked, out of reach."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ _LOST = Problem("the connection to the database was lost", REACH)
 
 
 def problem(error: BaseException) -> Problem | None:
-    """What failed, for an error of the database or of the disk; None for every other error (a broken constraint, say:
-    that is a bug, not a condition of the machine)."""
+    """Return what failed, for an error of the database or of the disk; None for every other error: a broken constraint
+    is a bug, not a condition of the machine."""
     if isinstance(error, sa.exc.DBAPIError):
         known = _POSTGRES["53300"] if is_full(error) else _by_code(error.orig)
         # psycopg gives no SQLSTATE where the server was never reached.
@@ -82,14 +82,14 @@ def problem(error: BaseException) -> Problem | None:
 
 
 def is_full(error: sa.exc.DBAPIError) -> bool:
-    """Whether the database server has no connection left for us."""
+    """Return whether the database server has no connection left for us."""
     # At connecting the driver has no SQLSTATE, only the server's words.
     text = str(error.orig)
     return _codes(error.orig)[1] == "53300" or "too many c" in text or "remaining connection slots" in text
 
 
 def is_lost(error: sa.exc.DBAPIError) -> bool:
-    """Whether an error says that the database server is gone, starting or stopping, and nothing of the statement."""
+    """Return whether an error says that the server is gone, starting or stopping, and nothing of the statement."""
     if error.connection_invalidated:
         return True
     if not isinstance(error, sa.exc.OperationalError):
@@ -101,30 +101,30 @@ def is_lost(error: sa.exc.DBAPIError) -> bool:
 
 
 def lacks_row(error: sa.exc.DBAPIError) -> bool:
-    """Whether a row was to be written that belongs to one which is not there (any more). What is deleted takes along
+    """Return whether a row was to be written whose owner is not there, or not any more. What is deleted takes along
     what belongs to it, so a broken foreign key is never the other way round."""
     return _codes(error.orig) in (("SQLITE_CONSTRAINT_FOREIGNKEY", None), (None, "23503"))
 
 
 def first_line(error: object) -> str:
-    """The first line of an error's text, without a full stop: what follows is SQL and its values."""
+    """Return the first line of an error's text, without a full stop: what follows is SQL and its values."""
     return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
 
 
 def cause(error: BaseException) -> str:
-    """What failed, as one clause, for any error of the database or of the disk."""
+    """Return what failed, as one clause, for any error of the database or of the disk."""
     known = problem(error)
     return known.what if known else first_line(error.orig if isinstance(error, sa.exc.DBAPIError) else error)
 
 
 def explained(error: BaseException) -> str:
-    """What failed and what to do next, in one line."""
+    """Return what failed and what to do next, in one line."""
     known = problem(error)
     return f"{known.what}. {known.next}" if known else f"{cause(error)}."
 
 
 def _codes(error: BaseException | None) -> tuple[str | None, str | None]:
-    """SQLite's name of a result code, and PostgreSQL's SQLSTATE."""
+    """Return SQLite's name of a result code, and PostgreSQL's SQLSTATE."""
     return getattr(error, "sqlite_errorname", None), getattr(error, "sqlstate", None)
 
 

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from cimemories.model import JudgementStatus, WorkStatus
 from cimemories.store import calls, generations, labellings, runs, work
 from cimemories.store.engine import Store, StoreError, sqlite_path
+from cimemories.store.rows import count
 from cimemories.store.tables import (
     ballot,
     call,
@@ -52,8 +53,8 @@ _REJECTED = {
 
 @dataclass(frozen=True)
 class Purge:
-    """What would go, or went. recalls: of memory systems; bytes: of the texts of all three; files: caches and logs of
-    work that is not here any more; unfinished: work that keeps calls which nothing names, and `kept`, how many."""
+    """What is removed. recalls: of memory systems; bytes: of the texts of all three; files: caches and logs of work
+    that is not here any more; unfinished: work that may need calls which nothing names, and `kept`, how many."""
 
     calls: int
     requests: int
@@ -70,17 +71,17 @@ class Purge:
 
 
 def plan(store: Store) -> Purge:
-    """What `purge` would remove, also while work is under way. Writes nothing."""
+    """Return what `purge` would remove, also while work is under way. Writes nothing."""
     with store.read() as connection:
         return _plan(connection, store.workspace)
 
 
 def purge(store: Store) -> Purge:
-    """Remove what nothing needs, then give the space back to the disk; returns what went. Raises StoreError while any
+    """Remove what nothing needs, then give the space back to the disk; return what went. Raises StoreError while any
     work is under way: it may be about to use a call that nothing names yet."""
     with store.write() as connection:
         if connection.dialect.name == "postgresql":
-            # Nobody claims work meanwhile; on SQLite this transaction is the only one that writes.
+            # No work is claimed meanwhile; on SQLite this transaction is the only one that writes.
             names = ", ".join(table.name for table in (labelling, run, generation, sweep))
             connection.exec_driver_sql(f"LOCK TABLE {names} IN SHARE MODE")
         work.require_idle(work.active(connection))
@@ -110,49 +111,38 @@ def purge(store: Store) -> Purge:
 
 
 def _plan(connection: sa.Connection, workspace: Path) -> Purge:
+    def sized(table: sa.Table, where: sa.ColumnElement[bool], *names: str) -> tuple[int, int]:
+        """Return how many rows satisfy a condition, and the characters in their texts."""
+        texts = [sa.func.coalesce(sa.func.length(table.c[name]), 0) for name in names]
+        total = sa.func.coalesce(sa.func.sum(sum(texts[1:], texts[0])), 0)
+        number, characters = connection.execute(sa.select(sa.func.count(), total).where(where)).one()
+        return int(number), int(characters)
+
     keys = _removable(connection)
-    sizes = [
-        sa.func.coalesce(sa.func.length(column), 0) for column in (call.c.response, call.c.reasoning, call.c.error)
-    ]
-    count, texts = connection.execute(
-        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sum(sizes[1:], sizes[0])), 0)).where(
-            call.c.key.in_(keys)
-        )
-    ).one()
+    gone, texts = sized(call, call.c.key.in_(keys), "response", "reasoning", "error")
     # Requests go once no call that stays is of them.
     staying = sa.select(call.c.request).where(call.c.key.in_(sa.except_(sa.select(call.c.key), keys)))
-    requests, bodies = connection.execute(
-        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.func.length(request.c.body)), 0)).where(
-            request.c.hash.in_(sa.select(request.c.hash).except_(staying))
-        )
-    ).one()
+    requests, bodies = sized(request, request.c.hash.in_(sa.select(request.c.hash).except_(staying)), "body")
     unused = _unused_passages(connection, request.c.hash.in_(staying))
-    passages = connection.execute(
-        sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(passage.c.text)), 0)).where(passage.c.hash.in_(unused))
-    ).scalar_one()
-    recalls, lines = connection.execute(
-        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.func.length(recall.c.lines)), 0)).where(
-            recall.c.hash.in_(_unused_recalls())
-        )
-    ).one()
-    unnamed = connection.execute(sa.select(sa.func.count()).select_from(_unnamed(connection).subquery())).scalar_one()
+    _, passages = sized(passage, passage.c.hash.in_(unused), "text")
+    recalls, lines = sized(recall, recall.c.hash.in_(_unused_recalls()), "lines")
     unfinished = _unfinished(connection)
-    kept = int(unnamed) - int(count)
+    staying_unnamed = count(connection, _unnamed(connection).subquery()) - gone
     files = list(_leftover_files(connection, workspace))
     return Purge(
-        calls=int(count),
-        requests=int(requests),
-        recalls=int(recalls),
-        bytes=int(texts) + int(bodies) + int(passages) + int(lines),
+        calls=gone,
+        requests=requests,
+        recalls=recalls,
+        bytes=texts + bodies + passages + lines,
         files=len(files),
         file_bytes=sum(file.lstat().st_size for file in files),
-        unfinished=tuple(sorted(name for names in unfinished.values() for name in names)) if kept else (),
-        kept=kept,
+        unfinished=tuple(sorted(name for names in unfinished.values() for name in names)) if staying_unnamed else (),
+        kept=staying_unnamed,
     )
 
 
 def _unnamed(connection: sa.Connection) -> sa.CompoundSelect[Any]:
-    """Keys of the calls that no row names."""
+    """Return the keys of the calls that no row names."""
     named = [
         sa.select(column).where(column.is_not(None))
         for column in (
@@ -175,12 +165,13 @@ def _unused_passages(connection: sa.Connection, *staying: sa.ColumnElement[bool]
 
 
 def _unused_recalls() -> sa.CompoundSelect[Any]:
-    """Hashes of the recalls that no message names. Each is written with its message, so unfinished work needs none."""
+    """Return the hashes of the recalls that no message names: each is written with its message, so unfinished work
+    needs none."""
     return sa.except_(sa.select(recall.c.hash), sa.select(response.c.recall).where(response.c.recall.is_not(None)))
 
 
 def _removable(connection: sa.Connection) -> sa.Select[Any]:
-    """Keys of the calls that no row names and no unfinished work may ask for."""
+    """Return the keys of the calls that no row names and no unfinished work may ask for."""
     unnamed = _unnamed(connection).subquery()
     query = sa.select(unnamed.c.key).join(call, call.c.key == unnamed.c.key)
     unfinished = _unfinished(connection)
@@ -195,11 +186,11 @@ def _removable(connection: sa.Connection) -> sa.Select[Any]:
 
 
 def _unfinished(connection: sa.Connection) -> dict[str, list[str]]:
-    """Ids of the work that a resume may still ask models for, by kind; sweeps count as runs."""
+    """Return the ids of the work that a resume may still ask models for, by kind; sweeps count as runs."""
 
     def ids(table: sa.Table, owes: sa.ColumnElement[bool]) -> list[str]:
         open_ = sa.or_(table.c.status.not_in([status for status in WorkStatus if status.is_finished]), owes)
-        return list(connection.execute(sa.select(table.c.id).where(open_)).scalars())
+        return list(connection.scalars(sa.select(table.c.id).where(open_)))
 
     answered = sa.select(sa.func.count()).where(response.c.run == run.c.id, response.c.status == "ok")
     judges = sa.select(sa.func.count()).where(run_judge.c.run == run.c.id)
@@ -225,12 +216,9 @@ def _unfinished(connection: sa.Connection) -> dict[str, list[str]]:
 
 
 def _leftover_files(connection: sa.Connection, workspace: Path) -> Iterator[Path]:
-    """Caches and logs of work that is not here any more, and what a killed process left half written."""
-    there = {
-        str(name)
-        for table in (labelling, run, generation, sweep)
-        for name in connection.execute(sa.select(table.c.id)).scalars()
-    }
+    """Yield caches and logs of work that is not here any more, and what a killed process left half written."""
+    tables = (labelling, run, generation, sweep)
+    there = {str(name) for table in tables for name in connection.scalars(sa.select(table.c.id))}
     for file in _own_files(workspace / "logs", "*.log"):
         if file.stem.split("-")[0] in ("run", "labelling", "generation", "sweep") and file.stem not in there:
             yield file
@@ -245,18 +233,18 @@ def _leftover_files(connection: sa.Connection, workspace: Path) -> Iterator[Path
 
 
 def _own_files(folder: Path, pattern: str) -> Iterator[Path]:
-    """The files in a folder of the workspace. None where that is a link: a workspace that came from somebody else could
-    lead to any folder of this user."""
+    """Yield the files in a folder of the workspace. None if that is a link: a workspace from another person could lead
+    to any folder of this user."""
     if not folder.is_symlink():
         yield from (path for path in sorted(folder.glob(pattern)) if path.is_symlink() or path.is_file())
 
 
 def _give_back(store: Store) -> None:
-    """VACUUM: SQLite writes its file anew, for which the disk must have room for it once more."""
+    """VACUUM the database: SQLite writes its file again, for which the disk must have room once more."""
     file = sqlite_path(str(store.engine.url))
     if file is not None and shutil.disk_usage(file.parent).free < file.stat().st_size * 1.1:
         raise StoreError(
-            f"the calls were removed, but the disk has no room to write {file} anew, so it keeps its size. Free "
+            f"the calls were removed, but the disk has no room to write {file} again, so it keeps its size. Free "
             f"{file.stat().st_size / 1e6:,.0f} MB and run `cimemories workspace purge` again."
         )
     if not store.is_sqlite:

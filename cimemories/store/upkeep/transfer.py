@@ -12,7 +12,9 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.tables import EventName, metadata
+from cimemories.store.migrations import VERSION_TABLE
+from cimemories.store.rows import count
+from cimemories.store.tables import metadata
 from cimemories.store.upkeep.problems import first_line
 
 # ---- rows
@@ -27,9 +29,11 @@ def copy_rows(source: sa.Connection, target: sa.Connection) -> None:
     """Insert every row of `source` into `target`, whose tables must be empty; both in transactions of the caller. Ids
     stay as they are."""
     for table in metadata.sorted_tables:
-        # As it is kept, not as it is read: an event has the spelling of its file.
-        kept = [sa.type_coerce(c, sa.Text).label(c.name) if isinstance(c.type, EventName) else c for c in table.c]
-        query = sa.select(*kept).order_by(*table.primary_key.columns)
+        # As it is stored, not as it is read: an event has the spelling of its file.
+        stored = [
+            sa.type_coerce(c, sa.Text).label(c.name) if isinstance(c.type, sa.TypeDecorator) else c for c in table.c
+        ]
+        query = sa.select(*stored).order_by(*table.primary_key.columns)
         # At most one column of a table refers to its own rows: supersedes, resolves.
         own = next((c.name for c in table.c if any(key.column.table is table for key in c.foreign_keys)), None)
         ahead: list[dict[str, int]] = []
@@ -59,12 +63,9 @@ def _continue_ids(connection: sa.Connection, table: sa.Table) -> None:
 
 
 def count_rows(connection: sa.Connection) -> dict[str, int]:
-    """Rows of every table of the newest schema, alembic's own among them."""
-    counts = {
-        table.name: int(connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
-        for table in metadata.sorted_tables
-    }
-    return dict(sorted({**counts, "alembic_version": 1}.items()))
+    """Return the number of rows of every table of the newest schema, that of its version included."""
+    counts = {table.name: count(connection, table) for table in metadata.sorted_tables}
+    return dict(sorted({**counts, VERSION_TABLE: 1}.items()))
 
 
 def clear(connection: sa.Connection) -> None:
@@ -74,16 +75,15 @@ def clear(connection: sa.Connection) -> None:
 
 
 def is_empty(connection: sa.Connection) -> bool:
-    """Whether no table of the newest schema holds a row; they must all be there."""
-    return not any(
-        connection.execute(sa.select(sa.literal(1)).select_from(t).limit(1)).first() for t in metadata.sorted_tables
-    )
+    """Return whether no table of the newest schema holds a row; they must all be there."""
+    one = (sa.select(sa.literal(1)).select_from(table).limit(1) for table in metadata.sorted_tables)
+    return not any(connection.execute(query).first() for query in one)
 
 
 # ---- PostgreSQL
 #
-# pg_dump for a backup, pg_restore and psql to bring it back. They are given the address without its password, which
-# they find in their environment: the list of processes shows arguments to everybody.
+# pg_dump for a backup, pg_restore and psql to restore it. They are given the address without its password, which they
+# find in their environment: the list of processes shows arguments to everybody.
 
 
 LOCK_TIMEOUT = "20s"
@@ -94,7 +94,7 @@ _TABLE = re.compile(r"\d+; \d+ \d+ (?:FOREIGN )?TABLE (?!DATA |ATTACH )\S+ (.+?)
 
 
 def why_no_dump(engine: sa.Engine) -> str:
-    """Why pg_dump cannot be used for this server, as one clause; an empty text where it can."""
+    """Return why pg_dump cannot be used for this server, as one clause, or an empty text."""
     if not shutil.which("pg_dump"):
         return "pg_dump is not installed"
     output = subprocess.run(["pg_dump", "--version"], capture_output=True, text=True, check=False).stdout.split()
@@ -108,7 +108,7 @@ def why_no_dump(engine: sa.Engine) -> str:
 
 
 def dump(store: Store, path: Path) -> dict[str, int]:
-    """Write our tables with pg_dump; returns their rows, counted in the same snapshot. Raises StoreError."""
+    """Write our tables with pg_dump; return their rows, counted in the same snapshot. Raises StoreError."""
     # An exported snapshot ends with the transaction that exported it, which therefore stays open while pg_dump runs.
     with store.snapshot() as connection:
         snapshot = str(connection.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one())
@@ -124,7 +124,7 @@ def dump(store: Store, path: Path) -> dict[str, int]:
 
 
 def tables_in(path: Path) -> list[str]:
-    """Names of the tables that a dump makes, by its list of contents. Raises StoreError where pg_restore is not
+    """Return the names of the tables that a dump makes, by its list of contents. Raises StoreError if pg_restore is not
     installed or cannot read the file."""
     _require_programs("pg_restore")
     listed = _run("pg_restore", "--list", str(path), environment=dict(os.environ))
@@ -149,15 +149,15 @@ def restore_postgres(engine: sa.Engine, path: Path, counts: Mapping[str, int], a
         schema = connection.exec_driver_sql("SELECT current_schema()").scalar_one()
         quote = connection.dialect.identifier_preparer.quote_identifier
         there = set(sa.inspect(connection).get_table_names())
-    ours = sorted(there & {*metadata.tables, "alembic_version"})
+    ours = sorted(there & {*metadata.tables, VERSION_TABLE})
     before, after = path.with_suffix(".before.sql"), path.with_suffix(".after.sql")
     drops = [f"DROP TABLE {quote(schema)}.{quote(name)} CASCADE;" for name in ours]
-    # Whoever has the tables open is waited for so long and no longer; then psql fails, and nothing is changed.
+    # Processes that have the tables open are waited for so long; then psql fails, and nothing is changed.
     before.write_text("\n".join([f"SET lock_timeout = '{LOCK_TIMEOUT}';", *drops]), encoding="utf-8")
     checks = [
-        f"IF (SELECT count(*) FROM {quote(name)}) <> {int(count)} THEN "
+        f"IF (SELECT count(*) FROM {quote(name)}) <> {int(rows)} THEN "
         f"RAISE EXCEPTION 'table {name} does not hold the rows that were backed up'; END IF;"
-        for name, count in counts.items()
+        for name, rows in counts.items()
         # Names and counts come from the backup file: only names of ours get into the SQL.
         if name in metadata.tables
     ]
@@ -183,7 +183,7 @@ def _environment(url: sa.URL) -> dict[str, str]:
 
 
 def _run(*command: str, environment: dict[str, str]) -> str:
-    """What the program printed. Raises StoreError where it failed."""
+    """Return what the program printed. Raises StoreError if it failed."""
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

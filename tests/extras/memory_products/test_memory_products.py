@@ -89,7 +89,7 @@ def test_a_run_through_mem0_records_its_calls_for_vectors(store: Store) -> None:
     with store.read() as connection:
         row = store_runs.named(connection, run_id)
         statuses = connection.execute(sa.select(response.c.status).where(response.c.run == run_id)).scalars().all()
-        lines = [json.loads(text) for text in connection.execute(sa.select(recall.c.lines)).scalars()]
+        lines = list(connection.scalars(sa.select(recall.c.lines)))
         asked = sa.select(sa.func.count()).select_from(run_call.join(call, run_call.c.call == call.c.key))
         asked = asked.where(run_call.c.run == run_id, call.c.kind == "embedding")
         vectors = connection.execute(asked).scalar_one()
@@ -200,8 +200,7 @@ def test_a_run_through_letta_keeps_profiles_apart_and_leaves_nothing_there(
             owner = dict(connection.execute(sa.text("SELECT id, profile FROM attribute")).all())
         assert {row.status for row in _rows(store, run_id)} == {"ok"}
         assert row.composition == "system:letta:k=4,order=score" and server.url in str(row.manifest.memory)
-        for profile, text in lines:
-            recalled_lines = json.loads(text)
+        for profile, recalled_lines in lines:
             assert len(recalled_lines) == 4 and all("score" not in line or not line["score"] for line in recalled_lines)
             assert {owner[a] for line in recalled_lines for a in line["attributes"]} == {profile}
 
@@ -211,7 +210,7 @@ def test_a_run_through_letta_keeps_profiles_apart_and_leaves_nothing_there(
         other = planning.plan(store, changed, find_labels=effective_labels)
         runs.execute(store, other)
         with store.read() as connection:
-            new = [json.loads(each) for each in connection.execute(sa.select(recall.c.lines)).scalars()]
+            new = list(connection.scalars(sa.select(recall.c.lines)))
         assert [line["attributes"] for some in new for line in some if line["text"] == server.said] == [[], []]
 
 

@@ -15,9 +15,10 @@ from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, mak
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.labels.votes import pairs
 from cimemories.model import Attribute, Context, Label, Profile, WorkStatus
-from cimemories.store import decisions, labellings, work
+from cimemories.store import decisions, labellings, rows, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
+from cimemories.store.tables import imported_vote
 
 LABELS = "pages/curate/labels.py"
 HOSTILE = "![x](http://127.0.0.1:1/a.png) <img src=x onerror=alert(1)>"
@@ -474,8 +475,9 @@ def test_an_imported_labelling_is_shown_by_its_shares(store: Store) -> None:
             manifest={"personas": ids},
         )
         shares = [(person.attribute_ids[0], 1.0, 0.0), (person.attribute_ids[1], 0.97, 0.03)]
-        labellings.write_shares(
+        rows.insert(
             connection,
+            imported_vote,
             [
                 {
                     "labelling": labelling,
