@@ -25,8 +25,9 @@ const replace = (path, before, after) => {
 let last = null;
 let tops = null; // as of the first run of a document: it begins at the top
 
-// Gives a field the focus as soon as it is there, and again where drawing takes it away, until a key or the pointer is
-// pressed, or the same field has been there for LOOK_MS. away: whether the focus may leave the element that has it.
+// Gives a field the focus as soon as it is there, and again where drawing takes it away: within three looks, and whenever
+// it is drawn again, until a key or the pointer is pressed or the same field has been there for LOOK_MS. away: whether the
+// focus may leave the element that has it.
 const LOOK_MS = 10000;
 const looking = new Set();
 
@@ -38,15 +39,17 @@ const focus = (query, away) => {
     document.addEventListener(press, () => pressed.abort(), { capture: true, signal: pressed.signal });
   let field = null;
   let end = performance.now() + LOOK_MS;
+  let held = 0;
   const look = () => {
     const drawn = document.querySelector(query);
-    if (drawn !== field) [field, end] = [drawn, performance.now() + LOOK_MS];
+    if (drawn !== field) [field, end, held] = [drawn, performance.now() + LOOK_MS, 0];
     if (pressed.signal.aborted || performance.now() > end) {
       pressed.abort();
       looking.delete(query);
       return;
     }
-    if (field && document.activeElement !== field && away(document.activeElement)) field.focus();
+    if (field && document.activeElement === field) held += 1;
+    else if (field && held < 3 && away(document.activeElement)) field.focus();
     setTimeout(look, FOCUS_MS);
   };
   look();
