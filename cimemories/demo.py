@@ -205,7 +205,7 @@ def _run_spec(model: str) -> RunSpec:
 
 
 def _with_spheres(profiles: tuple[Profile, ...]) -> list[Profile]:
-    """The layout of the file knows no spheres; the seeds that its contexts come from do."""
+    """Add the spheres of the seeds' contexts, which the file's layout lacks."""
     spheres = {(c.task, c.recipient): c.sphere for c in seeds.load_contexts()}
     return [
         replace(p, contexts=tuple(replace(c, sphere=spheres.get((c.task, c.recipient))) for c in p.contexts))

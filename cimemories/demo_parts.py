@@ -41,7 +41,7 @@ def is_wanted(store: Store) -> bool:
 
 
 def mark(store: Store) -> Path:
-    """A file that stands in the workspace once its demo has been prepared to the end."""
+    """Return a file that stands in the workspace once its demo has been prepared to the end."""
     return store.workspace / "demo.prepared"
 
 

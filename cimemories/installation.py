@@ -21,17 +21,17 @@ DEFAULT_WORKSPACE = Path("data/workspace")
 
 
 def app_root() -> Path:
-    """The folder with app.py, pages/, seeds/, data/demo/ and .streamlit/: of the wheel, else the checkout."""
+    """Return the folder with app.py, pages/, seeds/, data/demo/ and .streamlit/: of the wheel, else the checkout."""
     return _BUNDLED if _BUNDLED.is_dir() else BESIDE
 
 
 def chosen_workspace() -> Path:
-    """The workspace that the app was started on: $CIMEMORIES_WORKSPACE, else the default."""
+    """Return the workspace that the app was started on: $CIMEMORIES_WORKSPACE, else the default."""
     return Path(os.environ.get(WORKSPACE) or DEFAULT_WORKSPACE)
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of this package in a process of its own; to be started with `environment`.
+    """Return the command that runs a module of this package in a process of its own; to be started with `environment`.
 
     -P: without it the current folder comes first on the path, and a `random.py` of the user's is imported there.
     """
@@ -39,8 +39,8 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables, with a path on which a child finds this package: it need not be installed. Where the interpreter
-    finds it by itself nothing is added, since PYTHONPATH goes before the standard library."""
+    """Return the variables, with a path on which a child finds this package: it need not be installed. Where the
+    interpreter finds it by itself nothing is added, since PYTHONPATH goes before the standard library."""
     if Path(sysconfig.get_path("purelib")).resolve() == BESIDE:
         return dict(environ)
     path = os.pathsep.join(filter(None, [str(BESIDE), environ.get("PYTHONPATH")]))

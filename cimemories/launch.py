@@ -60,5 +60,5 @@ def launch(store: Store, work_id: str, engine: Engine | None = None) -> None:
 
 
 def log_tail(store: Store, work_id: str, lines: int = 12) -> str:
-    """The last lines that the worker wrote; an empty text where it wrote none."""
+    """Return the last lines that the worker wrote; an empty text where it wrote none."""
     return "\n".join(tail(log_path(store, work_id), 16_384).splitlines()[-lines:])

@@ -39,7 +39,7 @@ class Part(BaseModel):
 
     @property
     def recorded(self) -> Json:
-        """The object as it stands in the record; empty for a part that is not there."""
+        """Return the object as it stands in the record; empty for a part that is not there."""
         return self._recorded
 
     @model_validator(mode="wrap")
@@ -220,7 +220,7 @@ class RunManifest(Part):
 
     @property
     def judges(self) -> list[JudgePart]:
-        """The judges, the first one first. Before several could judge, a manifest had `judge` alone."""
+        """Return the judges, the first one first. Before several could judge, a manifest had `judge` alone."""
         return self.all_judges or ([self.judge] if self.judge.kind else [])
 
     @property
@@ -237,6 +237,6 @@ class RunManifest(Part):
 
 @lru_cache(maxsize=1024)  # a list of runs is read at every click; one manifest takes 80 microseconds
 def read_manifest(text: str) -> RunManifest:
-    """The manifest in a column of the record. It is shared: do not change its `recorded`. Raises ValueError for a text
-    that is no JSON object."""
+    """Return the manifest in a column of the record. It is shared: do not change its `recorded`. Raises ValueError for
+    a text that is no JSON object."""
     return RunManifest.model_validate(json.loads(text))

@@ -143,7 +143,8 @@ class Attribute:
 
     @property
     def spelled_event(self) -> str:
-        """The event for a file that goes out: as the one that came in spelled it, unless it has been changed since."""
+        """Return the event for a file that goes out: as the one that came in spelled it, unless it has been changed
+        since."""
         return self.event_spelling if canonical_event(self.event_spelling) == self.event else self.event
 
 
@@ -169,7 +170,7 @@ class Profile:
 
     @property
     def events(self) -> tuple[str, ...]:
-        """The life events of this profile in order of first mention, `general` left out."""
+        """Return the life events of this profile in order of first mention, `general` left out."""
         return tuple(dict.fromkeys(a.event for a in self.attributes if a.event != GENERAL))
 
 
@@ -221,13 +222,14 @@ class ChatRequest:
 
 @lru_cache(maxsize=4096)
 def canonical_event(name: str) -> str:
-    """The one spelling of an event: the released files write 'job promotion' and 'job_promotion' for the same event."""
+    """Return the one spelling of an event: the released files write 'job promotion' and 'job_promotion' for the same
+    event."""
     return re.sub(r"[\s_]+", " ", name).strip().lower()
 
 
 @lru_cache(maxsize=4096)
 def canonical_domain(name: str) -> str:
-    """The one spelling of an information domain: lower case, words joined by an underscore."""
+    """Return the one spelling of an information domain: lower case, words joined by an underscore."""
     return re.sub(r"[\s_-]+", "_", name.strip()).lower()
 
 

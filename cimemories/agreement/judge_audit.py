@@ -182,14 +182,14 @@ class JudgeAudit:
 
 
 def of_run(flows: Flows, scope: Scope) -> list[SliceRow]:
-    """The slices of judgements that were drawn of this run, newest first."""
+    """Return the slices of judgements that were drawn of this run, newest first."""
     with flows.store.read() as connection:
         rows = audits.all_slices(connection, scope.run.dataset, JUDGEMENTS)
     return [row for row in reversed(rows) if row.manifest.get("run") == scope.run.id]
 
 
 def judge_audit(flows: Flows, scope: Scope, slice_id: int, counted: Counted = Counted.FULL) -> JudgeAudit:
-    """The audit of a slice, cached until there is a new verdict. Raises StoreError for a slice that is not
+    """Return the audit of a slice, cached until there is a new verdict. Raises StoreError for a slice that is not
     there, or not of this run."""
     key = ("judge audit", scope.version, scope.audits, slice_id, counted)
     return flows.cached(key, lambda: _judge_audit(flows, scope, slice_id, counted))
@@ -221,12 +221,13 @@ def _judge_audit(flows: Flows, scope: Scope, slice_id: int, counted: Counted) ->
 
 
 def column(judge: JudgeRow) -> str:
-    """The column of `items` that holds what this judge says."""
+    """Return the column of `items` that holds what this judge says."""
     return f"judge {judge.id}"
 
 
 def audited_items(flows: Flows, scope: Scope, slice_id: int, judges: Sequence[JudgeRow]) -> pd.DataFrame:
-    """The items of a slice with people's standing verdicts and what these judges say, as JudgeAudit.items has them."""
+    """Return the items of a slice with people's standing verdicts and what these judges say, as JudgeAudit.items has
+    them."""
     with flows.store.read() as connection:
         items = audits.slice_items(connection, slice_id)
         verdicts = audits.standing(audits.of_run(connection, scope.run.id))
@@ -251,8 +252,8 @@ def audited_items(flows: Flows, scope: Scope, slice_id: int, judges: Sequence[Ju
 
 
 def strata_of(items: pd.DataFrame, judge: pd.Series, counted: Counted) -> Strata:
-    """The answered items by stratum, as two-by-two tables. Sizes are those of the whole strata, so that the answered
-    items of one stand for those of it that are not."""
+    """Return the answered items by stratum, as two-by-two tables. Sizes are those of the whole strata, so that the
+    answered items of one stand for those of it that are not."""
     both = items["verdict"].notna() & (judge != MISSING)
     codes, names = pd.factorize(items["stratum"])
     weights = items["weight"].to_numpy(np.float64)
@@ -309,8 +310,8 @@ def judge_quality(
 
 
 def cell_items(flows: Flows, audit: JudgeAudit, judge: JudgeRow, claim: str, verdict: str) -> pd.DataFrame:
-    """The audited items behind one cell of a judge's confusion table, with what a person reads: response, attribute,
-    context, weight, verdict, annotator, profile, user, key, domain, statement, recipient, task."""
+    """Return the audited items behind one cell of a judge's confusion table, with what a person reads: response,
+    attribute, context, weight, verdict, annotator, profile, user, key, domain, statement, recipient, task."""
     frame = audit.items[(audit.items["verdict"] == verdict) & (audit.items[column(judge)] == claim)]
     columns = frame[["response", "attribute", "context", "weight", "verdict", "annotator", "blind", "seconds"]]
     with flows.store.read() as connection:

@@ -87,7 +87,7 @@ class JudgePair(Places):
 
     @property
     def parts(self) -> list[tuple[str, Places]]:
-        """All places as 'all', then those of each label."""
+        """Return all places as 'all', then those of each label."""
         return [("all", self), *((str(label), places) for label, places in self.by_label.items())]
 
 

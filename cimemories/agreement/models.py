@@ -261,8 +261,8 @@ def _by_domain(named: pd.DataFrame) -> pd.DataFrame:
 
 
 def _differing(named: pd.DataFrame) -> pd.DataFrame:
-    """The pairs on which the two differ, opposite labels before those where one is ambiguous: attribute, context,
-    profile (ids), user, key, domain, statement, recipient, task, first, second (labels in words), opposite."""
+    """Return the pairs on which the two differ, opposite labels before those where one is ambiguous: attribute,
+    context, profile (ids), user, key, domain, statement, recipient, task, first, second (labels in words), opposite."""
     frame = named[named["label_first"] != named["label_second"]]
     opposite = (frame["label_first"] != AMBIGUOUS) & (frame["label_second"] != AMBIGUOUS)
     names = {code: str(label) for code, label in LABELS.items()}

@@ -111,8 +111,8 @@ class Answers:
 
 
 def answers(store: Store, dataset_id: int) -> Answers:
-    """The answers of a dataset, cached until a decision moves its revision. The arrays are shared: do not write to
-    them. Without any decision, or for an unknown dataset, there are no people and no pairs."""
+    """Return the answers of a dataset, cached until a decision moves its revision. The arrays are shared: do not write
+    to them. Without any decision, or for an unknown dataset, there are no people and no pairs."""
     # With the time: SQLite gives the id of a deleted dataset out again, and revisions begin again.
     query = sa.select(dataset.c.created, dataset.c.revision).where(dataset.c.id == dataset_id)
     with store.read() as connection:
@@ -251,7 +251,8 @@ class Answered:
     sizes: Weights
 
     def labels_of(self, who: str | None) -> Labels:
-        """A person's labels, or the majority's (None): codes [pairs]. Raises ValueError for an unknown person."""
+        """Return a person's labels, or the majority's (None): codes [pairs]. Raises ValueError for an unknown
+        person."""
         return self.answers.majority() if who is None else self.answers.labels[self.answers.people.index(who)]
 
     def weights(self, counted: Bools) -> Weights:
@@ -266,7 +267,7 @@ class Answered:
 def answered(
     store: Store, dataset_id: int, labelling_id: str | None, *, blind_only: bool = False, slice_id: int | None = None
 ) -> Answered:
-    """The answers of people to a dataset's pairs, to those of one slice where given, beside the consensus.
+    """Return the answers of people to a dataset's pairs, to those of one slice where given, beside the consensus.
 
     Raises StoreError for an unknown labelling or slice.
     """
@@ -287,7 +288,7 @@ def answered(
 
 
 def _consensus_at(counts: VoteCounts, rule: AppliedRule, attributes: Ints, contexts: Ints) -> Labels:
-    """The label codes of these pairs alone, UNLABELLED for pairs without enough votes."""
+    """Return the label codes of these pairs alone, UNLABELLED for pairs without enough votes."""
     labels = np.full(len(attributes), UNLABELLED, np.int8)
     at = counts.positions(attributes, contexts)
     labels[at >= 0] = counts.at(at[at >= 0]).labels(rule)
@@ -296,7 +297,8 @@ def _consensus_at(counts: VoteCounts, rule: AppliedRule, attributes: Ints, conte
 
 
 def _in_slice(given: Answers, row: SliceRow, items: Sequence[SliceItem]) -> tuple[Answers, Ints, Weights, Sampled]:
-    """The answered pairs of a slice, the stratum of each, and how many pairs each stratum has in the population."""
+    """Return the answered pairs of a slice, the stratum of each, and how many pairs each stratum has in the
+    population."""
     frame = pd.DataFrame([vars(item) for item in items], columns=["attribute", "context", "stratum", "weight"])
     names, code = np.unique(frame["stratum"].to_numpy(str), return_inverse=True)
     sizes = np.bincount(code, weights=frame["weight"].to_numpy(np.float64), minlength=len(names)).astype(np.float64)
@@ -314,7 +316,7 @@ def _in_slice(given: Answers, row: SliceRow, items: Sequence[SliceItem]) -> tupl
 def people_agreement(
     store: Store, dataset_id: int, labelling_id: str | None, *, blind_only: bool = False, slice_id: int | None = None
 ) -> PeopleAgreement:
-    """All statistics of people, overall and by domain and sphere, each with its count and interval.
+    """Return all statistics of people, overall and by domain and sphere, each with its count and interval.
 
     With a slice only its pairs count, and what compares with the consensus is weighted so that it speaks for the whole
     population the slice was drawn from; alpha is not weighted. Raises StoreError for an unknown labelling or slice.
@@ -351,7 +353,8 @@ def among(given: Answers) -> Among:
 
 
 def against(data: Answered, who: str | None, keep: Bools | None = None) -> Against:
-    """A person, or all people together, against the consensus; on some pairs alone where given. keep: [pairs]."""
+    """Return a person, or all people together, against the consensus; on some pairs alone where given. keep:
+    [pairs]."""
     labels = data.labels_of(who)
     answering = labels != UNLABELLED
     counted = answering & (data.consensus != UNLABELLED)
@@ -393,8 +396,8 @@ def by_group(data: Answered, groups: Groups) -> pd.DataFrame:
 def cell_pairs(
     store: Store, dataset_id: int, data: Answered, who: str | None, label: int, consensus: int
 ) -> pd.DataFrame:
-    """The pairs behind one cell of a confusion table, by label codes: attribute, context (ids), people (the label of
-    each by name, as text), and the columns of describe_pairs; in the order of the record."""
+    """Return the pairs behind one cell of a confusion table, by label codes: attribute, context (ids), people (the
+    label of each by name, as text), and the columns of describe_pairs; in the order of the record."""
     given = data.answers.at((data.labels_of(who) == label) & (data.consensus == consensus))
     texts = [
         ", ".join(

@@ -181,7 +181,7 @@ def unanimous(counts: Codes) -> int:
 
 
 def raw_agreement(table: Tables) -> Floats:
-    """The share on the diagonal, nan for an empty table: [...] of tables [..., q, q]."""
+    """Return the share on the diagonal, nan for an empty table: [...] of tables [..., q, q]."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.trace(table, axis1=-2, axis2=-1) / table.sum(axis=(-2, -1)))
 
@@ -215,8 +215,9 @@ def _chance_corrected(observed: Floats, expected: Floats) -> Floats:
 
 
 def bootstrap_estimate(value: float, resampled: Floats, items: int) -> Estimate:
-    """A value with the middle 95 % of its resamples (percentile bootstrap, Efron 1979, Annals of Statistics 7, 1-26).
-    Without an interval where more than 5 % of the resamples leave it undefined (nan), or all of them are the same."""
+    """Return a value with the middle 95 % of its resamples (percentile bootstrap, Efron 1979, Annals of Statistics 7,
+    1-26). Without an interval where more than 5 % of the resamples leave it undefined (nan), or all of them are the
+    same."""
     defined = resampled[~np.isnan(resampled)]
     if len(defined) < LEAST_DEFINED * len(resampled):
         return Estimate(value, None, None, items, OFTEN_UNDEFINED)
@@ -235,7 +236,7 @@ def covering(estimate: Estimate) -> Estimate:
 
 
 def bca_estimate(value: float, resampled: Floats, without: Floats, number: Codes, items: int) -> Estimate:
-    """A value with its bias-corrected and accelerated bootstrap interval (Efron 1987, Journal of the American
+    """Return a value with its bias-corrected and accelerated bootstrap interval (Efron 1987, Journal of the American
     Statistical Association 82, 171-185), which stays right for fewer items than percentiles do. without: the statistic
     without one item of each kind; number: how many items each kind has. Without an interval as `bootstrap_estimate`.
     """

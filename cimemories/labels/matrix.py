@@ -105,8 +105,8 @@ def _by_label(cells: Codes) -> Kinds:
 
 
 def matrix(store: Store, labelling_id: str | None, record: ProfileRecord) -> Matrix:
-    """The matrix of a profile under a labelling; without one only what people decided is labelled. Raises StoreError
-    where there is no such labelling."""
+    """Return the matrix of a profile under a labelling; without one only what people decided is labelled. Raises
+    StoreError where there is no such labelling."""
     shape = (len(record.attribute_ids), len(record.context_ids))
     consensus = np.full(shape, UNLABELLED, dtype=np.int8)
     if labelling_id is not None:
@@ -139,7 +139,8 @@ def _fill(
 
 
 def _votes(store: Store, labelling_id: str, record: ProfileRecord) -> VoteCounts:
-    """The counted votes on the pairs of one profile (and, where ids of others lie between its own, on theirs)."""
+    """Return the counted votes on the pairs of one profile (and, where ids of others lie between its own, on
+    theirs)."""
     counts = vote_counts(store, labelling_id)
     # Counts are sorted by attribute, and the ids of a profile lie close together: a slice is taken, no copy.
     first, last = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
@@ -196,8 +197,8 @@ def view(
     labels: Sequence[str | None] = (),
     differs: Flags | None = None,
 ) -> MatrixView:
-    """The matrix in the order it is drawn. Domain, event and sphere drop rows and columns; labels (none: all) and
-    `differs` say which of the remaining cells match. `matching`: how many do."""
+    """Return the matrix in the order it is drawn. Domain, event and sphere drop rows and columns; labels (none: all)
+    and `differs` say which of the remaining cells match. `matching`: how many do."""
     attributes, contexts = profile.record.profile.attributes, profile.record.profile.contexts
     rows = [i for i in row_order(attributes) if domain in (None, attributes[i].domain)]
     rows = [i for i in rows if event in (None, attributes[i].event)]
@@ -296,8 +297,8 @@ class ProfileLabels:
 
 
 def profile_labels(store: Store, labelling_id: str | None, record: ProfileRecord) -> ProfileLabels:
-    """The labels of one profile by its newest standing decisions, else by the rule that holds for this labelling.
-    Raises StoreError where there is no such labelling."""
+    """Return the labels of one profile by its newest standing decisions, else by the rule that holds for this
+    labelling. Raises StoreError where there is no such labelling."""
     labels = matrix(store, labelling_id, record)
     strips = {
         attribute_id: "".join(GLYPHS[int(code)] for code in row)

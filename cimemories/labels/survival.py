@@ -212,7 +212,7 @@ def dissent(votes: npt.NDArray[np.generic], rule: AppliedRule, labels: Labels) -
 
 
 def _without(counts: npt.NDArray[np.float64], rule: AppliedRule, persona: int, with_prior: list[int]) -> Labels:
-    """The labels that the rule gives without one persona: [pairs]; AMBIGUOUS where there is no other."""
+    """Return the labels that the rule gives without one persona: [pairs]; AMBIGUOUS where there is no other."""
     others = [n for n in with_prior if n != persona]
     if not others:
         return np.full(len(counts), AMBIGUOUS, np.int8)
@@ -255,7 +255,8 @@ class Contexts:
 
 
 def contexts(store: Store, labelling_id: str) -> Contexts:
-    """The contexts of every profile, retained or discarded and why. Raises StoreError for an unknown labelling."""
+    """Return the contexts of every profile, retained or discarded and why. Raises StoreError for an unknown
+    labelling."""
     pairs = labelled_pairs(store, labelling_id)
     labels = np.where(pairs.decided, pairs.decided_labels, pairs.counts.labels(rule_of(store, labelling_id)))
     people, contexts = pairs.groups[GroupBy.PROFILE], pairs.groups[GroupBy.CONTEXT]
@@ -326,9 +327,9 @@ class Statistic:
 
 
 def table2(store: Store, labelling_id: str) -> tuple[Statistic, ...]:
-    """The statistics of a labelling, by effective labels. All attributes count, those of the biography too. Profiles
-    without any label are left out (`unlabelled_text` counts them): with 0 retained contexts they would pull the mean
-    down. Raises StoreError for an unknown labelling."""
+    """Return the statistics of a labelling, by effective labels. All attributes count, those of the biography too.
+    Profiles without any label are left out (`unlabelled_text` counts them): with 0 retained contexts they would pull
+    the mean down. Raises StoreError for an unknown labelling."""
     with store.read() as connection:
         dataset_id = int(work.load(connection, labelling_id)["dataset"])
         attributes = _by_profile(connection, dataset_id, attribute)

@@ -69,7 +69,7 @@ class Groups:
 
 
 def groupings(connection: sa.Connection, dataset_id: int, counts: VoteCounts) -> dict[GroupBy, Groups]:
-    """Every grouping of the pairs of a labelling, groups in the order of the record."""
+    """Return every grouping of the pairs of a labelling, groups in the order of the record."""
     attributes = connection.execute(
         sa.select(attribute.c.id, attribute.c.domain, attribute.c.profile)
         .join(profile, attribute.c.profile == profile.c.id)
@@ -117,8 +117,8 @@ LOOKED_UP, MOST_STEPS = 1_000, 20  # attributes of one query, and queries beyond
 
 
 def describe_pairs(connection: sa.Connection, dataset_id: int, pairs: pd.DataFrame) -> pd.DataFrame:
-    """These pairs (columns attribute, context: ids) in their order, with what a person reads beside their further
-    columns: profile (id), user, key, domain, statement, recipient, task."""
+    """Return these pairs (columns attribute, context: ids) in their order, with what a person reads beside their
+    further columns: profile (id), user, key, domain, statement, recipient, task."""
     query = (
         sa.select(
             attribute.c.id,
@@ -169,13 +169,13 @@ class PairRun:
 
     @property
     def title(self) -> str:
-        """The run's name, with its memory where that is not the whole."""
+        """Return the run's name, with its memory where that is not the whole."""
         return self.name if self.composition == WHOLE else f"{self.name} (memory: {self.composition})"
 
 
 def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]:
-    """Every run that was to write messages of the attribute's profile in that context with it in memory, oldest first.
-    Messages that are missing, or have no verdict, are in no `draws`."""
+    """Return every run that was to write messages of the attribute's profile in that context with it in memory, oldest
+    first. Messages that are missing, or have no verdict, are in no `draws`."""
     judged = sa.and_(
         judgement.c.response == response.c.id,
         judgement.c.judge == run_judge.c.judge,
@@ -314,19 +314,19 @@ class PairView:
 
     @property
     def kind(self) -> str | None:
-        """The effective label, TOO_FEW_NAME where some persona has too few counted votes, None without votes."""
+        """Return the effective label, TOO_FEW_NAME where some persona has too few counted votes, None without votes."""
         return self.effective or (TOO_FEW_NAME if self.too_few else None)
 
     @property
     def effective(self) -> Label | None:
-        """The newest standing decision's label, else the consensus; None for an unlabelled pair."""
+        """Return the newest standing decision's label, else the consensus; None for an unlabelled pair."""
         return self.decision.label if self.decision else self.consensus
 
 
 def pairs(
     store: Store, labelling_id: str | None, profile_id: int, context_id: int, attribute_id: int | None = None
 ) -> list[PairView]:
-    """Every pair of a profile in a context, attributes in their order, or that of one attribute alone; without a
+    """Return every pair of a profile in a context, attributes in their order, or that of one attribute alone; without a
     labelling there are no votes. Raises StoreError where the profile or labelling is not there, or the context or
     attribute is none of the profile's."""
     with store.read() as connection:
@@ -399,9 +399,10 @@ def _needed(votes: Sequence[PersonaVotes], rule: AppliedRule | None) -> int:
 def explain(
     votes: Sequence[PersonaVotes], label: Label | None, threshold: float = PAPER_THRESHOLD, needed: int = 0
 ) -> str:
-    """The consensus rule applied to these votes, in words: 'Pragmatic 3 of 10 abstain. Not every counted vote says
-    inappropriate: ambiguous.' threshold: 1 is the paper's rule, which asks for every counted vote; below 1 the mixture
-    must reach it. needed: counted votes that each persona must have. Personas with a prior of 0 are left out."""
+    """Return the consensus rule applied to these votes, in words: 'Pragmatic 3 of 10 abstain. Not every counted vote
+    says inappropriate: ambiguous.' threshold: 1 is the paper's rule, which asks for every counted vote; below 1 the
+    mixture must reach it. needed: counted votes that each persona must have. Personas with a prior of 0 are left
+    out."""
     imported = any(v.shares is not None for v in votes)
     short = [f"{v.persona.key} has {v.counted:.0f}" for v in votes if v.prior > 0 and v.counted < needed]
     if label is None and short and any(v.counted for v in votes):
@@ -469,7 +470,8 @@ def _votes(
     personas: Mapping[int, Persona],
     rule: AppliedRule,
 ) -> list[tuple[PersonaVotes, ...]]:
-    """The votes of every persona on these attributes in one context, or the shares that were imported, in order."""
+    """Return the votes of every persona on these attributes in one context, or the shares that were imported, in
+    order."""
     people = [(i, persona, prior) for (i, persona), prior in zip(personas.items(), rule.priors, strict=True)]
     if work.load(connection, labelling_id)["endpoint"] == labellings.IMPORTED:
         shares = {

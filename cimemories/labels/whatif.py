@@ -42,8 +42,8 @@ from cimemories.text import count, percent
 
 
 def effective_labels(store: Store, dataset_id: int) -> LabelSource | None:
-    """The labels of every pair that has one (a person's decision before the consensus) with where they come from, or
-    None where nothing is labelled. The hash in the origin changes with any label."""
+    """Return the labels of every pair that has one (a person's decision before the consensus) with where they come
+    from, or None where nothing is labelled. The hash in the origin changes with any label."""
     labelling = default_labelling(store, dataset_id)
     labels: dict[tuple[int, int], Label] = {}
     if labelling is not None:
@@ -128,14 +128,14 @@ class WhatIf(Answer):
 
 
 def labelled_pairs(store: Store, labelling_id: str) -> Pairs:
-    """The pairs of a labelling, cached as long as neither its votes nor the dataset's decisions move. Raises StoreError
-    for an unknown labelling."""
+    """Return the pairs of a labelling, cached as long as neither its votes nor the dataset's decisions move. Raises
+    StoreError for an unknown labelling."""
     return _labelled_pairs(store, labelling_id, *pairs_version(store, labelling_id))
 
 
 def pairs_version(store: Store, labelling_id: str) -> tuple[int, tuple[int, int | None]]:
-    """The dataset of a labelling, and the version of its pairs: the revisions of the votes and of the dataset, which
-    decisions move. Raises StoreError for an unknown labelling."""
+    """Return the dataset of a labelling, and the version of its pairs: the revisions of the votes and of the dataset,
+    which decisions move. Raises StoreError for an unknown labelling."""
     with store.read() as connection:
         row = work.load(connection, labelling_id)
         revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == row["dataset"])).scalar()
@@ -154,8 +154,8 @@ def _labelled_pairs(store: Store, labelling_id: str, dataset_id: int, _revisions
 
 
 def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[VoteCounts, Labels]:
-    """The votes with an empty row for each pair that was only decided by a person, and each pair's decided label.
-    decided: [decisions, 3], attribute, context, label code, no pair twice. Returns the counts, in the order of
+    """Return the votes with an empty row for each pair that was only decided by a person, and each pair's decided
+    label. decided: [decisions, 3], attribute, context, label code, no pair twice. Returns the counts, in the order of
     VoteCounts, and the codes [pairs], UNLABELLED where no person decided."""
     if not len(decided):
         return counts, np.full(len(counts.attributes), UNLABELLED, np.int8)
@@ -207,7 +207,7 @@ def what_if(
 
 
 def compare(pairs: Pairs, before: AppliedRule, after: AppliedRule) -> WhatIf:
-    """The difference that a rule makes, as a pure function of the pairs."""
+    """Return the difference that a rule makes, as a pure function of the pairs."""
     old, new = pairs.counts.labels(before), pairs.counts.labels(after)
     # Both labels as one small number, counted once for each grouping: every number below is a sum of such counts.
     states = (WIDTH * (old - TOO_FEW) + new - TOO_FEW).astype(np.int64)

@@ -30,7 +30,7 @@ MIXED = 3000  # pairs at the front of a queue into which the random share is mix
 
 
 def hashed(seed: int, attributes: Ints, contexts: Ints) -> npt.NDArray[np.uint64]:
-    """A number a pair that looks random (the finalizer of splitmix64, Steele et al. 2014)."""
+    """Return a number a pair that looks random (the finalizer of splitmix64, Steele et al. 2014)."""
     start = np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
     # Arithmetic modulo 2**64 is what the hash is made of.
     with np.errstate(over="ignore"):
@@ -46,9 +46,9 @@ def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def interleaved(first: Ints, by_hash: Ints, share: float) -> Ints:
-    """The positions of `first` in their order, with those of `by_hash` among them, so that up to each place this share
-    is from there (0: none, 1: all); no position twice. Both hold the same positions [matching]. Mixed are the first
-    MIXED; after them the rest of `first`."""
+    """Return the positions of `first` in their order, with those of `by_hash` among them, so that up to each place this
+    share is from there (0: none, 1: all); no position twice. Both hold the same positions [matching]. Mixed are the
+    first MIXED; after them the rest of `first`."""
     if share <= 0 or not len(first):
         return first
     if share >= 1:
@@ -147,9 +147,9 @@ def _share(agree: int, of: int, population: int) -> tuple[float, float, float]:
 
 
 def share_agreement(store: Store, index: PairIndex, seed: int = 0, among: Ints | None = None) -> ShareAgreement:
-    """The agreement of the consensus with people on all labelled pairs, or on those `among` them (positions), from the
-    pairs that come first by the hash of this seed. Adjudications are no answers of their own; of several people's
-    answers to a pair the most frequent counts, the newest of these."""
+    """Return the agreement of the consensus with people on all labelled pairs, or on those `among` them (positions),
+    from the pairs that come first by the hash of this seed. Adjudications are no answers of their own; of several
+    people's answers to a pair the most frequent counts, the newest of these."""
     shape = index.shape
     labelled = np.asarray(index.consensus >= AMBIGUOUS)
     positions = np.flatnonzero(labelled) if among is None else np.asarray(among)[labelled[among]]

@@ -341,13 +341,13 @@ def log_drawn(connection: sa.Connection, slice_id: int) -> None:
 
 
 def label_slices(store: Store, dataset_id: int) -> list[SliceRow]:
-    """The slices of labels that were drawn of a dataset, oldest first."""
+    """Return the slices of labels that were drawn of a dataset, oldest first."""
     with store.read() as connection:
         return audits.all_slices(connection, dataset_id, audits.SLICE_LABELS)
 
 
 def slice_items(store: Store, slice_id: int) -> list[SliceItem]:
-    """The items of a slice, in their order."""
+    """Return the items of a slice, in their order."""
     with store.read() as connection:
         return audits.slice_items(connection, slice_id)
 

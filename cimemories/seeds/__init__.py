@@ -145,7 +145,8 @@ def event_slug(event: str) -> str:
 
 
 def load_events(path: Path | None = None) -> tuple[Event, ...]:
-    """The life events, in the file's order. Raises SeedError for a repeated name or one not in canonical spelling."""
+    """Return the life events, in the file's order. Raises SeedError for a repeated name or one not in canonical
+    spelling."""
     path = path or SEEDS / "events.yaml"
     events = read(path, _EventsFile).events
     for event in events:
@@ -156,7 +157,7 @@ def load_events(path: Path | None = None) -> tuple[Event, ...]:
 
 
 def load_contexts(path: Path | None = None) -> tuple[Context, ...]:
-    """The contexts, in the file's order. Raises SeedError where a (task, recipient) pair is given twice."""
+    """Return the contexts, in the file's order. Raises SeedError where a (task, recipient) pair is given twice."""
     path = path or SEEDS / "contexts.yaml"
     entries = read(path, ContextsFile).contexts
     refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in entries])
@@ -164,7 +165,8 @@ def load_contexts(path: Path | None = None) -> tuple[Context, ...]:
 
 
 def load_personas(path: Path | None = None) -> PersonaPack:
-    """The personas who vote. Raises SeedError for a repeated key, or priors that do not add to 1 (within 1e-6)."""
+    """Return the personas who vote. Raises SeedError for a repeated key, or priors that do not add to 1 (within
+    1e-6)."""
     path = path or SEEDS / "personas.yaml"
     file = read(path, _PersonasFile)
     refuse_repeats(path, "persona", [entry.key for entry in file.personas])
@@ -176,33 +178,34 @@ def load_personas(path: Path | None = None) -> PersonaPack:
 
 
 def offline_path(event: str) -> Path:
-    """The file of an event's offline templates, whether or not it exists: in offline/, or in offline/by-name/ for an
-    event that profiles have only where it is named."""
+    """Return the file of an event's offline templates, whether or not it exists: in offline/, or in offline/by-name/
+    for an event that profiles have only where it is named."""
     path = SEEDS / "offline" / f"{event_slug(event)}.yaml"
     by_name = path.parent / "by-name" / path.name
     return path if path.is_file() or not by_name.is_file() else by_name
 
 
 def offline_events() -> tuple[str, ...]:
-    """The events of events.yaml that offline profiles are made of where none is named, in that file's order."""
+    """Return the events of events.yaml that offline profiles are made of where none is named, in that file's order."""
     # Not those in by-name/: the same seed would give other people than before these were written.
     return tuple(e.name for e in load_events() if (SEEDS / "offline" / f"{event_slug(e.name)}.yaml").is_file())
 
 
 def events_by_name() -> tuple[str, ...]:
-    """The events with offline templates that profiles have only where they are named, by name."""
+    """Return the events with offline templates that profiles have only where they are named, by name."""
     return tuple(sorted(path.stem.replace("-", " ") for path in (SEEDS / "offline" / "by-name").glob("*.yaml")))
 
 
 @lru_cache(maxsize=4)
 def published_events(path: Path | None = None) -> dict[str, str]:
-    """The life events of the authors' released profiles, each with the event here that stands for it."""
+    """Return the life events of the authors' released profiles, each with the event here that stands for it."""
     return read(path or SEEDS / "published-events.yaml", _PublishedEventsFile).events
 
 
 def named_events(names: Iterable[str]) -> tuple[str, ...]:
-    """The events of these names, in any spelling, each once: ours, those of the authors' data, or the word `published`
-    for all of the latter. Raises SeedError, which lists what there is, for one without offline templates."""
+    """Return the events of these names, in any spelling, each once: ours, those of the authors' data, or the word
+    `published` for all of the latter. Raises SeedError, which lists what there is, for one without offline
+    templates."""
     available = {name: name for name in (*offline_events(), *events_by_name())}
     published = published_events()
     events: dict[str, None] = {}
@@ -218,7 +221,7 @@ def named_events(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def load_offline(event: str) -> EventTemplates:
-    """The offline templates of one event. The expressions are not checked here: curation.offline does that.
+    """Return the offline templates of one event. The expressions are not checked here: curation.offline does that.
 
     Raises SeedError where the file is missing, is for another event, leaves out a domain or repeats a key.
     """
@@ -234,7 +237,8 @@ def load_offline(event: str) -> EventTemplates:
 
 
 def load_general() -> GeneralTemplates:
-    """The offline templates of the general part. Raises SeedError for a repeated key or a missing bio sentence."""
+    """Return the offline templates of the general part. Raises SeedError for a repeated key or a missing bio
+    sentence."""
     path = offline_path(GENERAL)
     templates = read(path, GeneralTemplates)
     if sorted(templates.bio) != sorted(BIO_FIELDS):

@@ -81,7 +81,8 @@ def folder_of(workspace: Path, kind: Kind) -> Path:
 
 
 def pack_files(kind: Kind, workspace: Path | None = None) -> tuple[PackFile, ...]:
-    """All packs of a kind: the default, the others that ship, then the workspace's own, by name. Nothing is read."""
+    """Return all packs of a kind: the default, the others that ship, then the workspace's own, by name. Nothing is
+    read."""
     files = [PackFile(kind, DEFAULTS[kind], seeds.SEEDS / f"{kind}.yaml", True)]
     files += [PackFile(kind, path.stem, path, True) for path in sorted((seeds.SEEDS / kind).glob("*.yaml"))]
     if workspace is not None:
@@ -104,7 +105,8 @@ def load_pack(file: PackFile, workspace: Path | None = None) -> ContextPack | Pe
 
 
 def read_contexts(path: Path) -> ContextPack:
-    """The context pack in a file. Raises SeedError where it does not fit, or a (task, recipient) is given twice."""
+    """Return the context pack in a file. Raises SeedError where it does not fit, or a (task, recipient) is given
+    twice."""
     file = read(path, _PackFile)
     _check_name(path, file.pack)
     refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in file.contexts])
@@ -113,14 +115,14 @@ def read_contexts(path: Path) -> ContextPack:
 
 
 def read_personas(path: Path) -> PersonaPack:
-    """The persona pack in a file. Raises SeedError where it does not fit, or its priors do not add to 1."""
+    """Return the persona pack in a file. Raises SeedError where it does not fit, or its priors do not add to 1."""
     pack = seeds.load_personas(path)
     _check_name(path, pack.name)
     return pack
 
 
 def read_any(path: Path) -> tuple[Kind, ContextPack | PersonaPack]:
-    """A pack of either kind, by what the file lists. Raises SeedError where it is neither."""
+    """Return a pack of either kind, by what the file lists. Raises SeedError where it is neither."""
     content = load(path)
     listed = [kind for kind in KINDS if isinstance(content, dict) and kind in content]
     if len(listed) != 1:
@@ -132,8 +134,8 @@ CORE = ("core",)  # the packs of contexts that are used where none is named
 
 
 def contexts_of(names: Iterable[str], workspace: Path | None = None) -> tuple[Context, ...]:
-    """The contexts of these packs, one pack after the other. A context of two packs comes once, with the sphere of the
-    first. Raises SeedError where no pack is named, or one is unknown or does not fit."""
+    """Return the contexts of these packs, one pack after the other. A context of two packs comes once, with the sphere
+    of the first. Raises SeedError where no pack is named, or one is unknown or does not fit."""
     contexts: dict[tuple[str, str], Context] = {}
     for name in names:
         for context in context_pack(name, workspace).contexts:

@@ -113,7 +113,8 @@ class ModelsFile(Seed):
 
 @lru_cache(maxsize=4)
 def load_presets(path: Path | None = None) -> tuple[Preset, ...]:
-    """The presets, in the file's order. Raises SeedError for a repeated key or a family that the file does not have."""
+    """Return the presets, in the file's order. Raises SeedError for a repeated key or a family that the file does not
+    have."""
     path = path or SEEDS / FILE
     file = read(path, ModelsFile)
     refuse_repeats(path, "preset", [preset.key for preset in file.presets])

@@ -117,7 +117,7 @@ def _delimited(template: str, values: Mapping[str, str]) -> str:
 
 
 def recorded(kind: str, level: str, template: str, answers: str, source: str) -> Prompt:
-    """A prompt as the record keeps it. Kinds that this table does not know declare no placeholder."""
+    """Return a prompt as the record keeps it. Kinds that this table does not know declare no placeholder."""
     placeholders = PLACEHOLDERS.get((kind, answers), ()) + OPTIONAL.get(kind, ())
     return Prompt(kind, level, template, placeholders, template_hash(template), answers, source)
 
@@ -131,7 +131,7 @@ def prompt_path(kind: str) -> Path:
 
 
 def levels(kind: str) -> tuple[str, ...]:
-    """The levels of one kind of prompt, in the order of its file. Raises SeedError for an unknown kind."""
+    """Return the levels of one kind of prompt, in the order of its file. Raises SeedError for an unknown kind."""
     return tuple(read(prompt_path(kind), _PromptFile).templates)
 
 

@@ -95,7 +95,7 @@ class Published(Seed):
     figures: tuple[Figure, ...] = Field(min_length=1)
 
     def figure(self, measure: PublishedMeasure, n: int | None = None) -> Figure | None:
-        """The figure for a leaderboard; None where the paper's text has none at this n."""
+        """Return the figure for a leaderboard; None where the paper's text has none at this n."""
         fitting = (f for f in self.figures if f.beside == Beside.LEADERBOARD and f.measure == measure and f.n == n)
         return next(fitting, None)
 
@@ -139,13 +139,13 @@ class Paper(Seed):
 
     @property
     def reference(self) -> str:
-        """The paper in a list of references."""
+        """Return the paper in a list of references."""
         initials = [f"{' '.join(f'{name[0]}.' for name in given)} {family}" for *given, family in self._names]
         return f"{listed(initials)}. {self.title}. arXiv {self.number}, {self.year}. {self.link}."
 
     @property
     def bibtex(self) -> str:
-        """The paper as a BibTeX entry, in the form of the authors' own."""
+        """Return the paper as a BibTeX entry, in the form of the authors' own."""
         authors = " and ".join(f"{family}, {' '.join(given)}" for *given, family in self._names)
         fields = {
             "title": self.title,
@@ -176,18 +176,18 @@ class PublishedFile(Seed):
     trends: tuple[Trend, ...] = ()
 
     def model(self, name: str) -> Published | None:
-        """The paper's figures for the model that a server serves under this name; None where there are none."""
+        """Return the paper's figures for the model that a server serves under this name; None where there are none."""
         name = normal(name)
         return next((m for m in self.models if name in map(normal, (m.name, *m.aliases))), None)
 
     def trend(self, axis: Axis) -> Trend | None:
-        """The paper's sentence on an axis; None where there is none."""
+        """Return the paper's sentence on an axis; None where there is none."""
         return next((trend for trend in self.trends if trend.axis == axis), None)
 
 
 @lru_cache(maxsize=4)
 def load_published(path: Path | None = None) -> PublishedFile:
-    """The published figures. Raises SeedError where the file does not fit, or a name stands for two models."""
+    """Return the published figures. Raises SeedError where the file does not fit, or a name stands for two models."""
     path = path or SEEDS / FILE
     file = read(path, PublishedFile)
     for model in file.models:
@@ -199,7 +199,7 @@ def load_published(path: Path | None = None) -> PublishedFile:
 
 
 def normal(name: str) -> str:
-    """A model's name without its maker, a date at its end, case and punctuation: 'openai/GPT-5-2025-08-07' is 'gpt5'.
-    A full stop between digits stays, since it tells 2.5 from 25."""
+    """Return a model's name without its maker, a date at its end, case and punctuation: 'openai/GPT-5-2025-08-07' is
+    'gpt5'. A full stop between digits stays, since it tells 2.5 from 25."""
     bare = _DATE.sub("", name.strip().rsplit("/", 1)[-1].casefold())
     return re.sub(r"[^a-z0-9.]|(?<!\d)\.|\.(?!\d)", "", bare)

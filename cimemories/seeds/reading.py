@@ -110,7 +110,8 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
         super().flatten_mapping(node)
 
     def plain_number(self, node: yaml.ScalarNode) -> int | float:
-        """A number whose tag may also have been written: `!!int 1:30` is to the base 60 whatever the patterns say."""
+        """Return a number whose tag may also have been written: `!!int 1:30` is to the base 60 whatever the patterns
+        say."""
         text = str(self.construct_scalar(node))
         if ":" in text or len(text) > LONGEST_NUMBER:
             problem = "numbers with colons, and very long ones, are not read: write text in quotes"
@@ -135,8 +136,9 @@ def read_uploaded(content: bytes, name: str, read: Callable[[Path], T]) -> T:
 
 
 def load(path: Path, *, quoting: bool = True) -> object:
-    """The content of a YAML file. Raises SeedError where it cannot be read, is not a regular file, is too large or is
-    not valid YAML. quoting: whether the error may repeat words of the file; without, it gives line and column alone."""
+    """Return the content of a YAML file. Raises SeedError where it cannot be read, is not a regular file, is too large
+    or is not valid YAML. quoting: whether the error may repeat words of the file; without, it gives line and column
+    alone."""
     return _loaded(path, lambda text: yaml.load(text, Loader=_Loader), quoting)
 
 
@@ -147,8 +149,9 @@ class Lines:
     root: yaml.Node | None
 
     def __call__(self, location: Sequence[int | str]) -> int:
-        """The line, from 1, of a field by the keys and positions that lead to it. What the file does not have (a field
-        that is missing, a name that only the schema knows) is passed over: then it is the line of what is around."""
+        """Return the line, from 1, of a field by the keys and positions that lead to it. What the file does not have (a
+        field that is missing, a name that only the schema knows) is passed over: then it is the line of what is
+        around."""
         node, line = self.root, 1
         for part in location:
             if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
@@ -166,7 +169,7 @@ class Lines:
 
 
 def load_with_lines(path: Path) -> tuple[object, Lines]:
-    """The content of a YAML file, and where its fields stand. Raises SeedError as `load` does."""
+    """Return the content of a YAML file, and where its fields stand. Raises SeedError as `load` does."""
 
     def both(text: str) -> tuple[object, Lines]:
         return yaml.load(text, Loader=_Loader), Lines(yaml.compose(text, Loader=_Loader))
@@ -236,13 +239,13 @@ def _refuse_size(path: Path, text: str) -> None:
 
 
 def read(path: Path, schema: type[S]) -> S:
-    """A YAML file as `schema`. Raises SeedError that names the file, each field and what is wrong with it."""
+    """Return a YAML file as `schema`. Raises SeedError that names the file, each field and what is wrong with it."""
     return checked(path, load(path), schema)
 
 
 def checked(path: Path, content: object, schema: type[S], lines: Lines | None = None) -> S:
-    """The content that `load` returned for that path, as `schema`. Raises SeedError like `read`. lines: where its
-    fields stand, for the error to name the line of each."""
+    """Return the content that `load` returned for that path, as `schema`. Raises SeedError like `read`. lines: where
+    its fields stand, for the error to name the line of each."""
     try:
         return schema.model_validate(content)
     except ValidationError as error:

@@ -50,7 +50,7 @@ _STRICT = (
 
 
 def answer_step(prompt: str, generator: Random) -> str | None:
-    """The answer to a prompt of one of these steps; None for any other prompt."""
+    """Return the answer to a prompt of one of these steps; None for any other prompt."""
     if '{"needed"' in prompt:
         return _gate(prompt, generator)
     if '{"serves"' in prompt:
@@ -156,7 +156,8 @@ def _ground(prompt: str) -> str:
 def restrained(
     statements: tuple[str, ...], recipient: str, task: str, wording: str, generator: Random
 ) -> tuple[str, ...]:
-    """The statements that a character still considers under this wording; all of them where it says nothing strict."""
+    """Return the statements that a character still considers under this wording; all of them where it says nothing
+    strict."""
     text = wording.lower()
     for phrase, private, needed in _STRICT:
         if phrase in text:
@@ -239,7 +240,7 @@ def answer(model: str, prompt: str, generator: Random) -> str:
 
 
 def _said_again(message: str, memories: tuple[str, ...], earlier: tuple[str, ...], generator: Random) -> str:
-    """The message with some of what earlier messages said of the user, before its closing."""
+    """Return the message with some of what earlier messages said of the user, before its closing."""
     if not earlier:
         return message
     revealed = {position for text in earlier for position, how, _ in judge(memories, text) if how is Strength.FULL}
@@ -269,7 +270,8 @@ def _unmarked(prompt: str) -> tuple[tuple[str, ...], str]:
 
 
 def persona_of(text: str) -> str:
-    """The persona that a text names first; of a text without a name, the one with most signs in it, else pragmatic."""
+    """Return the persona that a text names first; of a text without a name, the one with most signs in it, else
+    pragmatic."""
     hit = re.search(r"fundamentalist|pragmati|unconcerned", text, re.IGNORECASE)
     if hit:
         return "pragmatic" if hit[0].lower() == "pragmati" else hit[0].lower()

@@ -39,7 +39,8 @@ Item = dict[str, Any]
 
 
 def write(prompt: str, generator: Random) -> str | None:
-    """The JSON object that a model answers where a prompt asks for attributes of a profile; None for other prompts."""
+    """Return the JSON object that a model answers where a prompt asks for attributes of a profile; None for other
+    prompts."""
     request, about = _WANTED.search(prompt), _ABOUT.search(prompt)
     if request is None or about is None:
         return None
@@ -85,7 +86,7 @@ def _lines(event: str, domain: str, events: list[str], used: dict[str, str], gen
 
 @lru_cache(maxsize=512)
 def _own(event: str, domain: str) -> list[Line]:
-    """The event's offline templates of a domain, those whose sentences are all in the first person."""
+    """Return the event's offline templates of a domain, those whose sentences are all in the first person."""
     if event not in seeds.offline_events():
         return []
     return [
@@ -101,7 +102,8 @@ def _own(event: str, domain: str) -> list[Line]:
 
 @lru_cache(maxsize=512)
 def _general(events: tuple[str, ...]) -> list[Line]:
-    """The templates of the general part, with the values that go with these events, the first event's before others."""
+    """Return the templates of the general part, with the values that go with these events, the first event's before
+    others."""
     offline = [event for event in events if event in seeds.offline_events()]
     # Of a key given twice the last stays: the first event's.
     fitting = {key: value for event in reversed(offline) for key, value in seeds.load_offline(event).general.items()}
@@ -110,7 +112,7 @@ def _general(events: tuple[str, ...]) -> list[Line]:
 
 
 def _spare(event: str, domain: str) -> list[Line]:
-    """The sentences for any event, with keys of this one."""
+    """Return the sentences for any event, with keys of this one."""
     prefix = seeds.event_slug(event).replace("-", "_")
     return [
         {**{name: text.replace("{event}", event) for name, text in line.items()}, "key": f"{prefix}_{line['key']}"}
@@ -135,7 +137,7 @@ def _item(line: Line, generator: Random) -> Item:
 def _spoiled(
     domain: str, item: Item, written: list[Item], rules: dict[str, Any], generator: Random
 ) -> tuple[str, Item | None]:
-    """The item with its domain, as one of the faults changed it; None where it is left out."""
+    """Return the item with its domain, as one of the faults changed it; None where it is left out."""
     # One draw against rates laid end to end on [0, 1), so that an item has one fault at most.
     draw, fault = generator.random(), None
     for name, rate in rules["faults"].items():
@@ -166,8 +168,8 @@ def _spoiled(
 
 
 def _sampled(expression: str, generator: Random) -> tuple[Any, str]:
-    """A value of an expression and the text that says it, as curation.offline does it: typed where the expression is
-    one placeholder alone."""
+    """Return a value of an expression and the text that says it, as curation.offline does it: typed where the
+    expression is one placeholder alone."""
     single = _PLACEHOLDER.fullmatch(expression)
     if single:
         return _one(single[1], generator)

@@ -145,7 +145,8 @@ def load_policy() -> Policy:
 
 
 def unit(*parts: object) -> float:
-    """A hash of these parts as a number in [0, 1): the same in every process, evenly spread over different parts."""
+    """Return a hash of these parts as a number in [0, 1): the same in every process, evenly spread over different
+    parts."""
     # Not hash(), which is salted differently in each process. The separator keeps ('ab', 'c') apart from ('a', 'bc');
     # surrogatepass: half of a surrogate pair in a text is hashed instead of raising.
     digest = blake2b("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -154,7 +155,7 @@ def unit(*parts: object) -> float:
 
 @lru_cache(maxsize=65_536)  # ballots 0.70 s without, messages 1.1 s
 def domain_of(statement: str) -> str:
-    """The information domain of a memory statement, one of model.DOMAINS or `general` where no stem is found."""
+    """Return the information domain of a memory statement, one of model.DOMAINS or `general` where no stem is found."""
     # Biography first: a name or an address may hold words of a domain, and belongs to none.
     policy, text = load_policy(), statement.lower()
     if policy.biography.search(text):
@@ -166,7 +167,7 @@ def domain_of(statement: str) -> str:
 
 @lru_cache(maxsize=4_096)  # ballots 0.26 s without, messages 0.28 s
 def sphere_of(recipient: str, task: str) -> str:
-    """The part of life a context belongs to; the policy's fallback sphere where no keyword is found."""
+    """Return the part of life a context belongs to; the policy's fallback sphere where no keyword is found."""
     policy = load_policy()
     # A recipient says more about the part of life than a task, and a phrase of two words more than two single ones.
     sums = {
@@ -183,7 +184,8 @@ def sphere_of(recipient: str, task: str) -> str:
 
 @lru_cache(maxsize=65_536)  # ballots 0.13 s without
 def _stems(text: str) -> frozenset[str]:
-    """The first six letters of each longer word, by which a statement and a context are seen to share a subject."""
+    """Return the first six letters of each longer word, by which a statement and a context are seen to share a
+    subject."""
     words = {word[:6] for word in WORD.findall(text.lower()) if len(word) >= 5}
     return frozenset(words - load_policy().ignore)
 
@@ -200,12 +202,12 @@ def score_of(statement: str, recipient: str, task: str) -> float:
 
 @lru_cache(maxsize=512)  # ballots 0.34 s without
 def scores_of(statements: tuple[str, ...], recipient: str, task: str) -> tuple[float, ...]:
-    """The score of each statement in one context."""
+    """Return the score of each statement in one context."""
     return tuple(score_of(statement, recipient, task) for statement in statements)
 
 
 def verdict_of(score: float, rule: PersonaRule) -> Verdict:
-    """A persona's verdict on a score that already holds this draw's noise."""
+    """Return a persona's verdict on a score that already holds this draw's noise."""
     if score < rule.inappropriate:
         return Verdict.INAPPROPRIATE
     return Verdict.NECESSARY if score > rule.necessary else Verdict.ABSTAIN
@@ -258,13 +260,13 @@ def chosen(
 
 
 def name_in(statements: tuple[str, ...]) -> str | None:
-    """The user's name where a statement says it ('My name is ...', 'Her full name is ...'), else None."""
+    """Return the user's name where a statement says it ('My name is ...', 'Her full name is ...'), else None."""
     return next((match[1] for statement in statements if (match := NAME.search(statement.strip()))), None)
 
 
 def first_person(statement: str, name: str | None) -> str:
-    """A statement about 'he', 'she', 'the user' or the named user as that user would say it, its value untouched. A
-    statement about another person or a thing is returned unchanged."""
+    """Return a statement about 'he', 'she', 'the user' or the named user as that user would say it, its value
+    untouched. A statement about another person or a thing is returned unchanged."""
     names = "|".join(re.escape(word) for word in ("The user", *((name, name.split()[0]) if name else ())))
     owner = re.match(rf"(?:His|Her|(?:{names})['’]s) (?=\w)", statement)
     if owner:
@@ -284,7 +286,8 @@ def _mine(text: str) -> str:
 
 
 def _beginning(statement: str) -> str | None:
-    """A statement without its value: cut before its first figure, else after six tenths; None where too short."""
+    """Return a statement without its value: cut before its first figure, else after six tenths; None where too
+    short."""
     words = statement.rstrip(".!?").split()
     if len(words) < 6:
         return None

@@ -95,7 +95,7 @@ class _Server:
 
 
 def _number(body: dict[str, Any], name: str, low: float, high: float, kinds: tuple[type, ...] = (int,)) -> Any:
-    """A numeric field of the body within [low, high], None where absent; BadRequest for anything else."""
+    """Return a numeric field of the body within [low, high], None where absent; BadRequest for anything else."""
     value: Any = body.get(name)
     if value is None:
         return None
@@ -105,7 +105,7 @@ def _number(body: dict[str, Any], name: str, low: float, high: float, kinds: tup
 
 
 def _prompt(messages: object) -> str:
-    """The text of all messages, one after the other; BadRequest unless each has a role and text."""
+    """Return the text of all messages, one after the other; BadRequest unless each has a role and text."""
     texts = []
     for message in messages if isinstance(messages, list) else []:
         content = message.get("content") if isinstance(message, dict) and message.get("role") else None
@@ -121,7 +121,7 @@ def _prompt(messages: object) -> str:
 
 
 def _fit(schema: object, text: str) -> Any:
-    """The smallest value that a JSON schema's basic keywords allow, `text` in place of free strings."""
+    """Return the smallest value that a JSON schema's basic keywords allow, `text` in place of free strings."""
     if not isinstance(schema, dict):
         return None
     if "const" in schema or schema.get("enum"):
@@ -138,7 +138,7 @@ def _fit(schema: object, text: str) -> Any:
 
 
 def _structured(body: dict[str, Any], text: str, lacks: Container[str]) -> str:
-    """The answer in the form that `response_format` asks for; answers that are JSON already stay as they are."""
+    """Return the answer in the form that `response_format` asks for; answers that are JSON already stay as they are."""
     response_format = body.get("response_format") or {"type": "text"}
     kind = response_format.get("type") if isinstance(response_format, dict) else None
     schema = response_format.get("json_schema") if kind == "json_schema" else None
@@ -152,7 +152,7 @@ def _structured(body: dict[str, Any], text: str, lacks: Container[str]) -> str:
 
 
 def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
-    """The chat completion for one request body; BadRequest where OpenAI's API would refuse it."""
+    """Return the chat completion for one request body; BadRequest where OpenAI's API would refuse it."""
     if not isinstance(body, dict):
         raise BadRequest("The body must be a JSON object.")
     model = body.get("model")
@@ -235,7 +235,7 @@ def _models() -> tuple[str, ...]:
 def _error(
     status: int, message: str, param: str | None = None, *, kind: str = "", headers: dict[str, str] | None = None
 ) -> JSONResponse:
-    """An error as OpenAI writes it. kind: of a fault on purpose, whose code is the status."""
+    """Return an error as OpenAI writes it. kind: of a fault on purpose, whose code is the status."""
     code: object = status if kind else "model_not_found" if status == 404 and param == "model" else None
     kind = kind or ("invalid_request_error" if status < 500 else "server_error")
     return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": code}}, status, headers)
@@ -257,7 +257,7 @@ class CutResponse(Response):
 
 
 def _spoiled(kind: str, answer: dict[str, Any], hang: float, generator: Random) -> Response:
-    """The response that a client gets instead of `answer`, a chat completion, for one of FAULT_KINDS."""
+    """Return the response that a client gets instead of `answer`, a chat completion, for one of FAULT_KINDS."""
     body = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
     choices: list[dict[str, Any]] = answer["choices"]
     match kind:
@@ -295,7 +295,7 @@ def create_app(
     hang: float = 3.0,
     lacks: tuple[str, ...] = (),
 ) -> Starlette:
-    """The simulator as an ASGI app.
+    """Return the simulator as an ASGI app.
 
     `faults` is the share of chat requests that fail on purpose, in [0, 1); `fault_kinds` limits how (default: all of
     FAULT_KINDS, equally likely); `hang` is in seconds. `lacks` is what it cannot do: those of REFUSED get HTTP 400,
@@ -362,7 +362,8 @@ def create_app(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket on a loopback address; port 0 takes any free one. Raises SimulatorError where that fails."""
+    """Return a listening socket on a loopback address; port 0 takes any free one. Raises SimulatorError where that
+    fails."""
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:

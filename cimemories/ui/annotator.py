@@ -68,7 +68,7 @@ class Draft:
         self._drawn: list[str] = []
 
     def key(self, field: str, default: object, options: Sequence[object] | None = None) -> str:
-        """The key for the widget of a field, which starts with the value chosen before, else with `default`.
+        """Return the key for the widget of a field, which starts with the value chosen before, else with `default`.
 
         options: what can be chosen now; a value that is not among them gives way to the default.
         """
@@ -140,7 +140,7 @@ class Draft:
         return st.toggle(safe.plain_label(label), key=self.key(field, default=False), help=help)
 
     def get(self, field: str, default: Any = None) -> Any:
-        """The value of a field: of its widget in this run, else the kept one."""
+        """Return the value of a field: of its widget in this run, else the kept one."""
         if field in self._drawn:
             return st.session_state.get(f"{self.name}.{field}", default)
         return self._values.get(field, default)
@@ -176,7 +176,7 @@ _PEOPLE, _TWIN, _CHANGED, _GIVEN = f"{KEY}.people", f"{KEY}.twin", f"{KEY}.chang
 
 
 def account() -> str:
-    """The name of the account that is logged in; empty where there is none."""
+    """Return the name of the account that is logged in; empty where there is none."""
     # Where no login is set up, st.user has no such attribute at all.
     return login.actor().name if getattr(st.user, "is_logged_in", False) else ""
 
@@ -188,8 +188,8 @@ def runs_the_app() -> bool:
 
 
 def name() -> str:
-    """The annotator's name: of the account, else as given in this session, else as the browser remembers it; empty
-    until it is given."""
+    """Return the annotator's name: of the account, else as given in this session, else as the browser remembers it;
+    empty until it is given."""
     if account_name := account():
         return account_name
     if KEY not in st.session_state:
@@ -214,9 +214,9 @@ def _letters(text: str) -> str:
 
 
 def ask(key: str = KEY, *, first: bool = False) -> str:
-    """The name, which is asked for only where nobody has given one: then a field is drawn. Empty while it is missing.
-    The one way in which pages ask; it cannot stand inside a form. first: nothing can be done before, so the field gets
-    the focus and the people known here are offered; elsewhere names may be what blind work hides."""
+    """Return the name, after drawing a field for it if it is missing: then it is empty. It cannot stand inside a form.
+    first: nothing can be done without a name, so the field gets the focus and the people known here are offered;
+    elsewhere blind work may have to hide names."""
     if not (given := name()):
         with st.container(key="name" if first else None):
             _field(key, offered=first)
@@ -233,7 +233,8 @@ def begin() -> bool:
 
 
 def required() -> str:
-    """The name for what is recorded with it; where it is missing, says where to give it, and the action is disabled."""
+    """Return the name for what is recorded with it; where it is missing, says where to give it, and the action is
+    disabled."""
     if not (given := name()):
         safe.inline("Needs your name: enter it at the top of the page.", muted=True)
     return given
@@ -335,6 +336,6 @@ def set_name(text: str | None) -> None:
 
 
 def _clean(text: str) -> str:
-    """A name as the record takes it: an account's may hold anything."""
+    """Return a name as the record takes it: an account's may hold anything."""
     # Spaces twice: taking out a control character can leave two in a row.
     return " ".join("".join(c for c in " ".join(text.split()) if not has_control(c)).split())[:LONGEST]

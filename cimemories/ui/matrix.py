@@ -78,8 +78,8 @@ _DECIDED = str.maketrans("NX?", "nx¿")
 
 
 def strip(glyphs: str, decided: str = "") -> Html:
-    """A strip with one cell a glyph of KINDS. decided: 1 for a cell whose label people decided, else 0; none: no cell.
-    The page that shows it calls `colour` too."""
+    """Return a strip with one cell a glyph of KINDS. decided: 1 for a cell whose label people decided, else 0; none: no
+    cell. The page that shows it calls `colour` too."""
     cells = "".join(
         glyph.translate(_DECIDED) if bit == "1" else glyph for glyph, bit in zip_longest(glyphs, decided, fillvalue="0")
     )
@@ -204,7 +204,7 @@ class Chosen:
 
 
 def _plain(drawing: Drawing) -> dict[str, object]:
-    """The drawing as JSON takes it. `dataclasses.asdict` copies each number on its own: 3 ms, this 0.01 ms."""
+    """Return the drawing as JSON takes it. `dataclasses.asdict` copies each number on its own: 3 ms, this 0.01 ms."""
     lists = ("rows", "columns", "blocks", "spheres")
     return {name: [vars(item) for item in value] if name in lists else value for name, value in vars(drawing).items()}
 

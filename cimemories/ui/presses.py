@@ -126,7 +126,7 @@ def _log(key: str) -> dict[str, Any]:
 
 
 def _presses(log: dict[str, Any]) -> list[dict[str, Any]]:
-    """The presses in a log; anything else is left out, since a browser may send anything."""
+    """Return the presses in a log; anything else is left out, since a browser may send anything."""
     presses = log.get("presses")
     listed = presses if isinstance(presses, list) else []
     return [item for item in listed if isinstance(item, dict) and isinstance(item.get("seq"), int) and "key" in item]

@@ -258,7 +258,7 @@ def escape(text: object) -> str:
 
 
 def folded(text: object, limit: int = FOLD) -> Html:
-    """The text; the part of a long one beyond `limit` opens with a click."""
+    """Return the text; the part of a long one beyond `limit` opens with a click."""
     full = str(text)
     if len(full) <= limit:
         return Html(escape(full))
@@ -297,9 +297,9 @@ def style() -> None:
 
 
 def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
-    """A message with its marks. Where marks overlap, the piece takes the colour of the gravest and its tooltip has the
-    notes of all, of as grave ones what counts before what is weak; marks are cut to the text, empty ones left out. A
-    text is cut after LONGEST characters, and a last line says so."""
+    """Return a message with its marks. Where marks overlap, the piece takes the colour of the gravest and its tooltip
+    has the notes of all, of as grave ones what counts before what is weak; marks are cut to the text, empty ones left
+    out. A text is cut after LONGEST characters, and a last line says so."""
     full, text = text, text[:LONGEST]
     marks = [s for s in spans if max(s.start, 0) < min(s.end, len(text))]
     # Every border of a mark cuts the text, so that within a piece the same marks hold from end to end.
@@ -339,8 +339,8 @@ def message(text: str, spans: Sequence[Marked] = (), height: int | None = None) 
 
 
 def document(text: str) -> Html:
-    """A text that people wrote, with a little markup: lines that begin with # are headings, with - points, **text** is
-    bold.
+    """Return a text that people wrote, with a little markup: lines that begin with # are headings, with - points,
+    **text** is bold.
 
     Nothing else is read, so there is nothing in it that could fetch or run anything."""
     lines = []
@@ -358,7 +358,7 @@ def document(text: str) -> Html:
 
 
 def coded(text: str) -> Html:
-    """A remark of ours, with commands in backticks set as code."""
+    """Return a remark of ours, with commands in backticks set as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # one that belongs to nothing
         return Html(escape(text))
@@ -387,8 +387,8 @@ def facts(pairs: Iterable[tuple[str, Html | str]]) -> Html:
 def grid(
     titles: Sequence[str], rows: Iterable[Html], *, texts: Container[int] = (0,), hints: Mapping[str, str] | None = None
 ) -> Html:
-    """A table of rows under these titles (none: no head), numbers at the right. texts: positions of the columns that
-    hold none. hints: tooltips by title."""
+    """Return a table of rows under these titles (none: no head), numbers at the right. texts: positions of the columns
+    that hold none. hints: tooltips by title."""
     heads = [
         tag("th" if title else "td", title, cls="" if i in texts else "ci-number", title=(hints or {}).get(title, ""))
         for i, title in enumerate(titles)
@@ -398,12 +398,13 @@ def grid(
 
 
 def wide(content: Html, name: str) -> Html:
-    """A table that may be wider than a phone: it scrolls by itself, by the keyboard too, and the page does not."""
+    """Return a table that may be wider than a phone: it scrolls by itself, by the keyboard too, and the page does
+    not."""
     return Html(f'<div class="ci-wide" role="region" aria-label="{escape(name)}" tabindex="0">{content.source}</div>')
 
 
 def number(value: Html | str, small: str = "", *, title: str = "") -> Html:
-    """A cell of a `grid` with a number, and in smaller type below it what goes with it."""
+    """Return a cell of a `grid` with a number, and in smaller type below it what goes with it."""
     return tag("td", value, tag("div", small, cls="ci-muted") if small else "", cls="ci-number", title=title)
 
 
@@ -413,14 +414,14 @@ def lines(texts: Iterable[Html | str], cls: str = "ci-muted", *, box: str = "") 
 
 
 def label_chip(label: Label | None) -> Html:
-    """A label as glyph and word; None is 'not labelled'."""
+    """Return a label as glyph and word; None is 'not labelled'."""
     if label is None:
         return tag("span", "not labelled", cls="ci-chip ci-none")
     return tag("span", tag("b", GLYPHS[label]), f" {label}", cls=f"ci-chip ci-{label}")
 
 
 def glyphed(label: Label | None) -> str:
-    """A label as text for a table cell: 'X inappropriate'; an empty text for None."""
+    """Return a label as text for a table cell: 'X inappropriate'; an empty text for None."""
     return "" if label is None else f"{GLYPHS[label]} {label}"
 
 

@@ -41,7 +41,8 @@ from pages.evaluate.run_settings import draw_row, values
 
 
 def named(row: LabellingRow) -> str:
-    """A labelling as an option: model, status, votes, personas other than Westin's, and whether it is simulated."""
+    """Return a labelling as an option: model, status, votes, personas other than Westin's, and whether it is
+    simulated."""
     simulated = ", simulated" if row.simulated else ""
     if row.imported:
         return f"{row.model}: imported, without votes{simulated}"
@@ -62,8 +63,8 @@ def draw_scope(
     voted: bool = False,
     above: DeltaGenerator | None = None,
 ) -> tuple[DatasetRow, LabellingRow | None]:
-    """The scope bar's selectboxes: which of these datasets, and which of its labellings (voted: that have a vote).
-    above: where notices go when the bar is in something closed."""
+    """Return the scope bar's selectboxes: which of these datasets, and which of its labellings (voted: that have a
+    vote). above: where notices go when the bar is in something closed."""
     by_id = {row.id: row for row in rows}
     with left:
         chosen = page.select(
@@ -111,13 +112,13 @@ class Filters:
 
 
 def word(kind: str | None) -> str:
-    """A label, TOO_FEW_NAME or None (no vote) as its kind in filters and counts."""
+    """Return a label, TOO_FEW_NAME or None (no vote) as its kind in filters and counts."""
     return UNLABELLED if kind is None else str(kind)
 
 
 def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) -> Filters:
-    """The filters; `counts` of pairs by kind stand on the pills. Without `spheres` none can be chosen. The lists are
-    folded under a button that names what is chosen: the browser takes longer for them than for the matrix."""
+    """Return the filters; `counts` of pairs by kind stand on the pills. Without `spheres` none can be chosen. The lists
+    are folded under a button that names what is chosen: the browser takes longer for them than for the matrix."""
     left, right = st.columns([7, 4], vertical_alignment="bottom")
     with left:
         kinds = _kinds(counts)
@@ -149,7 +150,7 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
 
 
 def _chosen_filters(spheres: bool) -> str:
-    """The button's label: what is chosen, or that nothing is left out."""
+    """Return the button's label: what is chosen, or that nothing is left out."""
     chosen = [display_name(name) for param in ("domain", "event") if (name := url.get(param))]
     if spheres and (name := url.get("sphere")):
         chosen.append(_sphere(name))
@@ -192,9 +193,9 @@ def choice(
     *,
     above: Any = None,
 ) -> str | None:
-    """A selectbox bound to a URL parameter. Its first option is called `everything` and means all; without that, the
-    first of the options holds where none is chosen. An option of the link that is not here is dropped with a notice in
-    the container `above` (None: where the list is). Returns None where all are shown. `label` must be a literal;
+    """Return a selectbox bound to a URL parameter. Its first option is called `everything` and means all; without that,
+    the first of the options holds where none is chosen. An option of the link that is not here is dropped with a notice
+    in the container `above` (None: where the list is). Returns None where all are shown. `label` must be a literal;
     title: what an option is called."""
     key = f"filters.{param}"
     chosen = url.get(param)
@@ -284,7 +285,7 @@ def watch(store: Store, row: LabellingRow | None, profile: int | None) -> None:
 
 
 def _voted(store: Store, row: LabellingRow, profile: int | None) -> tuple[int, int]:
-    """The profile's usable and planned ballots; 0 of 0 without a profile."""
+    """Return the profile's usable and planned ballots; 0 of 0 without a profile."""
     return (0, 0) if profile is None else catalogue.ballots_of(store, row.id, profile)
 
 
@@ -452,7 +453,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
 
 
 def _personas(store: Store) -> str:
-    """The pack whose personas vote, and who they are."""
+    """Return the pack whose personas vote, and who they are."""
     names = list(dict.fromkeys(file.name for file in pack_files("personas", store.workspace)))
     chosen = st.selectbox(
         "Personas", names, key="start.personas", help="A pack of personas. You can add your own to the workspace."
@@ -474,8 +475,8 @@ COUNTS: dict[str, tables.Column] = {"necessary": "count", "inappropriate": "coun
 def draw(
     labels: Matrix, seen: MatrixView, filters: Filters, deciding: Deciding, *, voting: bool
 ) -> tuple[int, int] | None:
-    """The matrix; returns the (attribute, context) that its cursor is on, None where no cell is left. keys, owner: as
-    `matrix.matrix` has them. voting: votes still arrive, so no context is discarded yet."""
+    """Return the matrix; returns the (attribute, context) that its cursor is on, None where no cell is left. keys,
+    owner: as `matrix.matrix` has them. voting: votes still arrive, so no context is discarded yet."""
     if not seen.rows or not seen.columns:
         page.notice("No attribute or context matches these filters. Clear them to see all.")
         return None
@@ -546,7 +547,7 @@ def filter_summary(seen: MatrixView, labels: Matrix, filters: Filters) -> str:
 
 
 def takeaway(labels: Matrix, *, voting: bool = False) -> str:
-    """The matrix in one sentence. voting: votes still arrive."""
+    """Return the matrix in one sentence. voting: votes still arrive."""
     totals = labels.totals
     name = safe.option(labels.record.profile.name, 60)
     if voting and totals[None] == labels.effective.size:
@@ -623,7 +624,7 @@ def counts(labels: Matrix, labelling: LabellingRow | None, *, voting: bool) -> N
 
 
 def _pairs(labels: Matrix) -> pd.DataFrame:
-    """Every pair with its labels, one row each."""
+    """Return every pair with its labels, one row each."""
     everything = view(labels)
     profile = labels.record.profile
     names = {

@@ -52,7 +52,8 @@ MOST_ROWS = 500  # of a table of pairs; its download has all
 
 
 def pair_table(frame: pd.DataFrame, key: str, columns: Mapping[str, Sequence[str]], alt: str, note: str) -> int | None:
-    """The first rows of a table of pairs, `columns` before those of the pair; returns the row that is selected."""
+    """Return the first rows of a table of pairs, `columns` before those of the pair; returns the row that is
+    selected."""
     shown = frame.head(MOST_ROWS)
     of_pair: Mapping[str, tuple[tables.Column, str]] = {
         "user": ("text", "Profile"),
@@ -200,7 +201,7 @@ def _revealed(runs: Sequence[PairRun]) -> str:
 
 
 def decision_row(item: Decision) -> Html:
-    """A row of a history: when, who, which label, and how and why."""
+    """Return a row of a history: when, who, which label, and how and why."""
     how = [item.source if item.source != "single" else "", "blind" if item.blind else "", item.cause or "", item.reason]
     label = safe.label_chip(item.label) if item.label else "withdrawn"
     cells = (item.created[:16].replace("T", " "), item.annotator, label, ", ".join(filter(None, how)))

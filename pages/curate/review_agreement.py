@@ -238,7 +238,7 @@ def _confusion(drawn: Drawn) -> None:
 
 
 def _confusion_buttons(item: Against) -> tuple[int, int] | None:
-    """The confusion table as buttons; the cell (person's code, consensus's code) that the URL names."""
+    """Return the confusion table as buttons; the cell (person's code, consensus's code) that the URL names."""
     cells = {f"{LABEL_NAMES[i]}-{LABEL_NAMES[j]}": (ORDER[i], ORDER[j]) for i in range(3) for j in range(3)}
     chosen = url.get("cell") or ""
     names = [safe.glyphed(LABELS[code]) for code in ORDER]

@@ -156,7 +156,7 @@ def _form(
 
 
 def _job(store: Store, dataset: DatasetRow, person: str) -> str:
-    """The name of the work on a batch: one at a time for each person and dataset, in whatever window."""
+    """Return the name of the work on a batch: one at a time for each person and dataset, in whatever window."""
     return content_hash(["batch", str(store.engine.url), str(store.workspace.absolute()), dataset.id, person])
 
 
@@ -326,7 +326,7 @@ def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:
 
 
 def _axis(item: Proposal) -> bool:
-    """A checkbox for each axis, none ticked: nothing is applied without being chosen."""
+    """Return a checkbox for each axis, none ticked: nothing is applied without being chosen."""
     ticked = st.checkbox(safe.plain_label(_AXES[item.axis]), key=f"bulk.axis.{item.axis}")
     closest = max(pair.similarity for pair in item.pairs)
     pairs = count(len(item.pairs), "pair")
@@ -536,7 +536,7 @@ def _kinds(counts: Mapping[str, int]) -> str:
 
 
 def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) -> tuple[str, bytes, Exported]:
-    """The file's name and content; tables, which are several files, as one zip."""
+    """Return the file's name and content; tables, which are several files, as one zip."""
     # The dataset's name may hold anything, separators of paths among it.
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in dataset.name)
     with tempfile.TemporaryDirectory() as folder:

@@ -209,7 +209,8 @@ _SAVED, _BASE, _DRAFT = "review.guideline.saved", "review.guideline.base", "revi
 
 
 def draw_guideline(store: Store) -> str:
-    """The current guideline, the form for a new version, and every version with its changes; returns the takeaway."""
+    """Return the current guideline, the form for a new version, and every version with its changes; returns the
+    takeaway."""
     versions = guidelines(store)
     now = versions[-1]
     for notice in page.kept_notices(_SAVED):

@@ -132,7 +132,7 @@ def draw(flows: Flows, scope: Scope, row: SliceRow) -> str:
 
 
 def wanted_width() -> float:
-    """The half-width that somebody wants an interval to have, as a share."""
+    """Return the requested half-width of the interval, as a share."""
     left, _ = st.columns([2, 7])
     with left:
         return float(st.number_input("Wanted: ± points", 0.5, 25.0, WIDTH, 0.5, key="judge_audit.width")) / 100

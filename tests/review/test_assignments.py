@@ -108,7 +108,7 @@ def test_progress_and_pace_by_hand() -> None:
     # 14 left at 3 a day: five days from now, three after the day that it is due.
     assert done.sentence == "6 of 20 decisions made; due 2026-11-25, done about 2026-11-28 at this pace: 3 days late"
     idle = assignments.progress_of(item, pairs, [], NOW)
-    assert idle.sentence == "0 of 20 decisions made; due 2026-11-25, nobody is working on it"
+    assert idle.sentence == "0 of 20 decisions made; due 2026-11-25, no one is working on it"
 
 
 @pytest.mark.parametrize(("people", "overlap"), [(("Ada", "Bob", "Cleo"), None), (("Ada", "Bob", "Dan", "Eve"), 3)])
@@ -198,7 +198,7 @@ def test_a_slice_is_assigned_on_the_page_and_its_people_are_led_to_their_next_pa
     app.number_input(key=f"team.assign.{slice_id}.overlap").set_value(1).run()
     button(app, "Assign").click().run()
     assert not app.exception and "is assigned to Ada and Bob" in page_html(app)
-    assert "0 of 6 decisions made, nobody is working on it" in page_html(app).replace(";", ",")
+    assert "0 of 6 decisions made, no one is working on it" in page_html(app).replace(";", ",")
     assert "has changed this assignment" not in page_html(app)
 
     home = opened(HOME)
@@ -251,7 +251,7 @@ def test_the_command_line_assigns_and_lists(sqlite_store: Store) -> None:
     assert "to Ada and Bob" in ran(
         "assign", "small world", "first", "--to", "Ada", "--to", "Bob", "--due", "2026-12-01"
     )
-    assert "0 of 12 decisions made; due 2026-12-01, nobody is working on it" in ran("assignments", "small world")
+    assert "0 of 12 decisions made; due 2026-12-01, no one is working on it" in ran("assignments", "small world")
     (item,) = json.loads(ran("assignments", "small world", "--json"))
     assert (item["items"], item["decisions"], [person["person"] for person in item["people"]]) == (
         6,
@@ -281,7 +281,7 @@ def read_one(store: Store, dataset: int, run_id: str, slice_id: int, person: str
     flows, item = slice_flows(store, slice_id), assignments.assignment_of(store, slice_id)
     assert item is not None
     own = assignments.own_flows(store, item, list(flows), person)
-    state = audit_state(store, run_id, flows, person, by_attribute=item.kind == ATTRIBUTES, own=own)
+    state = audit_state(store, run_id, flows, person, by_attribute=item.kind == ATTRIBUTES, assigned=own)
     if not state.undecided:
         return False
     with store.write() as connection:
