@@ -4,8 +4,8 @@
         samples: Annotated[int, Field(ge=1), Setting("Samples n", "Messages per context.", group=TASK)] = 5
 
 A field with a `Setting` is an option of the command line (cli/options.py), a field of the form
-(pages/evaluate/run_settings.py), a field of a sweep's file (evaluation/sweeps/file.py), a key of the manifest, a part of
-the command that repeats the work, and a row of the table in docs/settings.md.
+(pages/evaluate/run_settings.py), a field of a sweep's file (evaluation/sweeps/file.py), a key of the manifest, a part
+of the command that repeats the work, and a row of the table in docs/settings.md.
 """
 
 from __future__ import annotations
