@@ -119,7 +119,7 @@ class Strength(StrEnum):
 
 
 class AuditVerdict(StrEnum):
-    """How much of an attribute a person finds in a message: a judge's strength, or nothing."""
+    """A person's verdict on an attribute in a message: a judge's strength, or nothing."""
 
     FULL = "full"
     PARTIAL = "partial"

@@ -335,19 +335,19 @@ def table2(store: Store, labelling_id: str) -> tuple[Statistic, ...]:
         attributes = _by_profile(connection, dataset_id, attribute)
         tested = _by_profile(connection, dataset_id, profile_context)
     frame = contexts(store, labelling_id).frame
-    kept = frame[frame["reason"] == ""]
+    retained = frame[frame["reason"] == ""]
     labelled = set(frame["profile"])
     attributes, tested = ({p: n for p, n in each.items() if p in labelled} for each in (attributes, tested))
-    by_profile = kept["profile"].value_counts()
-    retained = [int(by_profile.get(profile_id, 0)) for profile_id in attributes]
+    by_profile = retained["profile"].value_counts()
+    per_profile = [int(by_profile.get(profile_id, 0)) for profile_id in attributes]
     number = float(len(attributes))
     return (
         Statistic("Profiles", number, None, len(attributes), "profiles", Published("10", "Section 5.1")),
         _over("Attributes per profile", list(attributes.values()), "profiles", Published("about 147", "Table 2")),
         _over("Contexts per profile, all", list(tested.values()), "profiles", Published("49", "Section 4.1.2")),
-        _over("Contexts per profile, retained", retained, "profiles", Published("about 45", "Table 2")),
-        _over("Necessary attributes per context", kept["necessary"].tolist(), "retained contexts", None),
-        _over("Inappropriate attributes per context", kept["inappropriate"].tolist(), "retained contexts", None),
+        _over("Contexts per profile, retained", per_profile, "profiles", Published("about 45", "Table 2")),
+        _over("Necessary attributes per context", retained["necessary"].tolist(), "retained contexts", None),
+        _over("Inappropriate attributes per context", retained["inappropriate"].tolist(), "retained contexts", None),
     )
 
 

@@ -1,5 +1,5 @@
-"""What people answer in the queues of the review and of a judge audit: decisions, verdicts, marks and comments, each
-recorded once, however often the browser sends it; and how far the slice of an audit has come."""
+"""Record answers in the queues of the review and of a judge audit: decisions, verdicts, marks and comments, each once,
+however often the browser sends it; and the progress of an audit's slice."""
 
 from __future__ import annotations
 

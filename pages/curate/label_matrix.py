@@ -386,7 +386,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
     draft = Draft("start.on")
     # The form stays one element of the page whatever stands above it: in a new one what was typed meanwhile is lost.
     with st.container():
-        name, own = draw_served(draft) if served else ("", "")
+        name, served_url = draw_served(draft) if served else ("", "")
         engine = draw_engine(store, draft)
         if not simulator:
             draw_prices(draft, [("model", "The model")])
@@ -419,7 +419,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
     given = values(draft, LabellingSpec, FIELDS) | {
         "dataset": dataset.name,
         "model": model.strip(),
-        "base_url": SIMULATOR if simulator else own if served else address.strip(),
+        "base_url": SIMULATOR if simulator else served_url if served else address.strip(),
         "api_key_env": key_env.strip() or DEFAULT_KEY_ENV,
         "personas": personas,
         "prices": price,

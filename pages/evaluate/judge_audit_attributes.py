@@ -124,10 +124,10 @@ def draw(flows: Flows, scope: Scope, row: SliceRow) -> str:
     about = {"run": scope.run.id, "n": result.n, "slice": row.name}
     answers.export(table, f"judge_audit.violation-{scope.run.id}", about, scope.simulated or scope.judge.simulated)
     if result.correction is not None:
-        wanted = wanted_width()
+        width = wanted_width()
         now = (result.corrected.high - result.corrected.low) / 2
-        more = attributes_needed(result, wanted)
-        safe.inline(sentence(sentences.audit_left(wanted, more, now, "attribute")))
+        more = attributes_needed(result, width)
+        safe.inline(sentence(sentences.audit_left(width, more, now, "attribute")))
     return f"{scope.run.name}: {sentences.corrected(result)}."
 
 

@@ -52,10 +52,10 @@ def draw_agreement(flows: Flows, scope: Scope) -> None:
 def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
     """Draw the figures, and return the page's takeaway."""
     about = {"run": scope.run.id, "slice": audit.slice.name}
-    own = next(item for item in audit.judges if item.judge is not None and item.judge.id == scope.judge.id)
+    judge_result = next(item for item in audit.judges if item.judge is not None and item.judge.id == scope.judge.id)
     corrections = [correction(flows, scope, audit, item.judge) for item in audit.judges if item.judge is not None]
     mine = next(item for item in corrections if item.judge.id == scope.judge.id)
-    safe.heading(f"{judge_text(scope.judge)} against people: {headline(own)}")
+    safe.heading(f"{judge_text(scope.judge)} against people: {headline(judge_result)}")
     result = quality(audit)
     _quality(result)
     _shares(result.rows, audit)
@@ -66,11 +66,11 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
         "judge_audit.box.any",
         lambda: _quality(quality(judge_audit(flows, scope, audit.slice.id, Counted.ANY))),
     )
-    _confusion(flows, scope, audit, own, about)
+    _confusion(flows, scope, audit, judge_result, about)
     _correction(scope, mine, corrections, about)
     if audit.audited:
         answers.show(lengths(flows, scope, audit), f"judge_audit.lengths-{scope.run.id}", about)
-    text = f"{scope.run.name}: by {count(own.items, 'audited item')}, {headline(own)}"
+    text = f"{scope.run.name}: by {count(judge_result.items, 'audited item')}, {headline(judge_result)}"
     if mine.corrected.value is None or mine.observed.value is None:
         return f"{text}; the leak rate cannot be corrected yet."
     return (
@@ -124,25 +124,28 @@ def _interval_chart(table: Table, *, title: str, subtitle: str, key: str, maximu
     charts.show(fig, key=key, alt=f"{title}. {subtitle}. The same numbers are in the table.")
 
 
-def _confusion(flows: Flows, scope: Scope, audit: JudgeAudit, own: JudgeQuality, about: Mapping[str, object]) -> None:
+def _confusion(
+    flows: Flows, scope: Scope, audit: JudgeAudit, judge_result: JudgeQuality, about: Mapping[str, object]
+) -> None:
     safe.heading("Judge against people")
-    table = confusion(own)
+    table = confusion(judge_result)
     tables.grid(table, "Judge against people")
     safe.inline(f"{table.caption}. On the diagonal judge and person agree.", muted=True)
-    cells = [(i, j) for i in range(len(ANSWERS)) for j in range(len(ANSWERS)) if own.table[i, j]]
+    cells = [(i, j) for i in range(len(ANSWERS)) for j in range(len(ANSWERS)) if judge_result.table[i, j]]
     if not cells:
         return
-    cells.sort(key=lambda place: (place[0] == place[1], -own.weighted[place]))
+    cells.sort(key=lambda place: (place[0] == place[1], -judge_result.weighted[place]))
     names = [ANSWER_TITLES[str(answer)] for answer in ANSWERS]
     options = {
-        f"{i}.{j}": f"judge: {names[i]}, person: {names[j]} ({count(own.table[i, j], 'item')})" for i, j in cells
+        f"{i}.{j}": f"judge: {names[i]}, person: {names[j]} ({count(judge_result.table[i, j], 'item')})"
+        for i, j in cells
     }
     chosen = page.choice(
         "Items behind a cell", options, "judge_audit.cell", "cell", default=next(iter(options)), boxed=True
     )
     i, j = map(int, chosen.split("."))
-    assert own.judge is not None
-    frame = cell_items(flows, audit, own.judge, str(ANSWERS[i]), str(ANSWERS[j]))
+    assert judge_result.judge is not None
+    frame = cell_items(flows, audit, judge_result.judge, str(ANSWERS[i]), str(ANSWERS[j]))
     frame = frame.assign(weight=frame["weight"].round(1), simulated=bool(scope.simulated) or scope.judge.simulated)
     frame.index = pd.Index([f"{r}.{a}" for r, a in zip(frame["response"], frame["attribute"], strict=True)])
     items = Table(frame, ITEMS, "Audited items of the chosen cell")
@@ -171,10 +174,10 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction], a
     result = leak_rates(corrections, mine)
     safe.heading(result.sentence)
     frame = result.rows.frame
-    known = frame[frame["corrected"].notna()]
-    if len(known):
-        far = known.iloc[int((known["corrected"] - known["observed"]).abs().to_numpy().argmax())]
-        ends = [0.01, *known["corrected_high"].fillna(known["corrected"]), *frame["observed"].fillna(0)]
+    defined = frame[frame["corrected"].notna()]
+    if len(defined):
+        far = defined.iloc[int((defined["corrected"] - defined["observed"]).abs().to_numpy().argmax())]
+        ends = [0.01, *defined["corrected_high"].fillna(defined["corrected"]), *frame["observed"].fillna(0)]
         columns = {name: result.rows.columns[name] for name in ("observed", "corrected")}
         _interval_chart(
             Table(frame, columns),
@@ -189,6 +192,6 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction], a
     safe.show(safe.lines(map(sentence, result.notes)))
     low, high = mine.corrected.low, mine.corrected.high
     if low is not None and high is not None:
-        wanted = wanted_width()
-        left = sentences.audit_left(wanted, verdicts_needed(mine, wanted), (high - low) / 2, "verdict")
+        width = wanted_width()
+        left = sentences.audit_left(width, verdicts_needed(mine, width), (high - low) / 2, "verdict")
         safe.inline(sentence(left))

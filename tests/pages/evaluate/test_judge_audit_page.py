@@ -62,7 +62,7 @@ def test_without_a_run_the_page_says_what_to_do(store: Store) -> None:
 def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, drawn: Drawn) -> None:
     data, run_id = world(store)
     page = opened(PAGE, run=run_id)
-    assert "nobody has audited test-judge yet" in page_html(page)
+    assert "test-judge is not audited yet" in page_html(page)
     assert button(page, "Sample the slice").disabled
     named(page)
     # 5 x 9 places; claims: 1 + 4 + 2 + 5 + 5 + 3 = 20 of 45.
