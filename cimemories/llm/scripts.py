@@ -238,11 +238,15 @@ def _continued(answered: Sequence[tuple[Branch, Answer]]) -> Iterator[Job | Call
 
 def _moved(moves: Moves) -> Iterator[Job | Callable[[sa.Connection], None]]:
     asked = []
-    for item in asked_next(moves):
-        if isinstance(item, Keep):
-            yield partial(_write_one, item)
-        else:
-            asked.append(item)
+    for branch, item in moves:
+        while item is not None and not isinstance(item, Ask):
+            if isinstance(item, Keep):
+                yield partial(_write_one, item)
+            else:  # at once: what they ask must not wait for a slower script beside them
+                yield from begun(item.branches)
+            item = branch.tell(True)
+        if item is not None:
+            asked.append((item, branch))
     yield from jobs_of(asked)
 
 
@@ -251,8 +255,7 @@ def _write_one(item: Keep, connection: sa.Connection) -> None:
 
 
 def asked_next(moves: Moves) -> Iterator[tuple[Ask, Branch] | Keep]:
-    """Yield what branches, and those that they start, ask next, and on the way the rows that they record, which count
-    as written."""
+    """Yield what branches, and those that they start, ask next in a plan, and the rows that a run would record."""
     for branch, item in moves:
         while item is not None and not isinstance(item, Ask):
             if isinstance(item, Keep):

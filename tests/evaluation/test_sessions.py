@@ -31,7 +31,7 @@ from cimemories.evaluation.spec import MESSAGE_TOKENS, JudgeSpec, RunSpec, comma
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
-from cimemories.llm.scripts import asked_next
+from cimemories.llm.scripts import Keep, asked_next
 from cimemories.model import Context
 from cimemories.seeds import SeedError, load_prompt
 from cimemories.store import calls, datasets
@@ -386,7 +386,7 @@ def test_the_chain_is_that_of_a_walk_by_hand(
     status = calls.OK if text else "server error"
     for branch in next(message_branches(writer, slots)):
         moves = [(branch, branch.begin())]
-        while following := list(asked_next(moves, lambda _: None)):
+        while following := [item for item in asked_next(moves) if not isinstance(item, Keep)]:
             ((ask, now),) = following
             asked.setdefault(ask.request.messages[0][1], []).append(now.draw)
             moves = [now.after(Answer("", now.draw, status, "", 0.0, "", content=text))]

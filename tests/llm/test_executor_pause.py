@@ -198,7 +198,7 @@ def test_a_cap_that_the_last_call_reaches_interrupts_nothing(sqlite_store: Store
 def test_every_call_that_a_run_used_is_linked_to_it_and_counted_by_kind(store: Store) -> None:
     first = planned(store)
     with store.write() as connection:
-        values = dict(connection.execute(sa.select(run)).mappings().one())
+        values = dict(connection.exec_driver_sql("SELECT * FROM run").mappings().one())  # as they are stored
         connection.execute(sa.insert(run).values({**values, "id": "run-second"}))
 
     def refuses_one(chat_request: IncomingRequest) -> Reply:
