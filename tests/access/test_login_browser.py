@@ -82,6 +82,9 @@ def test_people_log_in_by_a_provider_are_held_to_their_roles_and_log_out(
                     "Ada": Role.ADMIN,
                     "Ada (2)": Role.ANNOTATOR,
                 }
+            page.reload()
+            serving.settled(page)
+            expect(page).to_have_url(re.compile("person=Ada"))
 
             # Logging out ends the session here and at the provider, in every tab of the browser, also one that is open.
             third = other.context.new_page()

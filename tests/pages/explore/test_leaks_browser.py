@@ -57,6 +57,9 @@ def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path,
         expect(keys).to_contain_text("add the example to the basket, or take it out")
         page.keyboard.press("j")  # closes the table, and leads nowhere
         expect(keys).to_be_hidden()
+        page.reload()
+        expect(page.get_by_text("16 of 40", exact=True)).to_be_visible()
+        expect(page.get_by_text("Basket (2)")).to_be_visible()
         # A filter that leaves out the example leads to another one, and one step back to the first again.
         before, title = page.url, page.get_by_role("heading", name=" to ").inner_text()
         page.get_by_role("combobox", name="Recipient").click()
