@@ -54,8 +54,8 @@ ENDS = {"": "", "_first": " before", "_second": " after", "_difference": ", diff
 
 @dataclass(frozen=True)
 class View:
-    """How a heatmap is drawn. measure: which maps (BOTH, VIOLATION, COMPLETENESS, RECALLED or RECALLED_NEEDED); rows,
-    columns: their order; most: rows that are drawn, those with the most leaked pairs; phone: a figure a map."""
+    """The settings of a heatmap. measure: which maps (BOTH, VIOLATION, COMPLETENESS, RECALLED or RECALLED_NEEDED);
+    rows, columns: their order; most: rows that are drawn, those with the most leaked pairs; phone: a figure a map."""
 
     measure: str = BOTH
     rows: Order = Order.DATASET

@@ -1,4 +1,4 @@
-"""How far a run is, as tables and sentences: its stages, what came of its messages, and what its calls cost."""
+"""The progress of a run as tables and sentences: its stages, the outcomes of its messages, the cost of its calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_CAUSES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Answer):
-    """How far a run is. failures: what is missing and why; cost: a sentence, '' for calls without a price."""
+    """The progress of a run. failures: what is missing and why; cost: a sentence, '' for calls without a price."""
 
     stages: Table
     messages: Table

@@ -244,7 +244,7 @@ class WorkOptions:
 
 @dataclass(frozen=True)
 class Printing:
-    """How an answer is given: as text, as JSON, or its tables as files."""
+    """The form in which an answer is given: text, JSON, or its tables as files."""
 
     as_json: AsJson = False
     out: Out = None

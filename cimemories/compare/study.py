@@ -34,9 +34,9 @@ GRID = tuple(percent / 100 for percent in range(51, 101))
 
 @dataclass(frozen=True)
 class Setting:
-    """What turns votes into labels and says what counts. priors: in the order of the labelling's personas, adding up
-    to 1; a persona with 0 is left out. labels: whether people's decisions go before the consensus. least_votes: counted
-    votes that each persona needs on a pair, as AppliedRule has them."""
+    """The rule that turns votes into labels, and what counts. priors: in the order of the labelling's personas, adding
+    up to 1; a persona with 0 is left out. labels: whether people's decisions go before the consensus. least_votes:
+    counted votes that each persona needs on a pair, as AppliedRule has them."""
 
     threshold: float
     priors: tuple[float, ...]
@@ -46,12 +46,12 @@ class Setting:
 
     @property
     def unanimous(self) -> bool:
-        """Whether every counted vote of every persona has to agree, as the paper's rule asks: then which priors stand
-        with the personas changes nothing as long as all are above 0."""
+        """Return whether every counted vote of every persona has to agree, as the paper's rule asks: then which priors
+        stand with the personas changes nothing as long as all are above 0."""
         return self.threshold == EXACTLY and min(self.priors) > 0
 
     def without(self, persona: int) -> Setting | None:
-        """The same without one persona, the others' priors scaled up to 1; None where no other
+        """Return the rule without one persona, the others' priors scaled up to 1; None where no other
         has any."""
         rest = 1.0 - self.priors[persona]
         if rest <= 1e-9:
@@ -119,7 +119,7 @@ class Study:
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """Those of every figure: each whole percent above 50, and the current one."""
+        """Return the thresholds of every figure: each whole percent above 50, and the current one."""
         return tuple(sorted({*GRID, self.base.threshold}))
 
     def over(self, setting: Setting, thresholds: Sequence[float]) -> tuple[Numbers, ...]:
@@ -157,8 +157,8 @@ def study(
     *,
     n: int | None = None,
 ) -> Study:
-    """What it takes to move the choices behind the numbers of these runs. n: samples that violation is read at, of each
-    run at most its own; None: all.
+    """The data needed to move the choices behind the numbers of these runs. n: samples that violation is read at, of
+    each run at most its own; None: all.
 
     Raises StoreError where the runs are of several datasets or labellings, or nothing is labelled; ValueError for n < 1
     and where no run is given.
@@ -226,7 +226,8 @@ def subject(flows: Flows, scope: Scope, counts: VoteCounts, n: int | None = None
 
 
 def on_common_flows(flows: Flows, study: Study) -> Study:
-    """The same on the flows that all of the runs judged, as the leaderboard reads runs that it ranks together."""
+    """Return the study on the flows that all of the runs judged, as the leaderboard reads runs that it ranks
+    together."""
     wholes = [replace(item.scope, labels=Labels.DECISIONS, rule=None) for item in study.subjects]
     by_rule = {rule: shared([flow_arrays(flows, whole, rule) for whole in wholes]) for rule in IdentifierRule}
     parts = by_rule[IdentifierRule.EXACT]
@@ -245,7 +246,7 @@ def on_common_flows(flows: Flows, study: Study) -> Study:
 
 
 def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: FlowArrays) -> Ints:
-    """Where each labelled cell stands among the pairs: [profile, attribute, context], len(pairs) where it is not
+    """Return the place of each labelled cell among the pairs: [profile, attribute, context], len(pairs) where it is not
     labelled. Runs on the same pairs share one array."""
     labelled = data.labels != UNLABELLED
     version = (counts.labelling_id, counts.revision, whole.dataset_revision)

@@ -98,7 +98,7 @@ _FIRST_PERSON = re.compile(r"(?<!\w)(?:i|me|my|mine|myself|we|us|our|ours|oursel
 
 
 class Reason(StrEnum):
-    """Why something that a model wrote was rejected. The last three are about an answer as a whole."""
+    """The reason for rejecting what a model wrote. The last three are about an answer as a whole."""
 
     WRONG_TYPE = "wrong type"
     EMPTY_VALUE = "empty value"

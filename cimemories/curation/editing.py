@@ -58,8 +58,8 @@ class Needs:
 
 @dataclass(frozen=True)
 class Plan:
-    """What saving a change would do. target: the dataset that will hold it; imported: labellings whose shares came from
-    a file; who: the profile's name, or 'all profiles'; calls: of a labelling like the newest one, or None."""
+    """The consequences of saving a change. target: the dataset that will hold it; imported: labellings whose shares
+    came from a file; who: the profile's name, or 'all profiles'; calls: of a labelling like the newest one, or None."""
 
     dataset: str
     target: str

@@ -36,7 +36,7 @@ WORDS = {"full": "● revealed", "partial": "◐ partly", "implied": "◌ implie
 
 @dataclass(frozen=True)
 class AuditDesk:
-    """A slice of a judge's answers, for one auditor. assigned: to whom the slice is; None if it is anybody's."""
+    """A slice of a judge's answers, for one auditor. assigned: to whom the slice is; None if it is open to all."""
 
     store: Store
     scope: Scope
@@ -55,7 +55,7 @@ class AuditDesk:
 
     @property
     def is_mine(self) -> bool:
-        """Return whether this person is to answer it: the slice is anybody's, or assigned to them."""
+        """Return whether this person is to answer it: the slice is open to all, or assigned to them."""
         return self.assigned is None or self.me in self.assigned.people
 
     def state(self, flows: Mapping[Flow, SliceItem]) -> AuditState:
@@ -112,8 +112,8 @@ class AuditDesk:
             # The scope of now: figures are cached by what it says of the verdicts.
             scope = resolve_scope(self.store, self.scope.run.id, judge_id=self.scope.judge.id)
             audit = judge_audit.judge_audit(shared_flows(self.store), scope, self.slice.id)
-            own = next(item for item in audit.judges if item.judge is not None and item.judge.id == scope.judge.id)
-            lines.append(f"So far {headline(own)}.")
+            judged = next(item for item in audit.judges if item.judge is not None and item.judge.id == scope.judge.id)
+            lines.append(f"So far {headline(judged)}.")
         return [*lines, left]
 
     def _history(self, message: Message) -> list[tuple[str, str, str, str]] | None:

@@ -17,7 +17,7 @@ from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
 
 AHEAD = 60  # disputes that the browser gets at once
-OWN = "You gave one of these answers yourself. If you can, leave this pair to somebody else: s skips it."
+OWN = "You gave one of these answers yourself. If you can, leave this pair to another person: s skips it."
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class DisputesDesk:
             total=len(disputed.settled) + len(disputed.open),
             start=dispute_id(start, self.me) if start else None,
             history=self._history(message, disputed, names),
-            notice=f"{len(done.refused)} not settled: somebody else has just decided there, or an edit has removed the "
+            notice=f"{len(done.refused)} not settled: another person has just decided there, or an edit removed the "
             "pair. What is still in dispute comes again."
             if done.refused
             else "",
@@ -90,7 +90,7 @@ class DisputesDesk:
             ],
             link="" if self.hidden else card(pair, self.dataset.id).link,  # names are visible there
             warning=OWN if item.is_own(self.me) else "",
-            note="This pair was settled before, and somebody has decided it again since." if item.adjudication else "",
+            note="This pair was settled before, and a person has decided it again since." if item.adjudication else "",
         )
 
     def _history(

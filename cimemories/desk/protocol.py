@@ -1,4 +1,4 @@
-"""What the browser and a desk say to each other.
+"""The messages between the browser and a desk.
 
 What a browser sends may be anything: an event that is not valid is refused, and texts are cut to what the record takes.
 An event may come twice (a slow answer, a reload), and its `uid` tells.
@@ -170,8 +170,8 @@ class Reply:
 
 
 class Desk(Protocol):
-    """What answers the messages of a component. `owner` names who works on what, in which workspace: every event
-    carries it, so that no answer is recorded as another person's, or of another dataset."""
+    """An object that answers the messages of a component. `owner` names who works on what, in which workspace: every
+    event carries it, so that no answer is recorded as another person's, or of another dataset."""
 
     @property
     def owner(self) -> str: ...
@@ -182,7 +182,7 @@ class Desk(Protocol):
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of the events of a message; see `Reply`."""
+    """The outcome of the events of a message; see `Reply`."""
 
     recorded: Collection[str]
     refused: Collection[str]

@@ -38,7 +38,7 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class Ordering:
-    """In which order pairs come. aim, share: of Order.VALUE. width: the half-width of the label uncertainty that is
+    """The order of the pairs. aim, share: of Order.VALUE. width: the half-width of the label uncertainty that is
     aimed at, as a share. batch: how many pairs are a batch."""
 
     order: Order

@@ -69,8 +69,8 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class Composition:
-    """What is in memory. number: of the other kind (necessary, inappropriate), or of all (random); 0 for full. system:
-    the memory system that recalls from all attributes."""
+    """The composition of a memory. number: of the other kind (necessary, inappropriate), or of all (random); 0 for
+    full. system: the memory system that recalls from all attributes."""
 
     kind: Kind = Kind.FULL
     number: int = 0

@@ -370,7 +370,7 @@ class _Sum:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a piece of work would come to. places: user-task pairs, or what `unit` says; responses: one a place and
+    """The estimate of a piece of work. places: user-task pairs, or what `unit` says; responses: one a place and
     sample, or what `counts` says. concurrency: requests in flight. unreachable: servers that could not be asked, and
     what is counted instead."""
 

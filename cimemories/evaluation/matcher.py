@@ -559,7 +559,7 @@ _Found = tuple[Strength, int, int, frozenset[int]]  # how far a value is stated,
 
 @dataclass(frozen=True)
 class _Value:
-    """What to find of a value, or of one item of a list.
+    """The pattern to find of a value, or of one item of a list.
 
     phrase: its text as it stands; alone: it needs no telling word. numbers: those in it, with dates and times. stems:
     its other words with their weights.

@@ -127,8 +127,8 @@ class Writer:
 
 @dataclass(frozen=True)
 class Replay:
-    """What reaches the prompt of a variant, and its hash. paraphrase: an attribute, and the prompt that asks the model
-    for another wording of it."""
+    """The memory that reaches the prompt of a variant, and its hash. paraphrase: an attribute, and the prompt that asks
+    the model for another wording of it."""
 
     prompt: ProfileRecord
     shown: str

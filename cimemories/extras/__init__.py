@@ -1,4 +1,4 @@
-"""What few people need, a folder a subject, and how the core, which imports none of them, finds it.
+"""Subjects that few people need, a folder each, found by the core, which imports none of them.
 
 The `__init__.py` of a folder has a function `register` and imports nothing else. It names what it adds by where that
 is, so that nothing is imported before it is used:
@@ -26,7 +26,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Extra:
-    """What one folder adds, each by its name and as "module" or "module:attribute".
+    """The additions of one folder, each by its name and as "module" or "module:attribute".
 
     commands: modules that add the command to `cli.base.cli`; "review audit" is one of the group `review`.
     exports: functions that write a run in a format of `export` (cli/datasets.py). panels: functions that draw a part of

@@ -328,8 +328,8 @@ def record_of(profile: Profile) -> dict[str, Any]:
 
 @dataclass
 class Remarks:
-    """What an import leaves out or spells otherwise, counted over the records of a file. known: beginnings of the
-    fields that the caller reads itself."""
+    """The remarks of an import on what it leaves out or spells otherwise, counted over the records of a file. known:
+    beginnings of the fields that the caller reads itself."""
 
     known: tuple[str, ...] = ()
     extra: dict[str, Counter[str]] = field(default_factory=dict)

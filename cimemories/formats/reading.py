@@ -1,4 +1,4 @@
-"""What all readers share: opening a file; JSON, JSON Lines, CSV and Parquet as streams; checking a record; errors.
+"""The base of all readers: opening a file; JSON, JSON Lines, CSV and Parquet as streams; checking a record; errors.
 
     for where, raw in rows(Path("x.csv")):              # ("x.csv: line 2", {"event": "mark", ...})
         row = checked(Mark, raw, where)                  # FormatError: "x.csv: line 2: kind is missing"

@@ -96,8 +96,8 @@ class ExportedJudge(Record):
 
 
 class ExportedRun(Record):
-    """What our own export says of a run, the same in every line of a file. system, mitigation, sessions: None, and not
-    in the file, for a run without."""
+    """The fields of our own export about a run, the same in every line of a file. system, mitigation, sessions: None,
+    and not in the file, for a run without."""
 
     name: _Blank
     model: Name
@@ -128,7 +128,7 @@ class _Recall(Record):
 
 
 class _OurFields(Record):
-    """What our own export says of a response that the layout has no field for."""
+    """The fields of our own export about a response that the layout lacks."""
 
     composition: Annotated[OneLine, Field(max_length=200)] | None = None
     memory: _Keys | None = None

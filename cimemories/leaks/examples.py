@@ -36,8 +36,8 @@ _BUILDING = threading.Lock()
 
 @dataclass(frozen=True)
 class Left:
-    """What filters leave. counts: by facet and value, how many examples that value alone would leave with all filters
-    on other facets as they are; 0 for a value that leaves none. whole: the same without any filter."""
+    """The examples that filters leave. counts: by facet and value, how many examples that value alone would leave with
+    all filters on other facets as they are; 0 for a value that leaves none. whole: the same without any filter."""
 
     number: int
     counts: dict[Facet, dict[str, int]]

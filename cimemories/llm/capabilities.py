@@ -67,7 +67,7 @@ MARGIN = 1.5  # of a proposed timeout: a prompt of thousands of tokens has to be
 
 @dataclass(frozen=True, kw_only=True)
 class Server(ServerInfo):
-    """What a run has to know of a server: what it reports, and what the probe learned. n, schema: what it really did; a
+    """The capabilities of a server, as it reports them and as the probe learned them. n, schema: what it really did; a
     feature that is not wanted counts as there.
 
     seed: whether it takes one; None if none is wanted. temperature: whether it takes the one asked for. notes: what is

@@ -309,7 +309,7 @@ NO_KEY = "no-key-needed"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a model is served. The key itself is never kept here: only the name of its variable, '' for none.
+    """The server of a model. The key itself is never kept here: only the name of its variable, '' for none.
 
     timeout: seconds for the first try of a request; each retry waits twice as long. n_at_once: several draws are one
     request with `n`. server, fresh: as in the keys of its calls (store/calls.py, Origin). Raises EndpointError for an
@@ -375,7 +375,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server reports of itself. models: () if it lists none. root, revision: of what vLLM loaded under the
+    """The report of a server about itself. models: () if it lists none. root, revision: of what vLLM loaded under the
     served name. base_url: the right address, if another was given. cuts_answers: an answer that exceeds `max_model_len`
     is cut; other servers refuse the request for the answer that it allows."""
 

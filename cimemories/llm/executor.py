@@ -116,7 +116,7 @@ class Openings(Generic[T]):
 
 @dataclass
 class Tally:
-    """What an execution has done so far, in draws. fresh: sent to a server; reused: taken from the record. failed:
+    """The progress of an execution, in draws. fresh: sent to a server; reused: taken from the record. failed:
     fresh ones by cause. Tokens are those reported for fresh draws. uncounted: answered exchanges without reported
     tokens."""
 

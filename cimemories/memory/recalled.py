@@ -48,7 +48,7 @@ GROUNDS = RULES, BY_MODEL = "rules", "model"
 
 @dataclass(frozen=True)
 class Needs:
-    """What must be installed for a system to run. modules: looked for, not imported. install: how to get them, with the
+    """The packages that a system needs to run. modules: looked for, not imported. install: how to get them, with the
     command in backticks."""
 
     package: str

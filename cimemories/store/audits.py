@@ -293,8 +293,8 @@ def _stack(audits: Iterable[Audit]) -> list[Audit]:
 
 @dataclass(frozen=True)
 class StandingVerdict:
-    """Whether people say that a response, to this context and with this memory (None: all attributes), reveals an
-    attribute."""
+    """Return whether people say that a response, to this context and with this memory (None: all attributes), reveals
+    an attribute."""
 
     response: int
     attribute: int

@@ -436,7 +436,7 @@ def _paragraph_json(text: str) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Which servers' answers a call is served.
+    """The servers whose answers serve a call.
 
     server: the one that is asked (the text of a ServerId); None for work begun before servers were distinguished.
     fresh: the run or sweep that asks everything again and is served its own answers alone. same: further servers that

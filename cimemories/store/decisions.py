@@ -415,7 +415,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class Places:
-    """Where this workspace stores what events name. `statements` and `names` by attribute id and profile ordinal;
+    """The places in this workspace of what events name. `statements` and `names` by attribute id and profile ordinal;
     `tested`: (profile ordinal, context id)."""
 
     names: Mapping[int, str]

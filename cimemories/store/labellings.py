@@ -76,13 +76,13 @@ class LabellingRow:
 
     @property
     def from_results(self) -> bool:
-        """Whether its labels came with results of runs, beside those that the dataset had: no number rests on them
-        unless they are asked for."""
+        """Return whether its labels came with results of runs, beside those that the dataset had: no number rests on
+        them unless they are asked for."""
         return bool(self.manifest.get("from_results"))
 
     @property
     def chosen(self) -> str:
-        """When a person chose that all numbers of the dataset rest on it; empty if no one did."""
+        """Return when a person chose that all numbers of the dataset rest on it; empty if no one did."""
         return str(self.manifest.get("chosen") or "")
 
     @property

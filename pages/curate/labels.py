@@ -168,7 +168,7 @@ def _takeaway(views: Sequence[PairView]) -> str:
 
 
 def _deciding(store: Store, dataset: DatasetRow) -> Deciding:
-    """What keys decide, and by whom."""
+    """Return the keys that decide, and the desk that records them."""
     # Without the role no key decides: it would be kept in the browser, and refused at each try to record it.
     if store.read_only or login.refusal(Role.ANNOTATOR):
         return Deciding()

@@ -1,4 +1,4 @@
-"""What a run would cost, by the calls that are planned, and what it can show, by a pilot."""
+"""The cost of a run, by the calls that are planned, and its power, by a pilot."""
 
 from __future__ import annotations
 

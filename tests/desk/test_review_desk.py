@@ -43,7 +43,7 @@ def history(store: Store, dataset: int) -> list[decisions.Decision]:
 
 
 def standing(store: Store, dataset: int, name: str = "Ada") -> dict[str, Label]:
-    """What somebody has decided, by card."""
+    """Return what a person has decided, by card."""
     own = [d for d in history(store, dataset) if d.annotator == name]
     return {f"{a}.{c}": d.label for (a, c), d in decisions.standing(own).items() if d.label}
 

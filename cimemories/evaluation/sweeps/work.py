@@ -59,7 +59,7 @@ CELL_COLUMNS = {
 
 @dataclass(frozen=True)
 class SweepEstimate:
-    """What the cells of a sweep would come to, in their order; a call that several of them make counts once."""
+    """Return the estimates of the cells of a sweep, in their order; a call that several of them make counts once."""
 
     runs: tuple[RunSpec, ...]
     cells: tuple[Estimate, ...]

@@ -51,7 +51,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class CountOptions:
-    """Which labels and which judge decide; --judge says who judges a new run."""
+    """The labels and the judge that decide; --judge says who judges a new run."""
 
     labels: Annotated[
         str | None,
@@ -71,7 +71,7 @@ class CountOptions:
 
 @dataclass(frozen=True)
 class WrittenOptions:
-    """What a check writes, whatever it finds."""
+    """The files that a check writes, whatever it finds."""
 
     junit: Annotated[Path | None, Option(metavar="FILE", help="Write JUnit XML.")] = None
     markdown: Annotated[Path | None, Option(metavar="FILE", help="Write a summary with the leaked sentences.")] = None

@@ -21,7 +21,7 @@ PROPERTY = "cimemories_check"  # on the report of a test, and so in JUnit files 
 
 
 class Checks(Protocol):
-    """What the fixture gives."""
+    """The value of the fixture."""
 
     def __call__(
         self, file: str | Path, run: str | None = None, *, workspace: str | Path | None = None, **options: Any

@@ -354,8 +354,8 @@ COVERAGE_PARTS = tuple(
 
 
 def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawing | None:
-    """What share of flows the headline covers: a bar for each of `rows` (name of the run, its coverage), or by_group a
-    bar for each group of the first. None without flows."""
+    """Draw the share of flows that the headline covers: a bar for each of `rows` (name of the run, its coverage), or
+    by_group a bar for each group of the first. None without flows."""
     if by_group:
         frame = rows[0][1].frame
     else:

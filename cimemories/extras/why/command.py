@@ -18,7 +18,7 @@ from cimemories.store.engine import DEFAULT_WORKSPACE
 
 @dataclass(frozen=True)
 class FlowOptions:
-    """Which leak is to be explained."""
+    """The leak to be explained."""
 
     profile: Annotated[str | None, Option(metavar="NAME", help="Whose leak: the profile's name or id.")] = None
     context: Annotated[str | None, Option(metavar="NAME", help="Where: the task, the recipient, or an id.")] = None

@@ -1,4 +1,4 @@
-"""Why did this leak? What the variants of an attribution (attribution.py) say, and in words.
+"""The explanation of a leak by the variants of an attribution (attribution.py), in numbers and in words.
 
     p(variant)           reveals / judged messages of the variant; a message that is missing is in neither
     effect of a change   p(variant) - p(baseline)

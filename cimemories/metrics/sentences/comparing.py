@@ -155,7 +155,7 @@ class Swapped(Protocol):
 
 
 class Moved(Protocol):
-    """How far one choice moves a number (extras/sensitivity/choices.py)."""
+    """The effect of one choice on a number (extras/sensitivity/choices.py)."""
 
     @property
     def low(self) -> float: ...

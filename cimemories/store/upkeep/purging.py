@@ -53,8 +53,8 @@ _REJECTED = {
 
 @dataclass(frozen=True)
 class Purge:
-    """What is removed. recalls: of memory systems; bytes: of the texts of all three; files: caches and logs of work
-    that is not here any more; unfinished: work that may need calls which nothing names, and `kept`, how many."""
+    """The things to remove. recalls: of memory systems; bytes: of the texts of all three; files: caches and logs of
+    work that is not here any more; unfinished: work that may need calls which nothing names, and `kept`, how many."""
 
     calls: int
     requests: int
