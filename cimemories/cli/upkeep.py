@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -30,9 +31,6 @@ cli.add_typer(upkeep)
 def backup(
     file: Annotated[Path, Argument(help="File to write.")],
     overwrite: Annotated[bool, Option("--overwrite", help="Overwrite an existing file.")] = False,
-    portable: Annotated[
-        bool, Option("--portable", help="From PostgreSQL: without pg_dump, to restore into either database.")
-    ] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -40,14 +38,13 @@ def backup(
     from cimemories.store.upkeep.backup import back_up
 
     store = open_record(workspace)
-    result = back_up(store, file, overwrite=overwrite, portable=portable)
+    result = back_up(store, file, overwrite=overwrite)
     store.close()
     size = file.stat().st_size
-    output.notes(result.notes)
     if as_json:
-        output.as_json({"file": file, "bytes": size, **result.backup.as_json()})
+        output.as_json({"file": file, "bytes": size, **asdict(result)})
         return
-    output.note(f"backed up {count(sum(result.backup.counts.values()), 'row')}, {size / 1e6:,.1f} MB")
+    output.note(f"backed up {count(sum(result.counts.values()), 'row')}, {size / 1e6:,.1f} MB")
     output.line(str(file))
 
 
@@ -64,13 +61,13 @@ def restore(
     """
     from cimemories.store.upkeep.backup import restore as restore_backup
 
-    result = restore_backup(file, workspace, replace=replace)
+    result, kept = restore_backup(file, workspace, replace=replace)
     if as_json:
-        output.as_json({"workspace": workspace, "kept": result.kept, **result.backup.as_json()})
+        output.as_json({"workspace": workspace, "kept": kept, **asdict(result)})
         return
-    if result.kept:
-        output.note(f"the database from before is kept as {result.kept}; delete it when you no longer need it")
-    output.note(f"restored {count(sum(result.backup.counts.values()), 'row')} as of {result.backup.created}")
+    if kept:
+        output.note(f"the database from before is kept as {kept}; delete it when you no longer need it")
+    output.note(f"restored {count(sum(result.counts.values()), 'row')} as of {result.created}")
     output.line(str(workspace))
 
 

@@ -81,7 +81,7 @@ def test_what_changes_labels_samples_and_servers_is_logged_by_name(store: Store)
 def test_backups_are_logged_where_they_were_made_and_where_they_came_to(store: Store, tmp_path: Path) -> None:
     add_dataset(store, profiles=1, attributes=3, contexts=3)
     file = tmp_path / "friday.zip"
-    back_up(store, file, portable=True)
+    back_up(store, file)
     assert entries(store) == ["backup.made friday.zip"]
     into = tmp_path / "restored"
     restore(file, into, f"sqlite:///{into / 'cimemories.sqlite'}")
@@ -99,7 +99,8 @@ def test_who_may_only_read_a_database_backs_it_up(store: Store, tmp_path: Path) 
     reader = open_store(tmp_path / "reader", reading.render_as_string(hide_password=False))
     with pytest.raises(sa.exc.DBAPIError, match="read-only"):
         add_dataset(reader, name="another")
-    assert back_up(reader, tmp_path / "backup.zip", portable=True).path.exists()
+    back_up(reader, tmp_path / "backup.zip")
+    assert (tmp_path / "backup.zip").exists()
     assert entries(store) == []
     reader.close()
 

@@ -28,7 +28,7 @@ from cimemories.store.engine import SQLITE_FILE, DatabaseLost, Store, StoreError
 from cimemories.store.upkeep import backup, purging, transfer
 from cimemories.store.upkeep.backup import (
     MANIFEST,
-    SQLITE_MEMBER,
+    RECORD,
     back_up,
     read_backup,
     restore,
@@ -68,7 +68,8 @@ def files(folder: Path) -> dict[str, bytes]:
 def small(sqlite_store: Store, tmp_path: Path) -> Path:
     """A backup of a record with one dataset."""
     add_dataset(sqlite_store, name="backed up")
-    return back_up(sqlite_store, tmp_path / "small.zip").path
+    back_up(sqlite_store, tmp_path / "small.zip")
+    return tmp_path / "small.zip"
 
 
 def and_its_entry(rows: dict[str, int]) -> dict[str, int]:
@@ -82,18 +83,17 @@ def and_its_entry(rows: dict[str, int]) -> dict[str, int]:
 def test_a_restored_record_gives_the_same_numbers(store: Store, tmp_path: Path) -> None:
     run_id = with_a_run(store)
     before, rows = numbers(store, run_id), counts(store)
-    made = back_up(store, tmp_path / "backup.zip")
-    assert made.backup.engine == ("sqlite" if store.is_sqlite else "postgresql")
-    assert made.backup.counts == rows
-    assert made.path.stat().st_mode & 0o777 == 0o600
+    file = tmp_path / "backup.zip"
+    assert back_up(store, file).counts == rows
+    assert file.stat().st_mode & 0o777 == 0o600
     with store.write() as connection:
         store_runs.delete(connection, run_id)
     url = None if store.is_sqlite else store.engine.url.render_as_string(hide_password=False)
     workspace = tmp_path / "elsewhere"
-    with pytest.raises(StoreError, match="pg_dump" if url else "not empty"):
-        restore(made.path, workspace if url else store.workspace)
+    with pytest.raises(StoreError, match="not empty"):
+        restore(file, store.workspace, url)
     assert not workspace.exists(), "what could not be restored leaves nothing behind"
-    restore(made.path, workspace, url, replace=bool(url))
+    restore(file, workspace, url, replace=bool(url))
     again = open_store(workspace, url)
     assert counts(again) == and_its_entry(rows)
     assert numbers(again, run_id) == before
@@ -104,23 +104,18 @@ def test_a_restored_record_gives_the_same_numbers(store: Store, tmp_path: Path) 
 
 
 def test_a_record_moves_between_the_engines(database: Database, tmp_path: Path) -> None:
-    """A portable backup of PostgreSQL becomes a SQLite file, and a backup of SQLite fills a PostgreSQL database."""
+    """Also over a database that is full: its rows go first."""
     source = open_store(database.workspace, database.url)
     run_id = with_a_run(source)
     before, rows = numbers(source, run_id), counts(source)
-    there = back_up(source, tmp_path / "one.zip", portable=True)
+    back_up(source, tmp_path / "one.zip")
     source.close()
-    assert there.backup.engine == "sqlite"
-    restore(there.path, tmp_path / "other", None)
-    if database.url:  # and from SQLite back into PostgreSQL
-        restore(there.path, tmp_path / "back", database.url, replace=True)
-    for workspace, url in ((tmp_path / "other", None), (tmp_path / "back", database.url)):
-        moved = open_store(workspace, url) if url or workspace.exists() else None
-        if moved is not None:
-            assert counts(moved) == and_its_entry(rows)
-            assert numbers(moved, run_id) == before
-            add_dataset(moved, name="goes on")
-            moved.close()
+    restore(tmp_path / "one.zip", tmp_path / "other", None)
+    moved = open_store(tmp_path / "other")
+    assert counts(moved) == and_its_entry(rows)
+    assert numbers(moved, run_id) == before
+    add_dataset(moved, name="goes on")
+    moved.close()
 
 
 def test_rows_are_copied_as_they_are_kept(store: Store, tmp_path: Path) -> None:
@@ -168,18 +163,6 @@ def rows_of(connection: sa.Connection, table: str) -> list[tuple[object, ...]]:
     return [tuple(row) for row in connection.exec_driver_sql(f"SELECT * FROM {table} ORDER BY id")]
 
 
-def test_without_pg_dump_the_rows_are_copied(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_dataset(store)
-    monkeypatch.setattr(backup.shutil, "which", lambda _name: None)
-    made = back_up(store, tmp_path / "backup.zip")
-    assert made.backup.engine == "sqlite"
-    assert made.notes == () if store.is_sqlite else "pg_dump is not installed" in made.notes[0]
-    restore(made.path, tmp_path / "elsewhere", None)
-    again = open_store(tmp_path / "elsewhere")
-    assert counts(again) == counts(store)
-    again.close()
-
-
 def test_a_backup_is_of_one_moment_while_others_write(store: Store, tmp_path: Path) -> None:
     """Datasets come with two profiles each, in one transaction: a backup never holds one of the two."""
     stop = threading.Event()
@@ -197,8 +180,8 @@ def test_a_backup_is_of_one_moment_while_others_write(store: Store, tmp_path: Pa
     try:
         assert written.wait(20)
         for number in range(3):
-            made = back_up(store, tmp_path / f"{number}.zip")
-            assert made.backup.counts["profile"] == 2 * made.backup.counts["dataset"] > 0
+            rows = back_up(store, tmp_path / f"{number}.zip").counts
+            assert rows["profile"] == 2 * rows["dataset"] > 0
     finally:
         stop.set()
         writer.join()
@@ -209,8 +192,8 @@ def test_work_under_way_is_interrupted_in_the_restored_record(sqlite_store: Stor
     run_id = planning.plan(sqlite_store, simulated())
     with sqlite_store.write() as connection:
         work.claim(connection, run_id)  # by this living process, as a run on the same machine would be
-    made = back_up(sqlite_store, tmp_path / "backup.zip")
-    restore(made.path, tmp_path / "elsewhere")
+    back_up(sqlite_store, tmp_path / "backup.zip")
+    restore(tmp_path / "backup.zip", tmp_path / "elsewhere")
     again = open_store(tmp_path / "elsewhere")
     with again.read() as connection:
         assert store_runs.named(connection, run_id).status == WorkStatus.INTERRUPTED
@@ -226,7 +209,8 @@ def test_what_stands_only_in_the_log_is_backed_up(sqlite_store: Store, tmp_path:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / SQLITE_FILE).write_bytes((sqlite_store.workspace / SQLITE_FILE).read_bytes())
     copied = open_store(tmp_path / "copy")
-    restore(back_up(sqlite_store, tmp_path / "backup.zip").path, tmp_path / "restored")
+    back_up(sqlite_store, tmp_path / "backup.zip")
+    restore(tmp_path / "backup.zip", tmp_path / "restored")
     restored = open_store(tmp_path / "restored")
     with copied.read() as connection:
         assert datasets.all_rows(connection) == []
@@ -250,19 +234,19 @@ def test_a_workspace_with_content_is_replaced_only_when_told_and_kept_aside(smal
     with pytest.raises(StoreError, match="is not empty.*--replace"):
         restore(small, workspace)
     assert files(workspace) == before
-    done = restore(small, workspace, replace=True)
-    assert done.kept is not None
+    _, kept = restore(small, workspace, replace=True)
+    assert kept is not None
     assert not (workspace / "cache").exists()
-    for path, name in ((workspace / SQLITE_FILE, "backed up"), (done.kept, "there before")):
+    for path, name in ((workspace / SQLITE_FILE, "backed up"), (kept, "there before")):
         with sqlite3.connect(path) as connection:
             assert connection.execute("SELECT name FROM dataset").fetchall() == [(name,)]
 
 
 def test_a_workspace_in_use_is_not_replaced(sqlite_store: Store, tmp_path: Path) -> None:
     add_dataset(sqlite_store, name="in use")
-    made = back_up(sqlite_store, tmp_path / "backup.zip")
+    back_up(sqlite_store, tmp_path / "backup.zip")
     with pytest.raises(StoreError, match="is in use: stop the app"):
-        restore(made.path, sqlite_store.workspace, replace=True)
+        restore(tmp_path / "backup.zip", sqlite_store.workspace, replace=True)
     add_dataset(sqlite_store, name="goes on")
 
 
@@ -272,9 +256,9 @@ def test_a_damaged_record_is_replaced(small: Path, tmp_path: Path) -> None:
     (workspace / SQLITE_FILE).write_bytes(b"damaged " * 1000)
     with pytest.raises(StoreError, match="is not empty"):
         restore(small, workspace)
-    done = restore(small, workspace, replace=True)
-    assert done.kept is not None
-    assert done.kept.read_bytes() == b"damaged " * 1000
+    _, kept = restore(small, workspace, replace=True)
+    assert kept is not None
+    assert kept.read_bytes() == b"damaged " * 1000
     with sqlite3.connect(workspace / SQLITE_FILE) as connection:
         assert connection.execute("SELECT name FROM dataset").fetchall() == [("backed up",)]
 
@@ -298,13 +282,14 @@ def with_manifest(**changes: object) -> Callable[[str, bytes], bytes]:
     ("change", "message"),
     [
         (lambda name, content: None if name == MANIFEST else content, "is no backup"),
-        (lambda name, content: None if name == SQLITE_MEMBER else content, "no whole backup"),
-        (lambda name, content: content[:-9] if name == SQLITE_MEMBER else content, "not what was backed up"),
-        (lambda name, content: content[:-9] + b"x" * 9 if name == SQLITE_MEMBER else content, "not what was backed up"),
+        (lambda name, content: None if name == RECORD else content, "no whole backup"),
+        (lambda name, content: content[:-9] if name == RECORD else content, "not what was backed up"),
+        (lambda name, content: content[:-9] + b"x" * 9 if name == RECORD else content, "not what was backed up"),
         (with_manifest(format=2), "newer version"),
         (with_manifest(schema="9001"), "newer version .*schema 9001"),
         (with_manifest(counts={"dataset": 7}), "do not hold the rows"),
         (with_manifest(engine="mine"), "engine"),
+        (with_manifest(engine="postgresql"), "earlier version.*pg_restore"),
         (with_manifest(members={"../../escaped": {"size": 1, "sha256": "0"}}), "no whole backup"),
         (with_manifest(members={"packs/../../escaped": {"size": 1, "sha256": "0"}}), "no whole backup"),
         (with_manifest(members=[]), "cannot be read"),
@@ -337,16 +322,16 @@ def test_a_record_with_code_in_it_is_refused(sqlite_store: Store, tmp_path: Path
         connection.exec_driver_sql(
             "CREATE TRIGGER sly AFTER INSERT ON decision BEGIN UPDATE decision SET label = 'necessary'; END"
         )
-    made = back_up(sqlite_store, tmp_path / "backup.zip")
+    back_up(sqlite_store, tmp_path / "backup.zip")
     with pytest.raises(StoreError, match="more than tables.*sly"):
-        restore(made.path, tmp_path / "target")
+        restore(tmp_path / "backup.zip", tmp_path / "target")
 
 
 def test_a_failure_on_the_last_step_leaves_the_old_record(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_dataset(store, name="there before")
-    made = back_up(store, tmp_path / "backup.zip")
+    back_up(store, tmp_path / "backup.zip")
     add_dataset(store, name="since then")
     url = None if store.is_sqlite else store.engine.url.render_as_string(hide_password=False)
     workspace = store.workspace
@@ -357,10 +342,10 @@ def test_a_failure_on_the_last_step_leaves_the_old_record(
 
     if url is None:
         monkeypatch.setattr(backup, "_put_in_place", fail)
-    else:  # the last statement of the transaction fails
-        monkeypatch.setattr(backup, "_end_work_sql", lambda _backup: "SELECT 1 / 0;")
+    else:  # in its transaction, after the last row
+        monkeypatch.setattr(backup, "count_rows", fail)
     with pytest.raises(StoreError):
-        restore(made.path, workspace, url, replace=True)
+        restore(tmp_path / "backup.zip", workspace, url, replace=True)
     again = open_store(workspace, url)
     with again.read() as connection:
         assert [row.name for row in datasets.all_rows(connection)] == ["there before", "since then"]
@@ -437,8 +422,8 @@ def backup_of(source: Path, target: Path, *statements: str, schema: str = migrat
     member = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     manifest = {"format": 1, "created": "2026", "schema": schema, "engine": "sqlite", "counts": rows}
     with zipfile.ZipFile(target, "w") as archive:
-        archive.writestr(SQLITE_MEMBER, content)
-        archive.writestr(MANIFEST, json.dumps({**manifest, "members": {SQLITE_MEMBER: member}}))
+        archive.writestr(RECORD, content)
+        archive.writestr(MANIFEST, json.dumps({**manifest, "members": {RECORD: member}}))
     return target
 
 
@@ -482,46 +467,9 @@ def test_real_backups_of_every_older_schema_are_restored(tmp_path: Path, form: s
     store.close()
 
 
-@pytest.mark.postgres
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        ("DROP TABLE comment", "the table comment is missing"),
-        ("CREATE TABLE mine (x INTEGER)", "'mine' is no table of ours"),
-    ],
-)
-def test_a_dump_with_other_tables_than_its_schema_is_refused(
-    maintenance: sa.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, message: str
-) -> None:
-    """Its manifest counts the tables that it should have."""
-    maintenance.exec_driver_sql("CREATE DATABASE other_tables")
-    url = maintenance.engine.url.set(database="other_tables").render_as_string(hide_password=False)
-    try:
-        store = open_store(tmp_path / "workspace", url)
-        add_dataset(store, name="there before")
-        right = counts(store)
-        with store.engine.begin() as connection:
-            connection.exec_driver_sql(statement)
-            there = dict.fromkeys(sa.inspect(connection).get_table_names(), 0)
-        monkeypatch.setattr(transfer, "count_rows", lambda _connection: there)
-        transfer.dump(store, tmp_path / backup.POSTGRES_MEMBER)
-        backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "bad.zip", "postgresql", migrations.HEAD, right)
-        if "DROP" in statement:
-            store.engine.dispose()
-            tables.metadata.tables["comment"].create(store.engine)
-        with pytest.raises(StoreError, match=message):
-            restore(tmp_path / "bad.zip", tmp_path / "workspace", url, replace=True)
-        with store.read() as connection:
-            assert [row.name for row in datasets.all_rows(connection)] == ["there before"]
-        store.close()
-    finally:
-        maintenance.exec_driver_sql("DROP DATABASE other_tables WITH (FORCE)")
-
-
 @pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
-@pytest.mark.parametrize("portable", [True, False])
 def test_a_server_that_goes_away_meanwhile_is_the_one_that_is_named(
-    store: Store, maintenance: sa.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, portable: bool
+    store: Store, maintenance: sa.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy is a record too, and was said not to answer."""
     add_dataset(store)
@@ -536,10 +484,9 @@ def test_a_server_that_goes_away_meanwhile_is_the_one_that_is_named(
 
         return cut_off
 
-    where = (backup, "copy_rows") if portable else (transfer, "count_rows")
-    monkeypatch.setattr(*where, after_the_end_of(getattr(*where)))
+    monkeypatch.setattr(backup, "copy_rows", after_the_end_of(backup.copy_rows))
     with pytest.raises(DatabaseLost) as lost:
-        back_up(store, tmp_path / "backup.zip", portable=portable)
+        back_up(store, tmp_path / "backup.zip")
     assert str(store.engine.url.database) in str(lost.value) and "sqlite" not in str(lost.value)
     assert not list(tmp_path.glob("*.zip"))
 
@@ -595,10 +542,10 @@ def test_what_a_killed_backup_left_goes_with_the_next_and_a_living_one_keeps_its
     killed = stopped("backup", sqlite_store.workspace, folder / "killed.zip")
     living = stopped("backup", sqlite_store.workspace, folder / "living.zip")
     try:
-        assert len(list(folder.glob(f"{backup.BACKUP_DRAFT}*/{SQLITE_MEMBER}"))) == 2
+        assert len(list(folder.glob(f"{backup.BACKUP_DRAFT}*/{RECORD}"))) == 2
         kill(killed)
         back_up(sqlite_store, folder / "next.zip")
-        assert len(list(folder.glob(f"{backup.BACKUP_DRAFT}*/{SQLITE_MEMBER}"))) == 1, "that of the living process"
+        assert len(list(folder.glob(f"{backup.BACKUP_DRAFT}*/{RECORD}"))) == 1, "that of the living process"
     finally:
         kill(killed)
         kill(living)
@@ -617,48 +564,8 @@ def test_what_a_killed_restore_left_goes_with_the_next_and_a_living_one_keeps_it
         assert purging.plan(store).nothing
         purging.purge(store)
         store.close()
-        assert len(list(workspace.glob(f"{backup.DRAFT}*/{SQLITE_MEMBER}"))) == 1
+        assert len(list(workspace.glob(f"{backup.DRAFT}*/{RECORD}"))) == 1
     finally:
         kill(process)
     restore(small, workspace)
     assert [path.name for path in workspace.iterdir()] == [SQLITE_FILE]
-
-
-@pytest.mark.postgres
-def test_a_dump_of_an_older_version_is_brought_up_to_date(
-    maintenance: sa.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Restored over the tables of this version, among which are some that the older one did not have."""
-    url = {}
-    for name in ("older", "newer"):
-        maintenance.exec_driver_sql(f"CREATE DATABASE upkeep_{name}")
-        address = maintenance.engine.url.set(database=f"upkeep_{name}")
-        url[name] = address.render_as_string(hide_password=False)
-    try:
-        engine = sa.create_engine(url["older"])
-        with engine.begin() as connection:
-            migrations.migrate(connection, "0004")
-            connection.exec_driver_sql("ALTER TABLE run DROP COLUMN sweep")
-        with engine.begin() as connection:
-            assert migrations.current_schema(engine) == "0004"
-            there = set(sa.inspect(connection).get_table_names())
-            values = {"name": "old", "origin": "o", "source_hash": "h", "revision": 0, "created": "2026"}
-            connection.execute(sa.insert(tables.dataset).values(**values))
-        old_tables = dict.fromkeys(sorted(there), 0) | {"dataset": 1, "alembic_version": 1}
-        monkeypatch.setattr(transfer, "count_rows", lambda _connection: old_tables)
-        dumped = transfer.dump(Store(engine, tmp_path), tmp_path / backup.POSTGRES_MEMBER)
-        engine.dispose()
-        backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "older.zip", "postgresql", "0004", dumped)
-        newer = open_store(tmp_path / "workspace", url["newer"])
-        add_dataset(newer, name="there before")
-        newer.close()
-        restore(tmp_path / "older.zip", tmp_path / "workspace", url["newer"], replace=True)
-        again = open_store(tmp_path / "workspace", url["newer"])
-        with again.read() as connection:
-            assert [row.name for row in datasets.all_rows(connection)] == ["old"]
-            assert migrations.current_schema(again.engine) == migrations.HEAD
-        add_dataset(again, name="goes on")
-        again.close()
-    finally:
-        for name in url:
-            maintenance.exec_driver_sql(f"DROP DATABASE upkeep_{name} WITH (FORCE)")

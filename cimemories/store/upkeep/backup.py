@@ -1,12 +1,11 @@
 """Backups: one file that holds a whole record as it was at one moment, and the workspace's own files.
 
     backup.json      what it is: format, schema, rows of every table, size and SHA-256 of every other member
-    record.sqlite    the record, as a SQLite database that is whole by itself
-    record.pgdump    or, of a PostgreSQL record, what pg_dump wrote (custom format)
+    record.sqlite    the record, as a SQLite database that is whole by itself, also of a record on PostgreSQL
     packs/, baskets/ files that people put into the workspace
 
 Caches and logs are left out: caches are built again, logs are of the machine. backup.json is written last, so a file
-that has one is complete. A record of either engine can be backed up as record.sqlite and restored into either.
+that has one is complete. A backup of either engine can be restored into either.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
+from pydantic import TypeAdapter
 
 from cimemories.files import NotAFileError, open_regular
 from cimemories.model import WorkStatus
@@ -36,19 +35,10 @@ from cimemories.store.engine import Store, StoreError, connect_read_only, now, o
 from cimemories.store.tables import generation, labelling, run, sweep
 from cimemories.store.team import log
 from cimemories.store.upkeep.problems import explained
-from cimemories.store.upkeep.transfer import (
-    clear,
-    copy_rows,
-    count_rows,
-    dump,
-    is_empty,
-    restore_postgres,
-    tables_in,
-    why_no_dump,
-)
+from cimemories.store.upkeep.transfer import clear, copy_rows, count_rows, is_empty
 
 FORMAT = 1
-MANIFEST, SQLITE_MEMBER, POSTGRES_MEMBER = "backup.json", "record.sqlite", "record.pgdump"
+MANIFEST, RECORD = "backup.json", "record.sqlite"
 FOLDERS = ("packs", "baskets")
 MARKS = ("demo.prepared",)
 DRAFT = ".restore-"  # what a restore unpacks into, in the workspace
@@ -76,64 +66,25 @@ class Backup:
     format: int
     created: str
     schema: str
-    engine: str  # sqlite | postgresql
+    engine: str  # of `record.sqlite`
     counts: dict[str, int]
     members: dict[str, Member]
 
-    @property
-    def record(self) -> str:
-        """The member that holds the record."""
-        return SQLITE_MEMBER if self.engine == "sqlite" else POSTGRES_MEMBER
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+def back_up(store: Store, target: Path, *, overwrite: bool = False) -> Backup:
+    """Write a backup of the record as it is now, while others go on working. The file appears complete or not at all.
 
-
-@dataclass(frozen=True)
-class Made:
-    """A backup that was written. notes: what else to know."""
-
-    path: Path
-    backup: Backup
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Restored:
-    """A backup that was restored. kept: the database that was there before, moved aside; None if there was no content,
-    and on PostgreSQL."""
-
-    backup: Backup
-    workspace: Path
-    kept: Path | None
-
-
-def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bool = False) -> Made:
-    """Write a backup of the record as it is now, while others go on working.
-
-    portable: write a PostgreSQL record as record.sqlite too, which can be restored into either engine, as is done if
-    pg_dump is not installed or too old for the server. The file appears complete or not at all. Raises StoreError if it
-    is there already (unless `overwrite`) or cannot be written, or if the record is damaged.
+    Raises StoreError if it is there already (unless `overwrite`) or cannot be written, or if the record is damaged.
     """
     if target.exists() and not overwrite:
         raise StoreError(f"{target} exists already. Choose another name, or replace it with --overwrite.")
     if not target.parent.is_dir():
         raise StoreError(f"{target}: the folder {target.parent} does not exist.")
-    notes: tuple[str, ...] = ()
     try:
         with _draft(target.parent, BACKUP_DRAFT) as folder:
-            if store.is_sqlite:
-                counts = _copy_sqlite(store, folder / SQLITE_MEMBER)
-                engine, schema = "sqlite", _schema(folder / SQLITE_MEMBER)
-            else:
-                why_not = "" if portable else why_no_dump(store.engine)
-                engine = "sqlite" if portable or why_not else "postgresql"
-                schema = migrations.current_schema(store.engine) or migrations.HEAD
-                counts = _copy_portable(store, folder) if engine == "sqlite" else dump(store, folder / POSTGRES_MEMBER)
-                if why_not:
-                    notes = (f"{why_not}: the record was copied row by row into a form that either engine restores",)
+            counts = _copy_sqlite(store, folder / RECORD) if store.is_sqlite else _copy_by_rows(store, folder)
             path = folder / "backup.zip"
-            backup = _pack(store.workspace, folder, path, engine, schema, counts)
+            backup = _pack(store.workspace, folder, path, counts)
             # Private before it has its name, which it takes in one step: until then an older backup stands there.
             path.chmod(0o600)
             path.replace(target)
@@ -143,7 +94,7 @@ def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bo
         raise StoreError(f"{target}: the backup cannot be written: {explained(error)}") from error
     # After the file is there: it does not tell of itself, and a record that is read-only tells of nothing.
     log.note(store, "backup.made", target.name, rows=sum(backup.counts.values()))
-    return Made(target, backup, notes)
+    return backup
 
 
 @contextmanager
@@ -221,8 +172,9 @@ def _copy_sqlite(store: Store, copy: Path) -> dict[str, int]:
         raw.close()
 
 
-def _copy_portable(store: Store, folder: Path) -> dict[str, int]:
-    copy = open_store(folder / "copy", f"sqlite:///{folder / SQLITE_MEMBER}")
+def _copy_by_rows(store: Store, folder: Path) -> dict[str, int]:
+    """Copy a record of another engine row by row; return its rows by table."""
+    copy = open_store(folder / "copy", f"sqlite:///{folder / RECORD}")
     try:
         # The inner block is the record's: where its server goes away, the error names that one and not the copy.
         with copy.write() as target, store.snapshot() as source:
@@ -230,19 +182,18 @@ def _copy_portable(store: Store, folder: Path) -> dict[str, int]:
             counts = count_rows(target)
     finally:
         copy.close()
-    with closing(sqlite3.connect(folder / SQLITE_MEMBER)) as written:
+    with closing(sqlite3.connect(folder / RECORD)) as written:
         # open_store has made it a WAL database; the file is packed alone, so no log beside it may hold a part of it.
         written.execute("PRAGMA journal_mode = DELETE")
     return counts
 
 
-def _pack(workspace: Path, folder: Path, path: Path, engine: str, schema: str, counts: Mapping[str, int]) -> Backup:
-    record = SQLITE_MEMBER if engine == "sqlite" else POSTGRES_MEMBER
-    files = {record: folder / record, **_own_files(workspace)}
+def _pack(workspace: Path, folder: Path, path: Path, counts: Mapping[str, int]) -> Backup:
+    files = {RECORD: folder / RECORD, **_own_files(workspace)}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         members = {name: _add(archive, name, file) for name, file in files.items()}
-        backup = Backup(FORMAT, now(), schema, engine, dict(counts), members)
-        archive.writestr(MANIFEST, json.dumps(backup.as_json(), indent=1))
+        backup = Backup(FORMAT, now(), _schema(folder / RECORD), "sqlite", dict(counts), members)
+        archive.writestr(MANIFEST, json.dumps(asdict(backup), indent=1))
     # On the disk before it takes its name, in the place of an older backup it may be.
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
@@ -290,14 +241,15 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> Backup:
                 f"{path} was written by a newer version of CIMemories Studio (format {manifest['format']}). "
                 "Update this installation."
             )
-        members = {str(n): Member(int(m["size"]), str(m["sha256"])) for n, m in manifest["members"].items()}
-        counts = {str(name): int(count) for name, count in manifest["counts"].items()}
-        backup = Backup(
-            FORMAT, str(manifest["created"]), str(manifest["schema"]), str(manifest["engine"]), counts, members
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        backup = TypeAdapter(Backup).validate_python(manifest)
+    except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path}: its {MANIFEST} cannot be read ({error!r}).") from error
-    if backup.engine not in ("sqlite", "postgresql"):
+    if backup.engine == "postgresql":
+        raise StoreError(
+            f"{path} was made with pg_dump, by an earlier version. Restore it with PostgreSQL's own programs, into an "
+            f"empty database: unzip {path.name}, and pg_restore --no-owner --dbname=ADDRESS record.pgdump."
+        )
+    if backup.engine != "sqlite":
         raise StoreError(f"{path}: its {MANIFEST} names an engine that is not known.")
     if backup.schema not in migrations.known_schemas():
         raise StoreError(
@@ -305,8 +257,8 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> Backup:
             f"{migrations.HEAD}). Update this installation."
         )
     # Names become paths in the workspace: any other could lead out of it, or hide among its caches and locks.
-    strange = [n for n in members if n not in (backup.record, *MARKS) and not _OWN_FILE.fullmatch(n)]
-    missing = [n for n in (backup.record, *members) if n not in archive.namelist() or n not in members]
+    strange = [n for n in backup.members if n not in (RECORD, *MARKS) and not _OWN_FILE.fullmatch(n)]
+    missing = [n for n in (RECORD, *backup.members) if not (n in archive.namelist() and n in backup.members)]
     if strange or missing:
         raise StoreError(f"{path} is no whole backup: look at {', '.join(map(ascii, (strange + missing)[:5]))}.")
     return backup
@@ -381,8 +333,11 @@ def _schema(file: Path) -> str:
         return str(connection.execute(f"SELECT version_num FROM {migrations.VERSION_TABLE}").fetchone()[0])
 
 
-def restore(path: Path, workspace: Path, url: str | None = None, *, replace: bool = False) -> Restored:
-    """Restore a backup into an empty workspace or database, or with `replace` in the place of what is there.
+def restore(
+    path: Path, workspace: Path, url: str | None = None, *, replace: bool = False
+) -> tuple[Backup, Path | None]:
+    """Restore a backup into an empty workspace or database, or with `replace` in the place of what is there. Return it,
+    and where the SQLite file from before is kept, if there was one with content.
 
     Everything is unpacked and verified first; then the new record takes the place of the old one in one step, so that
     nothing is ever restored by half. A SQLite file that is replaced is kept under another name. Work that was under way
@@ -391,11 +346,6 @@ def restore(path: Path, workspace: Path, url: str | None = None, *, replace: boo
     """
     backup = read_backup(path)
     file = sqlite_path(record_address(workspace, url))
-    if file is not None and backup.engine == "postgresql":
-        raise StoreError(
-            f"{path} was made by pg_dump and can be restored into PostgreSQL alone: set CIMEMORIES_DATABASE_URL to an "
-            "empty database there. `cimemories workspace backup --portable` makes one for either engine."
-        )
     made = not workspace.exists()
     try:
         workspace.mkdir(parents=True, exist_ok=True)
@@ -409,7 +359,7 @@ def restore(path: Path, workspace: Path, url: str | None = None, *, replace: boo
                 workspace.rmdir()
     # Caches go by the revision of what they were made of, and revisions are counted on from an older number now.
     shutil.rmtree(workspace / "cache", ignore_errors=True)
-    return Restored(backup, workspace, kept)
+    return backup, kept
 
 
 def _restore(
@@ -420,11 +370,11 @@ def _restore(
         if full and not replace:
             raise _not_empty(f"the workspace {workspace}")
         unpack(path, folder)
-        _make_ready(path, folder / SQLITE_MEMBER, backup)
+        _make_ready(path, folder / RECORD, backup)
         # From here on no other process has the old database open, or it would go on writing to it under its other name.
         with _alone(file):
             _put_files(folder, backup, workspace, replace=replace)
-            return _put_in_place(folder / SQLITE_MEMBER, file, keep=full)
+            return _put_in_place(folder / RECORD, file, keep=full)
     target = open_store(workspace, url)
     try:
         with target.read() as connection:
@@ -433,19 +383,9 @@ def _restore(
         if not empty and not replace:
             raise _not_empty("the database")
         unpack(path, folder)
-        if backup.engine == "sqlite":
-            _make_ready(path, folder / SQLITE_MEMBER, backup)
-            _put_files(folder, backup, workspace, replace=replace)
-            _copy_into(folder, target, backup)
-        else:
-            _require_tables(path, backup.counts, backup.schema)
-            _require_tables(path, tables_in(folder / POSTGRES_MEMBER), backup.schema)
-            _put_files(folder, backup, workspace, replace=replace)
-            target.engine.dispose()
-            restore_postgres(target.engine, folder / POSTGRES_MEMBER, backup.counts, _end_work_sql(backup))
-            migrations.upgrade_schema(target.engine)
-            with target.write() as writing:
-                _log_restored(writing, path, backup)
+        _make_ready(path, folder / RECORD, backup)
+        _put_files(folder, backup, workspace, replace=replace)
+        _copy_into(folder, target)
     finally:
         target.close()
     return None
@@ -490,7 +430,7 @@ def _make_ready(path: Path, file: Path, backup: Backup) -> None:
     store = open_store(file.parent, f"sqlite:///{file}")
     try:
         with store.write() as writing:
-            _log_restored(writing, path, backup)
+            log.add(writing, "backup.restored", path.name, of=backup.created, rows=sum(backup.counts.values()))
             for table in WORK:
                 active = table.c.status.in_(work.ACTIVE)
                 gone = {"host": None, "pid": None, "process_started": None, "heartbeat": None}
@@ -502,10 +442,6 @@ def _make_ready(path: Path, file: Path, backup: Backup) -> None:
     with closing(sqlite3.connect(file)) as connection:
         # It is moved alone: what open_store's WAL mode has left in a log beside it comes into the file here.
         connection.execute("PRAGMA journal_mode = DELETE")
-
-
-def _log_restored(connection: sa.Connection, path: Path, backup: Backup) -> None:
-    log.add(connection, "backup.restored", path.name, of=backup.created, rows=sum(backup.counts.values()))
 
 
 def _require_tables(path: Path, names: Iterable[str], schema: str) -> None:
@@ -520,21 +456,8 @@ def _require_tables(path: Path, names: Iterable[str], schema: str) -> None:
         )
 
 
-def _end_work_sql(backup: Backup) -> str:
-    """Return the SQL that ends work under way in a record that PostgreSQL's own programs restore; its schema may be an
-    older one."""
-    states = ", ".join(f"'{status}'" for status in work.ACTIVE)
-    gone = "host = NULL, pid = NULL, process_started = NULL, heartbeat = NULL"
-    return "\n".join(
-        f"UPDATE {table.name} SET status = '{WorkStatus.INTERRUPTED}', error = '{RESTORED}', {gone} "
-        f"WHERE status IN ({states});"
-        for table in WORK
-        if table.name in backup.counts
-    )
-
-
-def _copy_into(folder: Path, target: Store, backup: Backup) -> None:
-    source = open_store(folder, f"sqlite:///{folder / SQLITE_MEMBER}")
+def _copy_into(folder: Path, target: Store) -> None:
+    source = open_store(folder, f"sqlite:///{folder / RECORD}")
     try:
         with source.read() as reading, target.write() as writing:
             clear(writing)
@@ -547,7 +470,7 @@ def _copy_into(folder: Path, target: Store, backup: Backup) -> None:
 
 def _put_files(folder: Path, backup: Backup, workspace: Path, *, replace: bool) -> None:
     """Restore the workspace's files. Raises StoreError if another one of a name is there and must not be replaced."""
-    names = [name for name in backup.members if name != backup.record]
+    names = [name for name in backup.members if name != RECORD]
     other = [
         name
         for name in names

@@ -1,26 +1,12 @@
-"""Moving all rows of a record: into another one, whatever engines they are on, and by PostgreSQL's own programs."""
+"""Copying all rows of a record into another one, whatever engines they are on. Both must have the newest schema."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
-from collections.abc import Mapping
-from pathlib import Path
-
 import sqlalchemy as sa
 
-from cimemories.store.engine import Store, StoreError
 from cimemories.store.migrations import VERSION_TABLE
 from cimemories.store.rows import count
 from cimemories.store.tables import metadata
-from cimemories.store.upkeep.problems import first_line
-
-# ---- rows
-#
-# Copying all rows from one record to another, whatever engines they are on. Both must have the newest schema.
-
 
 _ROWS_AT_ONCE = 2000
 
@@ -78,116 +64,3 @@ def is_empty(connection: sa.Connection) -> bool:
     """Return whether no table of the newest schema holds a row; they must all be there."""
     one = (sa.select(sa.literal(1)).select_from(table).limit(1) for table in metadata.sorted_tables)
     return not any(connection.execute(query).first() for query in one)
-
-
-# ---- PostgreSQL
-#
-# pg_dump for a backup, pg_restore and psql to restore it. They are given the address without its password, which they
-# find in their environment: the list of processes shows arguments to everybody.
-
-
-LOCK_TIMEOUT = "20s"
-_INSTALL = "On Debian: apt-get install postgresql-client."
-# A line of `pg_restore --list`: 215; 1259 16389 TABLE public dataset owner
-# TABLE DATA and TABLE ATTACH are entries of their own, about a table that has its line anyway.
-_TABLE = re.compile(r"\d+; \d+ \d+ (?:FOREIGN )?TABLE (?!DATA |ATTACH )\S+ (.+?) \S*$")
-
-
-def why_no_dump(engine: sa.Engine) -> str:
-    """Return why pg_dump cannot be used for this server, as one clause, or an empty text."""
-    if not shutil.which("pg_dump"):
-        return "pg_dump is not installed"
-    output = subprocess.run(["pg_dump", "--version"], capture_output=True, text=True, check=False).stdout.split()
-    version = next((word for word in output if word[:1].isdigit()), "0")
-    with engine.connect() as connection:
-        server = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one()) // 10000
-    # pg_dump refuses servers of a newer major version than its own; server_version_num of 16.4 is 160004.
-    if int(version.split(".")[0]) < server:
-        return f"pg_dump {version} is older than the server ({server})"
-    return ""
-
-
-def dump(store: Store, path: Path) -> dict[str, int]:
-    """Write our tables with pg_dump; return their rows, counted in the same snapshot. Raises StoreError."""
-    # An exported snapshot ends with the transaction that exported it, which therefore stays open while pg_dump runs.
-    with store.snapshot() as connection:
-        snapshot = str(connection.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one())
-        counts = count_rows(connection)
-        schema = str(connection.exec_driver_sql("SELECT current_schema()").scalar_one())
-        tables = [f'--table="{schema}"."{name}"' for name in counts]
-        _run(
-            *("pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--snapshot={snapshot}"),
-            *(*tables, f"--file={path}", "--dbname", _address(store.engine.url)),
-            environment=_environment(store.engine.url),
-        )
-    return counts
-
-
-def tables_in(path: Path) -> list[str]:
-    """Return the names of the tables that a dump makes, by its list of contents. Raises StoreError if pg_restore is not
-    installed or cannot read the file."""
-    _require_programs("pg_restore")
-    listed = _run("pg_restore", "--list", str(path), environment=dict(os.environ))
-    return [match[1] for line in listed.splitlines() if (match := _TABLE.match(line))]
-
-
-def _require_programs(*programs: str) -> None:
-    for program in programs:
-        if not shutil.which(program):
-            raise StoreError(f"this backup was made by pg_dump, and {program} is not installed here. {_INSTALL}")
-
-
-def restore_postgres(engine: sa.Engine, path: Path, counts: Mapping[str, int], afterwards: str) -> None:
-    """Put a dump in the place of our tables, in one transaction: all of it, or nothing is changed. counts: rows that
-    each table must hold in the end; afterwards: SQL to be run in the same transaction. Raises StoreError."""
-    _require_programs("pg_restore", "psql")
-    script = path.with_suffix(".sql")
-    environment = _environment(engine.url)
-    _run("pg_restore", "--no-owner", "--no-privileges", f"--file={script}", str(path), environment=environment)
-    # Over before psql begins: DROP TABLE would wait for a transaction of ours that has read the tables.
-    with engine.connect() as connection, connection.begin():
-        schema = connection.exec_driver_sql("SELECT current_schema()").scalar_one()
-        quote = connection.dialect.identifier_preparer.quote_identifier
-        there = set(sa.inspect(connection).get_table_names())
-    ours = sorted(there & {*metadata.tables, VERSION_TABLE})
-    before, after = path.with_suffix(".before.sql"), path.with_suffix(".after.sql")
-    drops = [f"DROP TABLE {quote(schema)}.{quote(name)} CASCADE;" for name in ours]
-    # Processes that have the tables open are waited for so long; then psql fails, and nothing is changed.
-    before.write_text("\n".join([f"SET lock_timeout = '{LOCK_TIMEOUT}';", *drops]), encoding="utf-8")
-    checks = [
-        f"IF (SELECT count(*) FROM {quote(name)}) <> {int(rows)} THEN "
-        f"RAISE EXCEPTION 'table {name} does not hold the rows that were backed up'; END IF;"
-        for name, rows in counts.items()
-        # Names and counts come from the backup file: only names of ours get into the SQL.
-        if name in metadata.tables
-    ]
-    # A dump leaves an empty search_path behind, for the safety of what it restores.
-    lines = [f"SET search_path = {quote(schema)};", "DO $check$ BEGIN", *checks, "END $check$;", afterwards]
-    after.write_text("\n".join(lines), encoding="utf-8")
-    # One psql for all three files: drops, dump and checks are a single transaction.
-    files = [f"--file={file}" for file in (before, script, after)]
-    _run(
-        *("psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--single-transaction", "--output=/dev/null"),
-        *(*files, "--dbname", _address(engine.url)),
-        environment=environment,
-    )
-
-
-def _address(url: sa.URL) -> str:
-    return url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
-
-
-def _environment(url: sa.URL) -> dict[str, str]:
-    password = {"PGPASSWORD": str(url.password)} if url.password else {}
-    return {**os.environ, **password, "PGCONNECT_TIMEOUT": "30"}
-
-
-def _run(*command: str, environment: dict[str, str]) -> str:
-    """Return what the program printed. Raises StoreError if it failed."""
-    done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "error" in line or "FATAL" in line]
-        raise StoreError(f"{command[0]} failed: {first_line((errors or [done.stderr])[0])}. Nothing was changed.")
-    return done.stdout
