@@ -29,7 +29,7 @@ CONFIG = {
     "modeBarButtonsToRemove": ["toImage", "select2d", "lasso2d", "autoScale2d"],
 }
 FONT = '"Source Sans", sans-serif'
-INK = "#7f8081"  # in place of the page's text colour, see style.STYLE; no figure may mean this colour itself
+INK = "#7f8081"  # in place of the page's text colour, see style.css; no figure may mean this colour itself
 TIP = "#2a3238"  # behind hover texts, in the light and in the dark theme
 LOOK: Mapping[str, Any] = {
     "font": {"family": FONT, "size": 11.25, "color": INK},
@@ -75,7 +75,7 @@ def dressed(fig: go.Figure, *, half: bool = False) -> Dressed:
     own theme always gives, or without a `datarevision`, Plotly takes each copy for another figure and draws it again;
     and the theme has it measure labels, by drawing once more, where our margins hold them already. So the theme stays
     away. What it would give is set here, but for the colours of texts: they get INK, which stands for the text colour
-    of the page and which safe.STYLE replaces by it, in the light and in the dark.
+    of the page and which style.css replaces by it, in the light and in the dark.
     """
     spec = fig.to_dict()  # a copy, so the figure itself stays as it is
     layout = spec.setdefault("layout", {})

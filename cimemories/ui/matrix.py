@@ -37,42 +37,6 @@ WORDS = {**KINDS, "~": "too few votes", "-": "not labelled"}
 BAR = 48
 
 
-def style() -> None:
-    """Draw the CSS classes of this module, once a script run; the tints are those of the marks of votes."""
-    st.html(
-        """<style>
-.ci-strip { font: 600 9.5px/14px ui-monospace, Menlo, Consolas, monospace; white-space: nowrap; display: inline-block; }
-.ci-strip span { display: inline-block; color: #111; border-radius: 2px; }
-.ci-raw { border-radius: 2px; padding-bottom: 3px; }
-.ci-raw[data-drawn] { color: #111; }
-.ci-strip span.ci-necessary { background: #37C49B; }
-.ci-strip span.ci-inappropriate { background: #F08A45; }
-.ci-strip span.ci-ambiguous { background: #F3C259; }
-.ci-strip span.ci-none { color: inherit; opacity: .55; }
-.ci-legend { display: flex; flex-wrap: wrap; gap: 4px 16px; align-items: baseline; font-size: .875rem; }
-.ci-legend .ci-strip { display: flex; max-width: 100%; }
-.ci-legend .ci-strip span { flex: 0 1 auto; min-width: 0; overflow: hidden; }
-.ci-timeline { display: flex; flex-wrap: wrap; row-gap: 10px; margin: 4px 0 2px; }
-.ci-timeline > div { flex: 1 1 6rem; border-top: 2px solid rgba(0,114,178,.65); padding: 10px 16px 0 0;
-  position: relative; }
-.ci-timeline > div::before { content: ""; position: absolute; top: -7px; left: 0; width: 12px; height: 12px;
-  border-radius: 50%; background: #0072B2; }
-.ci-memory { display: flex; flex-wrap: wrap; gap: 2px 16px; align-items: baseline; padding: 2px 6px;
-  border-radius: 4px; }
-.ci-memory .ci-text { flex: 1 1 20rem; overflow-wrap: anywhere; }
-.ci-memory .ci-muted { flex-basis: 100%; }
-.ci-memory.ci-chosen { background: rgba(0,114,178,.16); }
-[class*="st-key-person-edit-"] { margin-top: -1.1rem; }
-[class*="st-key-person-edit-"] button { min-height: 0; opacity: .8; text-align: left; }
-[class*="st-key-person-edit-"] button:is(:hover, :focus-visible) { opacity: 1; }
-.ci-aligned .ci-grid { table-layout: fixed; }
-.ci-aligned th:first-child { width: 24%; }
-.ci-change td:first-child { width: 14%; opacity: .75; }
-.ci-change td { width: 43%; white-space: pre-wrap; }
-</style>"""
-    )
-
-
 # A cell that a person decided, until the browser has drawn it.
 _DECIDED = str.maketrans("NX?", "nx¿")
 

@@ -98,18 +98,6 @@ def least_votes(page: str, now: int | None, most: int) -> int | None:
 SampleMark = tuple[Literal["leaked", "no_leak", "missing"], str]
 
 
-def sample_style() -> None:
-    """Draw the CSS classes of `sample_grid`, once a script run."""
-    st.html(
-        """<style>
-.ci-mark.ci-plain { color: inherit; font-weight: 400; opacity: .7; }
-.ci-mark.ci-audited { outline: 2px solid currentColor; outline-offset: -2px; }
-.ci-grid.ci-samples td:first-child { width: auto; }
-.ci-grid.ci-samples th:nth-child(2), .ci-grid.ci-samples td:nth-child(2) { white-space: nowrap; }
-</style>"""
-    )
-
-
 def sample_grid(
     title: str, numbers: Sequence[int], rows: Sequence[tuple[str, str, Sequence[SampleMark], str, bool]]
 ) -> Html:

@@ -14,7 +14,7 @@ from cimemories.store.datasets import DatasetRow, ProfileRecord, Summary
 from cimemories.store.engine import Store, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
-from cimemories.ui import matrix, page, safe, url
+from cimemories.ui import page, safe, url
 from pages.curate import datasets as curate_datasets
 from pages.curate import profile_edit, profile_person, profile_view
 
@@ -126,7 +126,6 @@ def _compare(
 
 def main() -> None:
     store = shared_store()
-    matrix.style()
     rows = catalogue.all_datasets(store)
     top = st.container()
     curate_datasets.show_outcome()

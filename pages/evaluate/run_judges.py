@@ -65,7 +65,7 @@ def draw_judges(
         draft.put("judges_first", first)
     ids: list[int] = draft.get("judges")
     for number, i in enumerate(ids):
-        with st.container(border=True, key=f"judge_line_{draft.name}_{i}".replace(".", "_")):  # named for ui/safe.py
+        with st.container(border=True, key=f"judge_line_{draft.name}_{i}".replace(".", "_")):  # named for style.css
             default = first[number] if number < len(first) and first[number] in options else MATCHER
             if _judge(draft, f"judge.{i}", options, default, model, removable=len(ids) > 1):
                 # Kept before the rerun, which ends this run of the script before the page would do so.

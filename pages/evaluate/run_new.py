@@ -157,7 +157,7 @@ def draw_dataset(draft: Draft, data: list[DatasetRow]) -> tuple[DatasetRow, int,
     by_name = {row.name: row for row in data}
     help = "Its profiles are the users that messages are written for"
     row = by_name[draft.select("Dataset", "dataset", list(by_name), help=help)]
-    with st.container(key=f"amounts_{draft.name}"):  # named for ui/safe.py
+    with st.container(key=f"amounts_{draft.name}"):  # named for style.css
         one, two, three = st.columns(3)
     with one:
         most, help = max(row.profiles, 1), "How many, from the first on"

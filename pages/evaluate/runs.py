@@ -110,7 +110,7 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
         page.fold("All columns as a table", ":material/table:", "runs.box.columns", columns)
         return
     left, right = st.columns([2, 3], gap="medium")
-    # Named, so that the panel stands alone where there is no room for both (ui/safe.py).
+    # Named, so that the panel stands alone where there is no room for both (ui/assets/style.css).
     with left, st.container(key="beside_panel"):
         listed(store, chosen.id, active, counting)
     with right, st.container(key="panel", border=True):

@@ -433,7 +433,6 @@ def _which(view: LeakView, attribute: int | None) -> None:
     if not counts:
         return
     shown = sorted(counts, key=lambda a: (a != attribute, -counts[a], a))
-    page.sample_style()
     rows = [
         (
             view.memories[a].key,

@@ -18,8 +18,9 @@ from cimemories.charts.heatmap import PHONE_WIDTH, PLOT_WIDTH, Map, MapPart, Sid
 from cimemories.charts.lines import Line, line_figure
 from cimemories.metrics.uncertainty import UNDEFINED, Interval, Parts
 from cimemories.text import shortened
-from cimemories.ui import charts, shell
-from cimemories.ui.safe import STYLE
+from cimemories.ui import ASSETS, charts, shell
+
+STYLE = (ASSETS / "style.css").read_text(encoding="utf-8")
 
 
 def figure(*y: float, **layout: Any) -> go.Figure:
@@ -203,10 +204,9 @@ def luminance(colour: tuple[float, ...]) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_the_style_sheet_holds_no_control_character() -> None:
-    """An escape of CSS that Python reads first, such as a backslash before 2013, is a wrong character on the screen."""
-    assert [c for c in STYLE if not c.isprintable() and c != "\n"] == []
-    assert 'content: "–"' in STYLE and 'content: "\\2713"' in STYLE
+def test_the_style_sheet_has_the_colours_of_the_figures() -> None:
+    for name in ("MODEL", "NECESSARY", "INAPPROPRIATE", "AMBIGUOUS", "SIMULATED"):
+        assert f"--ci-{name.lower()}: {getattr(theme, name)};" in STYLE
 
 
 def test_a_report_shows_the_whole_name_of_a_tick_that_is_cut() -> None:
