@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import inspect
 import io
 import os
 import re
@@ -16,10 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
 from typer import Option
@@ -112,9 +114,8 @@ def summaries() -> dict[str, str]:
                 case ast.FunctionDef(decorator_list=[ast.Call(ast.Attribute(ast.Name("cli"), "command"), names), *_]):
                     name = ast.literal_eval(names[0]) if names else item.name.replace("_", "-")
                     texts[name] = ast.get_docstring(item) or ""
-                case ast.Assign(value=ast.Call(ast.Attribute(ast.Name("typer"), "Typer"), keywords=options)):
-                    group = {option.arg: ast.literal_eval(option.value) for option in options}
-                    texts[group["name"]] = group["help"]
+                case ast.Assign(value=ast.Call(ast.Name("group"), [ast.Constant(str(name)), ast.Constant(str(text))])):
+                    texts[name] = text
     return {name: re.split(r"(?<=\.)\s", text)[0] for name, text in texts.items()}
 
 
@@ -135,7 +136,82 @@ def load(name: str = "") -> Any:
     )
 
 
-cli = typer.Typer(
+class Application(typer.Typer):
+    """Typer, with commands that may take dataclasses of options (`grouped`)."""
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[[Any], Any]:
+        return lambda function: super(Application, self).command(name, **more)(grouped(function))
+
+    def listing(self, function: Any) -> Any:
+        """Let a group without one of its commands call a function."""
+        alone = _if_alone(grouped(function))
+        return self.callback(invoke_without_command=True, no_args_is_help=False)(alone)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take dataclasses of options: Typer sees every field as an option of its own, after those of the
+    command itself, and the command gets the dataclass. Keyword-only, as Typer calls, so that a group may stand anywhere
+    among the parameters."""
+    # Resolved here: annotations are texts (from __future__), and Typer needs what Annotated holds.
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {}
+    parameters: dict[str, inspect.Parameter] = {}
+    of_groups: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        if not is_dataclass(hints[name]):
+            parameters[name] = parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name])
+            continue
+        groups[name] = hints[name]
+        options = get_type_hints(hints[name], include_extras=True)
+        for field in fields(hints[name]):
+            of_groups[field.name] = inspect.Parameter(
+                field.name,
+                parameter.KEYWORD_ONLY,
+                default=parameter.empty if field.default is MISSING else field.default,
+                annotation=options[field.name],
+            )
+
+    def expanded(**values: Any) -> None:
+        made = {name: group(**{f.name: values.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
+        command(**values, **made)
+
+    return _described(expanded, command, parameters | of_groups)
+
+
+def _if_alone(callback: Callable[..., None]) -> Callable[..., None]:
+    """Return a callback that does nothing before a command of its group. Raises BadParameter for options before such a
+    command, which would not reach it."""
+
+    def alone(context: typer.Context, **values: Any) -> None:
+        if context.invoked_subcommand is None:
+            callback(**values)
+        elif any(str(context.get_parameter_source(name)).endswith("COMMANDLINE") for name in values):
+            raise typer.BadParameter(f"options go after `{context.invoked_subcommand}`.")
+
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    return _described(alone, callback, {"context": context, **inspect.signature(callback).parameters})
+
+
+def _described(
+    function: Any, original: Callable[..., None], parameters: dict[str, inspect.Parameter]
+) -> Callable[..., None]:
+    """Let Typer see a function as another one with these parameters: it asks inspect for them, and get_type_hints for
+    their types."""
+    function.__name__, function.__doc__, function.__module__ = original.__name__, original.__doc__, original.__module__
+    function.__signature__ = inspect.Signature(list(parameters.values()))
+    function.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    described: Callable[..., None] = function
+    return described
+
+
+def group(name: str, help: str) -> Application:
+    """Add a group of commands, which without one of them prints its help, or what its `listing` does."""
+    commands = Application(name=name, help=help, no_args_is_help=True)
+    cli.add_typer(commands)
+    return commands
+
+
+cli = Application(
     cls=Commands,
     name="cimemories",
     help="Build, label, run and explore CIMemories, a benchmark of contextual integrity in LLM memory.\n\n"

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 from cimemories import files
 from cimemories.cli import output
-from cimemories.cli.base import cli
-from cimemories.cli.options import AllowMissing, AsJson, Replace, Run, Workspace, open_record
+from cimemories.cli.base import group
+from cimemories.cli.options import AllowMissing, Here, Replace, Run
 from cimemories.cli.work import exit_if_incomplete
-from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
 from cimemories.text import count
 
 if TYPE_CHECKING:
     from cimemories.evaluation.batches import BatchImported
 
-batch = typer.Typer(name="batch", help="Run models by batch file: write requests, read answers.", no_args_is_help=True)
-cli.add_typer(batch)
+batch = group("batch", "Run models by batch file: write requests, read answers.")
 SHOWN = 5  # causes of failures; the rest are counted
 MOST_LINES, MOST_BYTES = 50_000, 200 << 20  # of one file for OpenAI's Batch API
 
 
 @batch.command("export")
 def export_batch(
+    here: Here,
     run: Run,
     out: Annotated[Path, Option("--out", "-o", help="File to write, one request a line.")],
     model: Annotated[str | None, Option("--model", "-m", help="Only requests to this model, e.g. to a judge.")] = None,
     replace: Replace = False,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Write a run's remaining requests to a batch file.
 
@@ -42,15 +39,12 @@ def export_batch(
     """
     from cimemories.evaluation import batches
 
-    store = open_record(workspace)
-    with files.written_for_user(out, workspace):
-        result = batches.export_batch(store, run, out, model=model, replace=replace)
+    with files.written_for_user(out, here.workspace):
+        result = batches.export_batch(here.record, run, out, model=model, replace=replace)
     # Where nothing is owed there is no file, and one of that name may be of another run.
     size = out.stat().st_size if result.lines else 0
-    if as_json:
-        path = out if result.lines else None
-        counts = {"kinds": result.kinds, "models": result.models, "other_models": result.elsewhere}
-        output.as_json({"path": path, "lines": result.lines, "bytes": size, **counts})
+    counts = {"kinds": result.kinds, "models": result.models, "other_models": result.elsewhere}
+    if here.result({"path": out if result.lines else None, "lines": result.lines, "bytes": size, **counts}):
         return
     if not result.lines:
         output.line(f"{run} has no requests left{f' to {model}' if result.elsewhere else ''}; no file was written")
@@ -68,11 +62,10 @@ def export_batch(
 
 @batch.command("import")
 def import_batch(
+    here: Here,
     run: Run,
     file: Annotated[Path, Argument(help="Answers, one a line; a file of errors works too.")],
-    as_json: AsJson = False,
     allow_missing: AllowMissing = 0.0,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Read a batch's answers into a run. Judgements of new messages are the next batch.
 
@@ -80,38 +73,35 @@ def import_batch(
     """
     from cimemories.evaluation import batches
 
-    store = open_store(workspace)
-    result = batches.import_batch(store, run, file)
-    if as_json:
-        counts = {"answers": result.settled, "failed": result.failed, "already_there": result.there}
-        counts["errors"] = result.errors
-        output.as_json({"run": run, **counts, **output.attributes(result, "unknown unknown_ids repeated owed")})
-    else:
-        _print_imported(run, result)
+    result = batches.import_batch(here.store, run, file)
+    counts = {
+        "answers": result.settled,
+        "failed": result.failed,
+        "already_there": result.there,
+        "errors": result.errors,
+    }
+    about = {"run": run, **counts, **output.attributes(result, "unknown unknown_ids repeated owed")}
+    text = f"{run}: {count(result.settled, 'answer')} recorded, {count(result.owed, 'request')} left"
+    here.result(about, text, notes=_imported_notes(run, result))
     # What the next files will bring is no failure; what this one was to bring and did not is.
-    exit_if_incomplete(store, run, allow_missing, tried=True)
+    exit_if_incomplete(here.store, run, allow_missing, tried=True)
 
 
-def _print_imported(run: str, result: BatchImported) -> None:
-    output.line(f"{run}: {count(result.settled, 'answer')} recorded, {count(result.owed, 'request')} left")
+def _imported_notes(run: str, result: BatchImported) -> Iterator[str]:
     if result.there:
-        output.note(f"note: {count(result.there, 'line')} recorded before")
+        yield f"{count(result.there, 'line')} recorded before"
     if failed := sum(result.failed.values()):
-        output.note(f"note: {failed:,} failed; they are in the next batch")
+        yield f"{failed:,} failed; they are in the next batch"
         for error, number in result.errors.most_common(SHOWN):
-            output.note(f"note: {number:,} failed by {error}")
+            yield f"{number:,} failed by {error}"
         if len(result.errors) > SHOWN:
-            output.note(f"note: {len(result.errors) - SHOWN:,} more causes, in --json")
+            yield f"{len(result.errors) - SHOWN:,} more causes, in --json"
     if result.unknown:
         named = ", ".join(repr(custom_id[:64]) for custom_id in result.unknown_ids)
         rest = result.unknown - len(result.unknown_ids)
-        output.note(
-            f"note: {count(result.unknown, 'line')} of no request of this run: {named}"
-            f"{f' and {rest:,} more' if rest > 0 else ''}"
-        )
+        more = f" and {rest:,} more" if rest > 0 else ""
+        yield f"{count(result.unknown, 'line')} of no request of this run: {named}{more}"
     if result.repeated:
-        output.note(
-            f"note: {count(result.repeated, 'line')} with a custom_id used before; the first successful one counts"
-        )
+        yield f"{count(result.repeated, 'line')} with a custom_id used before; the first successful one counts"
     if result.owed:
-        output.note(f"note: next: cimemories batch export {run} --out FILE, or cimemories resume {run}")
+        yield f"next: cimemories batch export {run} --out FILE, or cimemories resume {run}"

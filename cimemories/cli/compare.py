@@ -16,24 +16,19 @@ from cimemories.cli.options import (
     Printing,
     RankSmall,
     Samples,
-    Workspace,
-    grouped,
-    open_record,
 )
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
+from cimemories.store.engine import StoreError
 
 # ---- compare
 
 
 @cli.command()
-@grouped
 def compare(
     run_ids: Annotated[
         list[str], Argument(metavar="RUN RUN...", callback=RUN_ID, help="Runs; the first is the reference.")
     ],
     options: NumberOptions,
     printing: Printing,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Compare runs side by side, with paired differences.
 
@@ -46,15 +41,14 @@ def compare(
     from cimemories.flows.flows import Flows
 
     rule = options.identifier_rule()
-    store = open_record(workspace)
-    printing.answer(question(Flows(store), options.scopes(store, run_ids), rule), workspace)
+    store = printing.record
+    printing.answer(question(Flows(store), options.scopes(store, run_ids), rule))
 
 
 # ---- leaderboard
 
 
 @cli.command()
-@grouped
 def leaderboard(
     options: NumberOptions,
     printing: Printing,
@@ -69,7 +63,6 @@ def leaderboard(
     as_latex: AsLatex = False,
     samples: Samples = None,
     rank_small: RankSmall = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Rank runs as in the paper's Table 1.
 
@@ -84,7 +77,7 @@ def leaderboard(
     if printing.as_json + as_markdown + as_latex > 1:
         raise StoreError("choose one of --json, --markdown and --latex.")
     rule = options.identifier_rule()
-    store = open_record(workspace)
+    store = printing.record
     if run_ids and dataset:
         raise StoreError("runs are of one dataset already: name the runs, or --dataset for all judged runs of it.")
     scopes = options.scopes(store, run_ids or boards.default_runs(store, dataset))
@@ -94,6 +87,6 @@ def leaderboard(
     elif as_latex:
         output.line(board.latex().rstrip())
     else:
-        printing.answer(board, workspace)
+        printing.answer(board)
         if board.has_small and not printing.as_json:
             output.note("note: --rank-small ranks all of them, on what they have in common")

@@ -13,32 +13,28 @@ from typer import Argument, Option
 from cimemories import extras, files
 from cimemories.answers import lists
 from cimemories.cli import output
-from cimemories.cli.base import cli
+from cimemories.cli.base import cli, group
 from cimemories.cli.options import (
-    AsJson,
     Dataset,
     DatasetName,
+    Here,
     LabellingOption,
+    Place,
     PlanOptions,
     Replace,
     Serve,
     WorkOptions,
-    Workspace,
     full_id,
-    grouped,
-    is_alone,
-    open_record,
     options_of,
 )
-from cimemories.cli.runs import print_plan
-from cimemories.cli.work import find_labels, work_on
+from cimemories.cli.runs import plan_or_work
+from cimemories.cli.work import find_labels
 from cimemories.curation.spec import AuthoringSpec
 from cimemories.model import WorkKind
 from cimemories.seeds import packs
 from cimemories.seeds.reading import SeedError
-from cimemories.store import datasets as store_datasets
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.store.engine import StoreError
 from cimemories.text import count, listed
 
 FLOWS = "flows"
@@ -59,6 +55,7 @@ OFFLINE_PER_DOMAIN = 5  # as in the released data
 
 @cli.command("import")
 def import_dataset(
+    here: Here,
     file: Annotated[
         Path,
         Argument(
@@ -80,8 +77,6 @@ def import_dataset(
         str | None, Option("--model", "-m", help="For results: the model; default: the file's name.")
     ] = None,
     judge: Annotated[str | None, Option("--judge-model", help="For results: the judge.")] = None,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Import a dataset, or the results of runs. A file is imported as a whole, or not at all.
 
@@ -93,24 +88,21 @@ def import_dataset(
     kind = next((kind for kind in formats_importing.KINDS if kind == form), None)
     if form is not None and kind is None:
         raise typer.BadParameter(f"'{form}' is not one of {', '.join(formats_importing.KINDS)}", param_hint="--format")
-    store = open_store(workspace)
     result = evaluation_importing.import_file(
-        store, file, dataset, kind, model=model, judge=judge, find_labels=find_labels
+        here.store, file, dataset, kind, model=model, judge=judge, find_labels=find_labels
     )
     row = result.dataset
-    if as_json:
-        listed = lists.datasets(lists.contents(store)).records()
-        imported = next(item for item in listed if item["id"] == row.id)
-        output.as_json({**imported, "new": result.new, "notes": result.notes, "imported_runs": result.runs})
-        return
+    listed = lists.datasets(lists.contents(here.store)).records()
+    imported = next(item for item in listed if item["id"] == row.id)
     verb = "imported" if result.new else "already here:"
     named = f"{', '.join(result.runs)} of '{row.name}'" if result.runs else f"'{row.name}'"
-    output.line(f"{verb} {named}: {_sizes(row)}")
-    output.notes(result.notes)
+    more = {"new": result.new, "notes": result.notes, "imported_runs": result.runs}
+    here.result(imported | more, f"{verb} {named}: {_sizes(row)}", notes=result.notes)
 
 
 @cli.command()
 def export(
+    here: Here,
     dataset: Annotated[
         str,
         Argument(
@@ -141,8 +133,6 @@ def export(
         str, Option(help="For every-eval-ever: the organization that evaluated the model.")
     ] = NOT_NAMED,
     replace: Replace = False,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Export a dataset, or the results of a run.
 
@@ -168,14 +158,13 @@ def export(
     for option, is_given in given.items():
         if is_given and form not in TAKEN_BY[option]:
             raise StoreError(f"{option} changes nothing for {form}: it is for {listed(TAKEN_BY[option])}.")
-    store = open_record(workspace)
+    store = here.record
     if kind is None:
         dataset = full_id(store, dataset, WorkKind.RUN)
     if form in OF_EXTRAS:
-        write = extras.load(OF_EXTRAS[form])
-        write(store, dataset, out, labelling, judge, organization, workspace, as_json=as_json)
+        extras.load(OF_EXTRAS[form])(here, dataset, out, labelling, judge, organization)
         return
-    with files.written_for_user(out, workspace):
+    with files.written_for_user(out, here.workspace):
         if form == FLOWS:
             scope = resolve_scope(store, dataset, labelling, judge)
             result = exporting.export_flows(Flows(store), scope, out, replace=replace)
@@ -183,26 +172,19 @@ def export(
             result = exporting.export_run(store, dataset, out, judge_id=judge, labelling=labelling, replace=replace)
         else:
             result = exporting.export(store, dataset, kind, out, labelling=labelling, with_calls=calls, replace=replace)
-    if as_json:
-        output.as_json(output.attributes(result, "path format bytes simulated notes"))
-        return
-    simulated = ", simulated" if result.simulated else ""
-    output.line(f"exported '{dataset}' as {result.format}: {result.path} ({result.bytes / 1e6:,.1f} MB{simulated})")
-    output.notes(result.notes)
+    size = f"{result.bytes / 1e6:,.1f} MB{', simulated' if result.simulated else ''}"
+    here.result(result, f"exported '{dataset}' as {result.format}: {result.path} ({size})", notes=result.notes)
 
 
-datasets = typer.Typer(
-    name="datasets",
-    help="List the datasets; freeze one, list its versions and contexts.\n\nExample: cimemories datasets --json",
-    invoke_without_command=True,
+datasets = group(
+    "datasets",
+    "List the datasets; freeze one, list its versions and contexts.\n\nExample: cimemories datasets --json",
 )
-cli.add_typer(datasets)
 
 
-@datasets.callback()
-def list_datasets(context: typer.Context, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    if is_alone(context):
-        output.listing(lists.datasets(lists.contents(open_record(workspace))), as_json)
+@datasets.listing
+def list_datasets(here: Here) -> None:
+    here.listing(lists.datasets(lists.contents(here.record)))
 
 
 def _sizes(row: DatasetRow) -> str:
@@ -251,13 +233,11 @@ class WriterOptions:
 
 
 @cli.command()
-@grouped
 def generate(
     settings: SettingOptions,  # type: ignore[valid-type]
     writer: WriterOptions,
     work: WorkOptions,
     planning: PlanOptions,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Generate synthetic profiles, from templates or by a model. With a model, prints the generation's id.
 
@@ -275,12 +255,12 @@ def generate(
             item = AuthoringSpec.described()[name]
             if given[name] != item.default:
                 raise StoreError(f"{item.option} needs --model MODEL: templates do not read it.")
-        if planning != PlanOptions():
+        if planning != PlanOptions(planning.workspace):
             raise StoreError("--plan and --allow-too-long need --model MODEL: templates cost nothing.")
         from cimemories.curation.offline import generate_dataset
 
         row = generate_dataset(
-            open_store(workspace),
+            planning.store,
             given["name"],
             given["profiles"],
             seed=given["seed"],
@@ -299,12 +279,7 @@ def generate(
 
     spec = writer.spec(given)
     allow_key(spec.api_key_env, spec.base_url)
-    store = open_store(workspace)
-    if planning.plan:
-        print_plan(authoring.estimate(store, spec, concurrency=work.concurrency), as_json=planning.as_json)
-        return
-    work.cluster(store)
-    work_on(store, authoring.plan(store, spec, allow_too_long=planning.allow_too_long), work)
+    plan_or_work(planning.store, spec, authoring, work, planning)
 
 
 # ---- packs and contexts
@@ -312,85 +287,74 @@ def generate(
 
 @cli.command("packs")
 def list_packs(
-    check: Annotated[Path | None, Option(help="Check this file, and say where to put it.")] = None,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
+    here: Here, check: Annotated[Path | None, Option(help="Check this file, and say where to put it.")] = None
 ) -> None:
     """List the packs of contexts and personas, or check your own.
 
     Example: cimemories packs --check my-town.yaml
     """
     if check is not None:
-        _check_pack(check, workspace, as_json)
+        _check_pack(check, here)
         return
-    shown = lists.packs(workspace)
-    output.listing(shown, as_json)
-    if not as_json:
-        output.note(f"Put your own into {packs.folder_of(workspace, 'contexts').parent}/contexts or /personas.")
+    shown = lists.packs(here.workspace)
+    here.listing(shown)
+    if not here.as_json:
+        output.note(f"Put your own into {packs.folder_of(here.workspace, 'contexts').parent}/contexts or /personas.")
     errors = [row["error"] for row in shown.records() if row["error"]]
     output.notes(errors, "cannot be used")
     if errors:
         raise typer.Exit(1)
 
 
-def _check_pack(path: Path, workspace: Path, as_json: bool) -> None:
+def _check_pack(path: Path, here: Here) -> None:
     """Say that a file is a pack, and where it belongs. Raises SeedError where it is none, or its name is taken."""
 
     def is_it(other: Path) -> bool:
         return path.exists() and other.exists() and path.samefile(other)
 
     kind, pack = packs.read_any(path)
-    target = packs.folder_of(workspace, kind) / f"{pack.name}.yaml"
-    taken = [f.path for f in packs.pack_files(kind, workspace) if f.name == pack.name and not is_it(f.path)]
+    target = packs.folder_of(here.workspace, kind) / f"{pack.name}.yaml"
+    taken = [f.path for f in packs.pack_files(kind, here.workspace) if f.name == pack.name and not is_it(f.path)]
     if taken:
         raise SeedError(f"{path}: a pack named '{pack.name}' already exists ({taken[0]}). Choose another name")
     content = lists.pack_content(pack)
-    if as_json:
-        output.as_json({"kind": kind, "name": pack.name, "belongs": str(target), **content})
-        return
     entries = count(content["entries"], kind.removesuffix("s"))
-    output.line(f"{path}: valid, a pack of {entries} named '{pack.name}'")
-    if not is_it(target):
+    about = {"kind": kind, "name": pack.name, "belongs": target, **content}
+    if not here.result(about, f"{path}: valid, a pack of {entries} named '{pack.name}'") and not is_it(target):
         output.note(f"To use it, put it at {target}")
 
 
 @datasets.command()
 def contexts(
+    here: Here,
     dataset: DatasetName,
     add: Annotated[str | None, Option(help="Add the contexts of this pack to all profiles.")] = None,
     annotator: Annotated[str, Option(help="Your name, for the history.")] = "command line",
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """List a dataset's contexts, or add a pack of them. Adding works while the dataset has no labels or runs.
 
     Example: cimemories datasets contexts -d mine --add germany
     """
-    store = open_record(workspace)
     if add is not None:
         from cimemories.curation.editing import add_pack
 
-        added = add_pack(store, dataset, add, annotator=annotator)
+        added = add_pack(here.record, dataset, add, annotator=annotator)
         output.note(f"added {count(added.new, 'context')} of '{add}' to '{dataset}'; {added.there} were already there")
-    output.listing(lists.contexts(store, dataset), as_json)
+    here.listing(lists.contexts(here.record, dataset))
 
 
 # ---- versions and generations
 
 
 @datasets.command()
-def generations(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+def generations(here: Here) -> None:
     """List the generations.  Example: cimemories datasets generations --json"""
-    output.listing(lists.generations(open_record(workspace)), as_json)
+    here.listing(lists.generations(here.record))
 
 
 @datasets.command()
 def freeze(
-    dataset: Dataset,
-    by: Annotated[str, Option(help="Your name.")],
-    labelling: LabellingOption = None,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
+    here: Here, dataset: Dataset, by: Annotated[str, Option(help="Your name.")], labelling: LabellingOption = None
 ) -> None:
     """Freeze a dataset, and print the hash of its content. It can no longer be edited in place.
 
@@ -399,59 +363,52 @@ def freeze(
     from cimemories.exchange import freezing
     from cimemories.flows.labels import chosen_labelling, unlabelled_text
 
-    store = open_record(workspace)
-    with store.read() as connection:
-        row = store_datasets.named(connection, dataset)
-    chosen = chosen_labelling(store, row, labelling)
-    result = freezing.freeze(store, row.id, labelling_id=chosen.id if chosen else None, annotator=by)
-    if as_json:
-        output.as_json({"dataset": dataset, **vars(result)})
+    row = here.dataset(dataset)
+    chosen = chosen_labelling(here.record, row, labelling)
+    result = freezing.freeze(here.record, row.id, labelling_id=chosen.id if chosen else None, annotator=by)
+    if here.result({"dataset": dataset, **vars(result)}):
         return
     counts = ", ".join(
         f"{int(result.counts[name]):,} {name}" for name in ("profiles", "attributes", "votes", "decisions")
     )
     output.note(f"frozen '{dataset}' with {counts}; labels: {result.labelling or 'none'}")
-    output.notes([unlabelled_text(store, chosen)], "warning")
+    output.notes([unlabelled_text(here.record, chosen)], "warning")
     output.line(result.hash)
 
 
 @datasets.command()
 def versions(
+    here: Here,
     dataset: Dataset,
     check: Annotated[bool, Option("--check", help="Verify the hashes; exit with 1 if one differs.")] = False,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """List a dataset's versions, and what has changed since.  Example: cimemories datasets versions mine"""
-    store = open_record(workspace)
-    with store.read() as connection:
-        dataset_id = store_datasets.named(connection, dataset).id
-    shown = lists.versions(store, dataset_id)
-    output.listing(shown, as_json)
+    shown = lists.versions(here.record, here.dataset(dataset).id)
+    here.listing(shown)
     if check:
         from cimemories.exchange.freezing import present_hash
 
         frozen = [row for row in shown.records() if row["frozen"]]
-        if differing := [row["name"] for row in frozen if present_hash(store, row["id"]) != row["frozen"]]:
+        if differing := [row["name"] for row in frozen if present_hash(here.record, row["id"]) != row["frozen"]]:
             raise StoreError(f"changed since it was frozen: {', '.join(differing)}. --json shows what came since.")
         output.note("every frozen version is unchanged")
 
 
 @datasets.command()
 def card(
+    place: Place,
     dataset: Dataset,
     out: Annotated[Path | None, Option("--out", "-o", help="File to write; default: print it.")] = None,
     licence: Annotated[str, Option(help="Licence of your own data.")] = "",
     labelling: LabellingOption = None,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Write the dataset card (Markdown).  Example: cimemories datasets card mine --out card.md"""
     from cimemories.exchange.card import dataset_card
 
-    text = dataset_card(open_record(workspace), dataset, licence=licence, labelling_id=labelling)
+    text = dataset_card(place.record, dataset, licence=licence, labelling_id=labelling)
     if out is None:
         output.line(text.rstrip("\n"))
         return
-    with files.written_for_user(out, workspace):
+    with files.written_for_user(out, place.workspace):
         out.write_text(text, encoding="utf-8")
     output.note(f"wrote {out}")

@@ -18,13 +18,11 @@ from cimemories.cli.options import (
     AsMarkdown,
     LabelOptions,
     NumberOptions,
+    Place,
     Printing,
     Run,
-    Workspace,
-    grouped,
-    open_record,
 )
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
+from cimemories.store.engine import StoreError
 
 Values = list[str] | None
 MOST_HELD = 1_000  # rows of leaks that are in memory at once where they are written one by one
@@ -45,7 +43,6 @@ class FilterOptions:
 
 
 @cli.command()
-@grouped
 def leaks(
     run_id: Run,
     filters: FilterOptions,
@@ -54,7 +51,6 @@ def leaks(
     markdown: AsMarkdown = False,
     latex: AsLatex = False,
     top: Annotated[int, Option(min=0, help="Number of examples, severest first; 0 for all.")] = 10,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """List leaked examples of a run, severest first.
 
@@ -69,8 +65,7 @@ def leaks(
 
     if printing.as_json + markdown + latex + (printing.out is not None) > 1:
         raise StoreError("choose one of --json, --markdown, --latex and --out.")
-    store = open_record(workspace)
-    scope, flows = options.scope(store, run_id), Flows(store)
+    scope, flows = options.scope(printing.record, run_id), Flows(printing.record)
     result = question.leaks(
         flows,
         scope,
@@ -85,23 +80,22 @@ def leaks(
         output.line((table.as_latex if latex else table.as_markdown)(rows).rstrip("\n"))
         output.answer_notes(result)
     else:
-        printing.answer(result, workspace)
+        printing.answer(result)
 
 
 # ---- report
 
 
 @cli.command()
-@grouped
 def report(
     run_ids: Annotated[list[str], Argument(metavar="RUN", callback=RUN_ID, help="Runs; the first is the reference.")],
     options: NumberOptions,
+    place: Place,
     to: Annotated[Path, Option(help="File to write: NAME.html, or NAME.md with a folder of figures.")],
     no_texts: Annotated[
         bool, Option("--no-texts", help="Leave out messages, memory statements and names of users.")
     ] = False,
     force: Annotated[bool, Option("--force", help="Overwrite an existing report.")] = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Write a report on runs, with methods and manifest.  Example: cimemories report run-3f9a --to report.html"""
     from cimemories.flows.flows import Flows
@@ -111,18 +105,17 @@ def report(
     rule = options.identifier_rule()
     # Before the numbers are computed: a name that is taken is told at once.
     render.check_report(to, force=force)
-    store = open_record(workspace)
-    scopes = options.scopes(store, run_ids)
+    scopes = options.scopes(place.record, run_ids)
     with output.err.status("report") as status:
         result = collect(
-            Flows(store),
+            Flows(place.record),
             scopes,
             rule,
             made=datetime.now(UTC),
             texts=not no_texts,
             progress=lambda share, part: status.update(f"report: {part}, {share:.0%}"),
         )
-        with files.written_for_user(to, workspace):
+        with files.written_for_user(to, place.workspace):
             written = render.write_report(
                 result, to, force=force, progress=lambda share: status.update(f"report: figures, {share:.0%}")
             )

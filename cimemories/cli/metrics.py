@@ -8,14 +8,13 @@ from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import RUN_ID, NumberOptions, Printing, Run, Workspace, grouped, open_record, word_of
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
+from cimemories.cli.options import RUN_ID, NumberOptions, Printing, Run, word_of
+from cimemories.store.engine import StoreError
 
 TASKS = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50, 75, 100)  # rows of the table of curves, besides the last task
 
 
 @cli.command("metrics")
-@grouped
 def show_metrics(
     run_id: Run,
     options: NumberOptions,
@@ -23,7 +22,6 @@ def show_metrics(
     by: Annotated[
         str | None, Option(help="Add a table by profile, domain, event, sphere, context or attribute.")
     ] = None,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Show a run's violation and completeness.
 
@@ -41,10 +39,11 @@ def show_metrics(
 
     rule = options.identifier_rule()
     groups = list(By) if printing.as_json else [word_of(By, by, "breakdown by")] if by else []
-    store = open_record(workspace)
-    scope = options.scope(store, run_id)
-    result = question.metrics(Flows(store), scope, rule, by=groups, norms=True, identifier_rules=printing.as_json)
-    printing.answer(result, workspace)
+    scope = options.scope(printing.record, run_id)
+    result = question.metrics(
+        Flows(printing.record), scope, rule, by=groups, norms=True, identifier_rules=printing.as_json
+    )
+    printing.answer(result)
     for table in [] if printing.as_json else result.by.values():
         output.answer_table(table)
 
@@ -53,7 +52,6 @@ def show_metrics(
 
 
 @cli.command()
-@grouped
 def power(
     run_id: Annotated[str, Argument(metavar="RUN", callback=RUN_ID, help="Pilot run; `cimemories runs` lists them.")],
     options: NumberOptions,
@@ -77,7 +75,6 @@ def power(
         float | None,
         Option(min=-1, max=1, help="Assumed correlation of two models' numbers, with one pilot. Default: 0.5."),
     ] = None,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Estimate what a planned run could show, from a pilot run.
 
@@ -95,10 +92,9 @@ def power(
         raise StoreError("--difference takes percentage points, above 0 and up to 100.")
     if correlation is not None and second_id is not None:
         raise StoreError("--correlation is assumed where there is one pilot run; two show it.")
-    store = open_record(workspace)
     result = question.power(
-        Flows(store),
-        [options.scope(store, item) for item in (run_id, second_id) if item is not None],
+        Flows(printing.record),
+        [options.scope(printing.record, item) for item in (run_id, second_id) if item is not None],
         options.identifier_rule(),
         profiles=profiles,
         contexts=contexts,
@@ -107,14 +103,13 @@ def power(
         difference=None if difference is None else difference / 100,
         correlation=CORRELATION if correlation is None else correlation,
     )
-    printing.answer(result, workspace)
+    printing.answer(result)
 
 
 # ---- accumulation
 
 
 @cli.command()
-@grouped
 def accumulate(
     run_id: Run,
     options: NumberOptions,
@@ -123,7 +118,6 @@ def accumulate(
     profile: Annotated[int | None, Option(min=0, help="Add the tasks of one profile, counted from 0.")] = None,
     order: Annotated[str, Option(help="Order of its tasks: listed, worst or shuffled.")] = "listed",
     seed: Annotated[int, Option(min=0, help="Seed of the shuffled order.")] = 1,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Show how leaks accumulate over tasks and samples.
 
@@ -137,7 +131,8 @@ def accumulate(
     from cimemories.metrics.accumulation import Order
 
     rule, task_order = options.identifier_rule(), word_of(Order, order, "order of tasks")
-    store = open_record(workspace)
-    scope, tasks = options.scope(store, run_id), () if printing.as_json else TASKS
-    result = accumulated(Flows(store), scope, rule, n, profile=profile, order=task_order, seed=seed, tasks=tasks)
-    printing.answer(result, workspace)
+    scope, tasks = options.scope(printing.record, run_id), () if printing.as_json else TASKS
+    result = accumulated(
+        Flows(printing.record), scope, rule, n, profile=profile, order=task_order, seed=seed, tasks=tasks
+    )
+    printing.answer(result)

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, make_dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, make_dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from cimemories.cli import output
+from cimemories.cli.base import grouped as grouped
 from cimemories.model import WorkKind
 from cimemories.settings import Settings
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store, record_address, sqlite_path
 from cimemories.store.engine import word_of as word_of
 
 if TYPE_CHECKING:
-    from cimemories.answer import Answer
+    from cimemories.answer import Answer, Table
     from cimemories.flows.arrays import IdentifierRule
     from cimemories.flows.scope import Scope
     from cimemories.llm.ray_engine import Cluster
+    from cimemories.store.datasets import DatasetRow
 
 
 def _allow_keys(pairs: list[str] | None) -> list[str] | None:
@@ -55,14 +57,6 @@ def open_record(workspace: Path) -> Store:
             "--workspace. `cimemories app` makes one with a demo, `cimemories import` one with your profiles."
         )
     return open_store(workspace)
-
-
-def dataset_id(store: Store, name: str) -> int:
-    """Return the id of a dataset. Raises StoreError where there is none of that name."""
-    from cimemories.store import datasets
-
-    with store.read() as connection:
-        return datasets.named(connection, name).id
 
 
 def full_ids(*kinds: WorkKind) -> Callable[[typer.Context, Any], Any]:
@@ -106,20 +100,52 @@ def full_id(store: Store, text: str, *kinds: WorkKind) -> str:
 RUN_ID, LABELLING_ID = full_ids(WorkKind.RUN), full_ids(WorkKind.LABELLING)
 
 
-def is_alone(context: typer.Context) -> bool:
-    """Return whether a group that lists something was called without one of its commands.
-
-    Raises BadParameter for options before such a command, which would not reach it.
-    """
-    if context.invoked_subcommand is None:
-        return True
-    sources = [context.get_parameter_source(name) for name in context.params]
-    if any(source is not None and source.name == "COMMANDLINE" for source in sources):
-        raise typer.BadParameter(f"options go after `{context.invoked_subcommand}`.")
-    return False
-
-
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The workspace that a command is about."""
+
+    workspace: Workspace = DEFAULT_WORKSPACE
+
+    @cached_property
+    def record(self) -> Store:
+        """Open the record. Raises StoreError if there is none."""
+        return open_record(self.workspace)
+
+    @cached_property
+    def store(self) -> Store:
+        """Open the record, an empty one if there is none."""
+        return open_store(self.workspace)
+
+    def dataset(self, name: str) -> DatasetRow:
+        """Return a dataset. Raises StoreError if there is none of that name."""
+        from cimemories.store import datasets
+
+        with self.record.read() as connection:
+            return datasets.named(connection, name)
+
+
+@dataclass(frozen=True)
+class Here(Place):
+    """The workspace, and whether to print JSON."""
+
+    as_json: AsJson = False
+
+    def listing(self, shown: Table, empty: str = "") -> None:
+        """Print a list of what the record holds. empty: a note in place of no rows."""
+        output.listing(shown, self.as_json, empty)
+
+    def result(self, value: object, *lines: str, notes: Iterable[str | None] = ()) -> bool:
+        """Print what was done, as JSON or as lines and notes; return True for JSON."""
+        if self.as_json:
+            output.as_json(value)
+            return True
+        for text in lines:
+            output.line(text)
+        output.notes(notes)
+        return False
 
 
 def _file_of_tables(path: Path | None) -> Path | None:
@@ -202,6 +228,8 @@ RankSmall = Annotated[
 ]
 AsMarkdown = Annotated[bool, Option("--markdown", help="Print a Markdown table.")]
 AsLatex = Annotated[bool, Option("--latex", help="Print a captioned LaTeX table (booktabs), and BibTeX.")]
+Grounded = Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")]
+YourName = Annotated[str | None, Option(help="Your name; default: your login.")]
 
 
 class Engine(StrEnum):
@@ -243,15 +271,14 @@ class WorkOptions:
 
 
 @dataclass(frozen=True)
-class Printing:
+class Printing(Here):
     """The form in which an answer is given: text, JSON, or its tables as files."""
 
-    as_json: AsJson = False
     out: Out = None
 
-    def answer(self, result: Answer, workspace: Path) -> None:
+    def answer(self, result: Answer) -> None:
         """Print an answer, or write it."""
-        output.answer(result, self.as_json, self.out, workspace)
+        output.answer(result, self.as_json, self.out, self.workspace)
 
 
 @dataclass(frozen=True)
@@ -269,7 +296,7 @@ class LabelOptions:
     judge: Annotated[
         str | None, Option(help="Id or name of a judge, or any, majority or all of them. Default: the first.")
     ] = None
-    grounded: Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")] = False
+    grounded: Grounded = False
 
     def scope(self, store: Store, run_id: str) -> Scope:
         """The scope of a run under these options. Raises StoreError as flows.scope.resolve_scope does."""
@@ -300,11 +327,10 @@ class NumberOptions(LabelOptions):
 
 
 @dataclass(frozen=True)
-class PlanOptions:
+class PlanOptions(Here):
     """Whether work is only planned, and what is planned all the same."""
 
     plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False
-    as_json: Annotated[bool, Option("--json", help="Print the plan as JSON.")] = False
     allow_too_long: AllowTooLong = False
 
     def __post_init__(self) -> None:
@@ -337,38 +363,6 @@ def options_of(model: type[Settings], leave_out: Collection[str] = (), several: 
         kind = kind | None if default is None else kind
         options.append((item.name, Annotated[kind, option], str(default) if typed is str and default else default))
     return make_dataclass(f"{model.__name__}Options", options, frozen=True, kw_only=True)
-
-
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Lets a command take dataclasses of options: Typer sees every field as an option of its own, and the command gets
-    the dataclass. Keyword-only, as Typer calls, so that a group may stand anywhere among the parameters."""
-    # Resolved here: annotations are texts (from __future__), and Typer needs what Annotated holds.
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {}
-    parameters: dict[str, inspect.Parameter] = {}
-    for name, parameter in inspect.signature(command).parameters.items():
-        if not is_dataclass(hints[name]):
-            parameters[name] = parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name])
-            continue
-        groups[name] = hints[name]
-        options = get_type_hints(hints[name], include_extras=True)
-        for field in fields(hints[name]):
-            parameters[field.name] = inspect.Parameter(
-                field.name,
-                parameter.KEYWORD_ONLY,
-                default=parameter.empty if field.default is MISSING else field.default,
-                annotation=options[field.name],
-            )
-
-    def expanded(**values: Any) -> None:
-        made = {name: group(**{f.name: values.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
-        command(**values, **made)
-
-    expanded.__name__, expanded.__doc__, expanded.__module__ = command.__name__, command.__doc__, command.__module__
-    # Typer asks inspect for the parameters, and get_type_hints for their types: both are told of the single options.
-    expanded.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    expanded.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
-    return expanded
 
 
 def priors_by_key(text: str) -> dict[str, float]:

@@ -13,28 +13,17 @@ from typer import Argument, Option
 
 from cimemories import files
 from cimemories.cli import output
-from cimemories.cli.base import cli
-from cimemories.cli.options import (
-    AsJson,
-    Dataset,
-    LabelOptions,
-    Printing,
-    Replace,
-    Run,
-    Workspace,
-    dataset_id,
-    grouped,
-    open_record,
-)
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
+from cimemories.cli.base import group
+from cimemories.cli.options import Dataset, Here, LabelOptions, Place, Printing, Replace, Run, YourName
+from cimemories.store.engine import StoreError
 from cimemories.text import count, listed
 
-review = typer.Typer(name="review", help="Review by people: export, import, status, audit.", no_args_is_help=True)
-cli.add_typer(review)
+review = group("review", "Review by people: export, import, status, audit.")
 
 
 @review.command("export")
 def export_review(
+    here: Here,
     dataset: Dataset,
     out: Annotated[Path, Option("--out", "-o", help="File to write; for csv and parquet, a folder.")],
     form: Annotated[str, Option("--format", help="jsonl, csv or parquet.")] = "jsonl",
@@ -45,8 +34,6 @@ def export_review(
     since: Annotated[str | None, Option(help="Only from this time on, e.g. 2026-01-31.")] = None,
     blind: Annotated[bool, Option("--blind", help="Only what was decided in blind mode.")] = False,
     replace: Replace = False,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Export decisions, marks, comments and audit verdicts.
 
@@ -60,18 +47,16 @@ def export_review(
     if kind is None:
         raise typer.BadParameter(f"'{form}' is not one of {', '.join(FORMS)}", param_hint="--format")
     filters = Filters(annotator, source, domain, profile, since, blind)
-    store = open_record(workspace)
-    with files.written_for_user(out, workspace):
-        result = export_events(store, dataset, out, kind, filters, replace=replace)
-    if as_json:
-        output.as_json({"path": result.path, "format": kind, **output.attributes(result, "counts simulated")})
-        return
+    with files.written_for_user(out, here.workspace):
+        result = export_events(here.record, dataset, out, kind, filters, replace=replace)
     simulated = ", simulated" if result.simulated else ""
-    output.line(f"exported {_counted(result.counts)} of '{dataset}': {result.path}{simulated}")
+    about = {"path": result.path, "format": kind, **output.attributes(result, "counts simulated")}
+    here.result(about, f"exported {_counted(result.counts)} of '{dataset}': {result.path}{simulated}")
 
 
 @review.command("import")
 def import_review(
+    here: Here,
     file: Annotated[Path, Argument(help="A file or folder that `review export` wrote.")],
     dataset: Annotated[
         str | None, Option("--dataset", "-d", help="Dataset; default: the one named in the file.")
@@ -83,8 +68,6 @@ def import_review(
     zone: Annotated[
         str, Option(help="Zone of times that name none: a name such as Europe/Berlin, or an offset such as +02:00.")
     ] = "UTC",
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Import new review events: all of a file, or nothing.
 
@@ -93,7 +76,7 @@ def import_review(
     from cimemories.formats.review_events import import_events
 
     result = import_events(
-        open_record(workspace),
+        here.record,
         file,
         dataset,
         skip_unknown=skip_unknown,
@@ -101,21 +84,17 @@ def import_review(
         annotator=getpass.getuser(),
         zone=zone,
     )
-    if as_json:
-        output.as_json(output.attributes(result, "datasets new known skipped notes without_zone"))
-        return
     names = ", ".join(f"'{name}'" for name in result.datasets)
-    output.line(f"{'new: ' if dry_run else 'imported '}{_counted(result.new)}{f' into {names}' if names else ''}")
-    if sum(result.known.values()):
-        output.note(f"note: {_counted(result.known)} imported before")
-    if note := result.zone_note(zone):
-        output.note(f"note: {note}; --zone sets it")
-    output.notes(result.notes)
-    output.notes(result.skipped, "skipped")
+    notes = [f"{_counted(result.known)} imported before" if sum(result.known.values()) else ""]
+    notes += [f"{note}; --zone sets it" if (note := result.zone_note(zone)) else "", *result.notes]
+    about = output.attributes(result, "datasets new known skipped notes without_zone")
+    text = f"{'new: ' if dry_run else 'imported '}{_counted(result.new)}{f' into {names}' if names else ''}"
+    if not here.result(about, text, notes=notes):
+        output.notes(result.skipped, "skipped")
 
 
 @review.command("imports")
-def review_imports(dataset: Dataset, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+def review_imports(here: Here, dataset: Dataset) -> None:
     """List the imported files of review events, newest first.
 
     Example: cimemories review imports official
@@ -123,18 +102,16 @@ def review_imports(dataset: Dataset, as_json: AsJson = False, workspace: Workspa
     from cimemories.answers import lists
     from cimemories.formats.review_events import imports
 
-    store = open_record(workspace)
-    listed = lists.imports(imports(store, dataset_id(store, dataset)))
-    output.listing(listed, as_json, f"no review events were imported into '{dataset}'")
+    shown = lists.imports(imports(here.record, here.dataset(dataset).id))
+    here.listing(shown, f"no review events were imported into '{dataset}'")
 
 
 @review.command("undo-import")
 def undo_review_import(
+    here: Here,
     dataset: Dataset,
     number: Annotated[int, Argument(metavar="IMPORT", min=1, help="Number of the import, as `review imports` lists.")],
-    annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
+    annotator: YourName = None,
 ) -> None:
     """Undo an import of review events.
 
@@ -145,8 +122,7 @@ def undo_review_import(
     """
     from cimemories.formats.review_events import imports, undo_import
 
-    store = open_record(workspace)
-    of = dataset_id(store, dataset)
+    store, of = here.record, here.dataset(dataset).id
     row = next((row for row in imports(store, of) if row.id == number), None)
     if row is None:
         raise StoreError(
@@ -155,16 +131,14 @@ def undo_review_import(
     if row.undone:
         raise StoreError(f"import {number} of '{dataset}' ({row.name}) was undone already, at {_when(row.undone)} UTC.")
     removed, kept = undo_import(store, of, number, annotator or getpass.getuser())
-    if as_json:
-        output.as_json({"import": number, "removed": removed, "kept": kept})
-        return
-    output.line(f"undone: {count(removed, 'event')} of '{row.name}' removed")
-    if kept:
-        output.note(f"note: {count(kept)} stay: people have gone on from them since")
+    here.result(
+        {"import": number, "removed": removed, "kept": kept},
+        f"undone: {count(removed, 'event')} of '{row.name}' removed",
+        notes=[f"{count(kept)} stay: people have gone on from them since" if kept else ""],
+    )
 
 
 @review.command("status")
-@grouped
 def review_status(
     dataset: Dataset,
     printing: Printing,
@@ -174,7 +148,6 @@ def review_status(
     ] = None,
     width: Annotated[float, Option(min=0.01, help="Wanted label uncertainty, +- points.")] = 1.0,
     seed: Annotated[int, Option(min=0, help="Seed of the random share of the queue.")] = 0,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Show decisions by person, and whether to stop.
 
@@ -188,25 +161,22 @@ def review_status(
     aimed = next((item for item in Target if item == target), None)
     if aimed is None:
         raise typer.BadParameter(f"'{target}' is not one of {', '.join(Target)}", param_hint="--target")
-    store = open_record(workspace)
-    printing.answer(status(store, dataset, Aim(aimed, tuple(run or ())), width / 100, seed), workspace)
+    printing.answer(status(printing.record, dataset, Aim(aimed, tuple(run or ())), width / 100, seed))
 
 
 @review.command("audit")
-@grouped
 def review_audit(
     run_id: Run,
     options: LabelOptions,
+    here: Here,
     attributes: Annotated[int, Option(min=1, help="How many attributes to sample.")] = 150,
     samples: Annotated[int, Option("--samples", "-n", min=1, help="n of the Violation@n to correct.")] = 1,
     seed: Annotated[
         int, Option(min=0, max=2**31 - 1, help="Of the same seed a larger sample holds the smaller one.")
     ] = 1,
     claimed_only: Annotated[bool, Option("--claimed-only", help="Only those with a claim: a lower bound.")] = False,
-    annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
+    annotator: YourName = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Show the plan, and sample nothing.")] = False,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Sample attributes for an audit of a judge.
 
@@ -218,8 +188,7 @@ def review_audit(
     from cimemories.flows.flows import Flows
     from cimemories.review.attribute_audit import attribute_plan, attribute_population, draw_attribute_slice, pilot_of
 
-    store = open_record(workspace)
-    scope, flows = options.scope(store, run_id), Flows(store)
+    scope, flows = options.scope(here.record, run_id), Flows(here.record)
     judged, pilot = attribute_population(flows, scope, samples), pilot_of(flows, scope, samples)
     planned = attribute_plan(judged, attributes, pilot, claimed_only=claimed_only)
     made = None
@@ -234,23 +203,21 @@ def review_audit(
             pilot=pilot,
             claimed_only=claimed_only,
         )
-    if as_json:
-        about = {"run": scope.run.id, "judge": scope.judge.name, "n": samples, "seed": seed, "slice": made}
-        output.as_json(about | planned.as_json())
-        return
-    output.answer(planned)
-    output.note("nothing is sampled" if made is None else f"slice {made}: read it on the Judge audit page")
+    about = {"run": scope.run.id, "judge": scope.judge.name, "n": samples, "seed": seed, "slice": made}
+    if not here.result(about | planned.as_json()):
+        output.answer(planned)
+        output.note("nothing is sampled" if made is None else f"slice {made}: read it on the Judge audit page")
 
 
 @review.command("assign")
 def assign_slice(
+    place: Place,
     dataset: Dataset,
     name: Annotated[str, Argument(metavar="SLICE", help="Name of a slice, of labels or of a judge's audit.")],
     people: Annotated[list[str] | None, Option("--to", help="A person; repeatable. None: anybody again.")] = None,
     overlap: Annotated[int | None, Option(min=1, help="People an item; default: everybody.")] = None,
     due: Annotated[str | None, Option(help="By when, e.g. 2026-12-31.")] = None,
-    annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
-    workspace: Workspace = DEFAULT_WORKSPACE,
+    annotator: YourName = None,
 ) -> None:
     """Assign a slice to people, replacing earlier ones.
 
@@ -258,18 +225,17 @@ def assign_slice(
     """
     from cimemories.review.assignments import assign, slices
 
-    store = open_record(workspace)
-    row = next((row for row in slices(store, dataset_id(store, dataset)) if row.name == name), None)
+    row = next((row for row in slices(place.record, place.dataset(dataset).id) if row.name == name), None)
     if row is None:
         raise StoreError(
             f"'{dataset}' has no slice named '{name}'. Sample one on the Review page, Agreement, or on Judge audit."
         )
-    assign(store, row.id, people or [], overlap=overlap, due=due, annotator=annotator or getpass.getuser())
+    assign(place.record, row.id, people or [], overlap=overlap, due=due, annotator=annotator or getpass.getuser())
     output.line(f"assigned '{name}' to {listed(people or []) or 'nobody'}")
 
 
 @review.command("assignments")
-def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+def list_assignments(here: Here, dataset: Dataset) -> None:
     """List assigned slices with progress and pace by person.
 
     Example: cimemories review assignments official
@@ -277,20 +243,17 @@ def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Works
     from cimemories.answers import lists
     from cimemories.review.assignments import progress
 
-    store = open_record(workspace)
-    rows = progress(store, dataset_id=dataset_id(store, dataset))
-    if as_json:
-        output.as_json(
-            [
-                {
-                    **output.attributes(row.of, "name kind run items overlap due"),
-                    **output.attributes(row, "decisions made"),
-                    "done_by": row.done_by.isoformat() if row.done_by else None,
-                    "people": [vars(pace) for pace in row.people],
-                }
-                for row in rows
-            ]
-        )
+    rows = progress(here.record, dataset_id=here.dataset(dataset).id)
+    every = [
+        {
+            **output.attributes(row.of, "name kind run items overlap due"),
+            **output.attributes(row, "decisions made"),
+            "done_by": row.done_by.isoformat() if row.done_by else None,
+            "people": row.people,
+        }
+        for row in rows
+    ]
+    if here.result(every):
         return
     if not rows:
         output.note(f"no slice of '{dataset}' is assigned")
@@ -300,11 +263,7 @@ def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Works
 
 
 @review.command("next")
-def next_slice(
-    person: Annotated[str | None, Option(help="Whose; default: your login.")] = None,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
+def next_slice(here: Here, person: Annotated[str | None, Option(help="Whose; default: your login.")] = None) -> None:
     """List what a person still has to do, first what is due first.
 
     Each line has the address that shows the next item.
@@ -314,15 +273,15 @@ def next_slice(
     from cimemories.review.assignments import assigned_to
 
     who = person or getpass.getuser()
-    every = assigned_to(open_record(workspace), who)
-    if as_json:
-        output.as_json(
-            [
-                {**output.attributes(item.of, "name kind dataset_name due"), "answered": item.answered}
-                | {"share": item.share, "address": item.address}
-                for item in every
-            ]
-        )
+    every = assigned_to(here.record, who)
+    rows = [
+        {
+            **output.attributes(item.of, "name kind dataset_name due"),
+            **output.attributes(item, "answered share address"),
+        }
+        for item in every
+    ]
+    if here.result(rows):
         return
     if not every:
         output.note(f"nothing is left that is assigned to {who}")

@@ -14,26 +14,23 @@ from cimemories.cli.base import cli
 from cimemories.cli.options import (
     AllowKeys,
     AllowTooLong,
-    AsJson,
     Fresh,
+    Here,
+    Place,
     PlanOptions,
     ReferenceSettings,
     Run,
     Serve,
     Work,
     WorkOptions,
-    Workspace,
-    grouped,
-    open_record,
     options_of,
 )
 from cimemories.cli.work import find_labels, work_on
 from cimemories.evaluation.spec import BATCH, JudgeSpec, RunSpec, command_of
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
-from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
 from cimemories.store import work as store_work
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_patiently, open_store
+from cimemories.store.engine import Store, StoreError, open_patiently
 from cimemories.store.team import log
 
 if TYPE_CHECKING:
@@ -170,7 +167,6 @@ def refuse_with_reference(judges: JudgeOptions) -> None:
 
 
 @cli.command()
-@grouped
 def run(
     settings: RunOptions,  # type: ignore[valid-type]
     judge_options: JudgeOptions,
@@ -178,7 +174,6 @@ def run(
     planning_options: PlanOptions,
     wording: WordingOptions,
     serve: Serve = None,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Run a model: it writes messages, judges read them. Prints the run's id.
 
@@ -191,13 +186,12 @@ def run(
 
     given = vars(settings)
     spec = run_spec(given, judge_options, wording, serve or ())
-    store = open_store(workspace)
+    store = planning_options.store
     if planning_options.plan:
         estimated = estimate(store, spec, find_labels=find_labels, concurrency=work.concurrency)
         print_plan(estimated, as_json=planning_options.as_json)
-        with store.read() as connection:
-            data = store_datasets.named(connection, spec.dataset)
-        if without := unlabelled_text(store, default_labelling(store, data.id), spec.profiles):
+        chosen = default_labelling(store, planning_options.dataset(spec.dataset).id)
+        if without := unlabelled_text(store, chosen, spec.profiles):
             output.notes([f"{without}; violation and completeness leave them out"], "warning")
         return
     work.cluster(store)
@@ -216,7 +210,6 @@ def run(
 
 
 @cli.command()
-@grouped
 def judge(
     run_id: Run,
     options: JudgeOptions,
@@ -232,7 +225,6 @@ def judge(
     prompt_file: Annotated[
         Path | None, Option(help="With --reference: prompts in the published layout (docs/formats.md).")
     ] = None,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Add another judge to a run. Its messages are not written again. Prints the run's id.
 
@@ -262,7 +254,7 @@ def judge(
         file = prompt_file_of(prompt_file)
         judges = [judge_as_reference(judge, file) for judge in judges]
         note_on_biography(prompt_file, file)
-    store = open_record(workspace)
+    store = planning_options.record
     if planning_options.plan:
         estimated = estimate_judges(store, run_id, judges, check=check, cap=cap, concurrency=work.concurrency)
         print_plan(estimated, as_json=planning_options.as_json)
@@ -273,15 +265,14 @@ def judge(
 
 
 @cli.command()
-@grouped
 def repeat(
     run_id: Run,
+    place: Place,
     work: WorkOptions,
     show: Annotated[bool, Option("--show", help="Print the command, and stop.")] = False,
     fresh: Fresh = False,
     allow_key: AllowKeys = None,
     allow_too_long: AllowTooLong = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Repeat a run with its settings and prompts. Recorded answers are used again, unless --fresh is given.
 
@@ -291,7 +282,7 @@ def repeat(
     from cimemories.evaluation.estimates import require_fit
     from cimemories.evaluation.planning import spec_of
 
-    store = open_record(workspace)
+    store = place.record
     spec = spec_of(store, run_id)
     spec = spec.model_copy(update={"fresh": spec.fresh or fresh})
     if show:
@@ -303,36 +294,34 @@ def repeat(
 
 
 @cli.command()
-def runs(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+def runs(here: Here) -> None:
     """List the runs.  Example: cimemories runs --json"""
     from cimemories.answers import lists
 
-    store = open_record(workspace)
-    if as_json:
-        output.as_json(lists.runs_with_settings(store))
+    if here.as_json:
+        output.as_json(lists.runs_with_settings(here.record))
         return
-    here = lists.contents(store)
-    output.listing(lists.runs(here.runs, here.dataset_names))
+    contents = lists.contents(here.record)
+    output.listing(lists.runs(contents.runs, contents.dataset_names))
 
 
 @cli.command()
-@grouped
 def resume(
     work_id: Work,
+    place: Place,
     work: WorkOptions,
     base_url: Annotated[str | None, Option(help="New address of its server.")] = None,
     judge_base_url: Annotated[str | None, Option(help="New address of the judges' server.")] = None,
     cap: Annotated[float | None, Option(help="New cap on the cost.")] = None,
     queued: Annotated[bool, Option("--queued", hidden=True, help="Only if it still waits for its worker.")] = False,
     allow_key: AllowKeys = None,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Continue a run, sweep, labelling or generation. Failed calls are retried. Prints its id.
 
     Example: cimemories resume run-3f9a1c2e
     """
     # A worker that the app starts may come before the database answers; a person is told at once.
-    store = open_patiently(workspace) if queued else open_store(workspace)
+    store = open_patiently(place.workspace) if queued else place.store
     if cap is not None:
         from cimemories.evaluation.costs import raise_cap
 
@@ -350,8 +339,8 @@ def resume(
 @cli.command()
 def stop(
     work_id: Work,
+    place: Place,
     now: Annotated[bool, Option("--now", help="Drop the calls already sent, and cancel the work.")] = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Stop a run, sweep, labelling or generation. Calls already sent finish first; `resume` continues it.
 
@@ -359,7 +348,7 @@ def stop(
     """
     from cimemories.flows import catalogue
 
-    store = open_record(workspace)
+    store = place.record
     if now:
         catalogue.cancel(store, work_id)
     else:
@@ -405,6 +394,15 @@ def _judge_prompt(text: str) -> Prompt:
 
 
 # ---- estimates
+
+
+def plan_or_work(store: Store, spec: Any, module: Any, work: WorkOptions, planning: PlanOptions) -> None:
+    """Print what a labelling or a generation would cost, or do it. module: its `estimate` and `plan`."""
+    if planning.plan:
+        print_plan(module.estimate(store, spec, concurrency=work.concurrency), as_json=planning.as_json)
+        return
+    work.cluster(store)
+    work_on(store, module.plan(store, spec, allow_too_long=planning.allow_too_long), work)
 
 
 def print_plan(plan: Estimate, *, as_json: bool = False) -> None:

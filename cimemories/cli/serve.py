@@ -9,13 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 from cimemories.cli import output
-from cimemories.cli.base import cli
-from cimemories.cli.options import AllowKeys, AsJson, Workspace, grouped, is_alone
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.cli.base import cli, group
+from cimemories.cli.options import AllowKeys, Here, Place
+from cimemories.store.engine import StoreError
 
 if TYPE_CHECKING:
     from cimemories.llm.vllm import ServerSpec, VllmError
@@ -27,6 +26,7 @@ LOOK_SECONDS = 0.5  # between two looks at whether the server lives
 
 @cli.command()
 def app(
+    place: Place,
     port: Annotated[int, Option(min=1, max=65535, help="Port on this machine.")] = 8501,
     demo: Annotated[bool, Option(help="Fill an empty workspace with the demo.")] = True,
     allow_key: AllowKeys = None,
@@ -49,7 +49,6 @@ def app(
     read_only: Annotated[
         bool, Option("--read-only", help="For a public demo: nothing is written, run or sent to a server.")
     ] = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Start the app. It runs on this machine only, for you alone (docs/access.md).  Example: cimemories app"""
     from cimemories.access.guard import Mode
@@ -57,7 +56,7 @@ def app(
 
     mode = {None: Mode.AUTO, True: Mode.TOKEN, False: Mode.ANYONE}[token]
     hosts = allow_host or ()
-    serve_app(port, workspace, demo_wanted=demo, mode=mode, address=address, hosts=hosts, read_only=read_only)
+    serve_app(port, place.workspace, demo_wanted=demo, mode=mode, address=address, hosts=hosts, read_only=read_only)
 
 
 @cli.command()
@@ -110,15 +109,14 @@ class ServerOptions:
 
 
 @cli.command()
-@grouped
 def serve(
     options: ServerOptions,
+    place: Place,
     model: Annotated[str | None, Argument(help="Name on the Hugging Face hub, or a folder.")] = None,
     preset: Annotated[
         str | None, Option(help="A model of the paper with its flags, e.g. qwen3-8b; see --list.")
     ] = None,
     listed: Annotated[bool, Option("--list", help="List the presets, and stop.")] = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Serve a model with your own vLLM. It runs until Ctrl-C (docs/models.md).
 
@@ -141,7 +139,7 @@ def serve(
             spec = spec.filled(presets.preset(preset))
         if not spec.model:
             raise StoreError("which model? Give a name, a folder, or --preset KEY from `cimemories serve --list`.")
-        _attend(workspace, vllm_server.start(workspace, spec, started_by="cimemories serve"), spec)
+        _attend(place.workspace, vllm_server.start(place.workspace, spec, started_by="cimemories serve"), spec)
     except VllmError as error:
         raise _store_error(error) from error
 
@@ -217,35 +215,31 @@ def _store_error(error: VllmError) -> StoreError:
     return StoreError(str(error))
 
 
-servers = typer.Typer(
-    name="servers",
-    help="List the vLLM servers started here, or stop one.\n\n"
+servers = group(
+    "servers",
+    "List the vLLM servers started here, or stop one.\n\n"
     "Listed are stopped ones too.\n\nExample: cimemories servers --json",
-    invoke_without_command=True,
 )
-cli.add_typer(servers)
 
 
-@servers.callback()
-def list_servers(context: typer.Context, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    if is_alone(context):
-        from cimemories.answers import lists
+@servers.listing
+def list_servers(here: Here) -> None:
+    from cimemories.answers import lists
 
-        output.listing(lists.servers(workspace), as_json)
+    here.listing(lists.servers(here.workspace))
 
 
 @servers.command("stop")
 def stop_server(
-    server: Annotated[str, Argument(help="Id or port; `cimemories servers` lists them.")],
-    workspace: Workspace = DEFAULT_WORKSPACE,
+    place: Place, server: Annotated[str, Argument(help="Id or port; `cimemories servers` lists them.")]
 ) -> None:
     """Stop a vLLM server.  Example: cimemories servers stop 8000"""
     from cimemories.llm import vllm_server
     from cimemories.llm.vllm import VllmError
 
     try:
-        before = vllm_server.state_named(workspace, server)
-        state = vllm_server.stop(workspace, before.id)
+        before = vllm_server.state_named(place.workspace, server)
+        state = vllm_server.stop(place.workspace, before.id)
     except VllmError as error:
         raise _store_error(error) from error
     already = "" if before.live else "already "
@@ -257,14 +251,13 @@ def stop_server(
 
 @servers.command("same")
 def same_server(
+    here: Here,
     one: Annotated[str | None, Argument(metavar="URL", help="Address of a server. Without any: list them.")] = None,
     other: Annotated[
         str | None, Argument(metavar="URL", help="Another address, or 'server not known' for older answers.")
     ] = None,
     undo: Annotated[bool, Option("--undo", help="The two are not the same after all.")] = False,
     by: Annotated[str, Option(help="Your name; default: your login.")] = "",
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """List servers with recorded answers, or declare two addresses to be the same.
 
@@ -277,9 +270,8 @@ def same_server(
 
     if (one is None) != (other is None) or (one is None and undo):
         raise StoreError("give two addresses, or none to list the servers.")
-    store = open_store(workspace)
     if one is not None and other is not None:
-        with store.write() as connection:
+        with here.store.write() as connection:
             if undo:
                 calls.untie(connection, one, other)
                 output.note("the two no longer share answers; runs that already use shared answers keep them")
@@ -289,4 +281,4 @@ def same_server(
         return
     from cimemories.answers import lists
 
-    output.answer(lists.answer_servers(store), as_json)
+    output.answer(lists.answer_servers(here.store), here.as_json)

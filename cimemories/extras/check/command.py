@@ -14,17 +14,15 @@ from cimemories.cli.base import cli, errors_end_with
 from cimemories.cli.options import (
     LABELLING_ID,
     RUN_ID,
-    AsJson,
-    Workspace,
-    grouped,
-    open_record,
+    Grounded,
+    Here,
     options_of,
     word_of,
 )
 from cimemories.cli.runs import JudgeOptions, WordingOptions, run_spec
 from cimemories.cli.work import execute_run, find_labels
 from cimemories.evaluation.spec import BATCH, RunSpec
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.store.engine import StoreError
 
 UNDECIDED = 2  # exit status of a check that could not be decided, and of one that was not understood
 
@@ -63,7 +61,7 @@ class CountOptions:
     by_judge: Annotated[
         str | None, Option(help="Whose claims count: id or name of a judge, any, majority or all. Default: the first.")
     ] = None
-    grounded: Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")] = False
+    grounded: Grounded = False
     identifiers: Annotated[str, Option(help="Attributes that never count as violations: exact, substring or none.")] = (
         "exact"
     )
@@ -97,7 +95,6 @@ MessageOptions = options_of(RunSpec, leave_out=("dataset", "model", "base_url"))
 
 
 @cli.command()
-@grouped
 def check(
     model: ModelOptions,
     counting: CountOptions,
@@ -105,13 +102,12 @@ def check(
     messages: MessageOptions,  # type: ignore[valid-type]
     judge_options: JudgeOptions,
     wording: WordingOptions,
+    here: Here,
     file: Annotated[Path | None, Argument(help="File of budgets and flows (docs/check.md).")] = None,
     run_id: Annotated[
         str | None, Option("--run", metavar="RUN", callback=RUN_ID, help="Check this run of the workspace.")
     ] = None,
     concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Check a run against budgets and named flows, for CI.
 
@@ -138,7 +134,7 @@ def check(
         new, app = model.chosen(run_id), written.checked()
         rule = word_of(IdentifierRule, counting.identifiers, "identifier rule")
         budgets = read_check_file(file)
-        store = open_store(workspace) if new else open_record(workspace)
+        store = here.store if new else here.record
         if new:
             settings: dict[str, Any] = {**new, **vars(messages)}
             checking.refuse_beforehand(store, budgets, settings["dataset"], settings["samples"])
@@ -160,13 +156,10 @@ def check(
         flows, baseline = Flows(store), written.write_baseline
         result = checking.check_file(flows, scope, budgets, rule, baseline)
         if written.junit is not None:
-            output.place(written.junit, reports.as_junit(result), workspace)
+            output.place(written.junit, reports.as_junit(result), here.workspace)
         if written.markdown is not None:
-            output.place(written.markdown, reports.as_markdown(result, app).encode(), workspace)
-        if as_json:
-            output.as_json(result)
-        else:
-            output.line("\n".join(reports.as_lines(result)))
+            output.place(written.markdown, reports.as_markdown(result, app).encode(), here.workspace)
+        here.result(result, *reports.as_lines(result))
         output.answer_notes(result)
         if baseline is not None:
             numbers = headline(flows, scope, rule)
@@ -175,5 +168,5 @@ def check(
                     f"{baseline} was not written: only {numbers.judged:,} of {scope.run.expected:,} planned messages "
                     f"are judged. Finish the run first: cimemories resume {scope.run.id}"
                 )
-            output.place(baseline, baseline_text(flows, scope, numbers).encode(), workspace)
+            output.place(baseline, baseline_text(flows, scope, numbers).encode(), here.workspace)
     raise typer.Exit(result.exit_status)

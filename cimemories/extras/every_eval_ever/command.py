@@ -6,37 +6,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cimemories import files
-from cimemories.cli import output
+from cimemories.cli.options import Here
 from cimemories.extras.every_eval_ever.record import BENCHMARK, record, write_record
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import StoreError
 from cimemories.text import part_names
 
 FORMAT = "every-eval-ever"
 
 
-def export(
-    store: Store,
-    run_id: str,
-    folder: Path,
-    labelling: str | None,
-    judge: int | None,
-    organization: str,
-    workspace: Path,
-    *,
-    as_json: bool,
-) -> None:
+def export(here: Here, run_id: str, folder: Path, labelling: str | None, judge: int | None, organization: str) -> None:
     """Write the record of a run below a folder, and print where it is."""
     if folder.is_file():
         raise StoreError(f"{folder} is a file. Name a folder: records go below its data/{BENCHMARK}.")
-    scope = resolve_scope(store, run_id, labelling, judge)
-    entry = record(Flows(store), scope, made=datetime.now(UTC), organization=organization)
-    with files.written_for_user(folder, workspace):
+    scope = resolve_scope(here.record, run_id, labelling, judge)
+    entry = record(Flows(here.record), scope, made=datetime.now(UTC), organization=organization)
+    with files.written_for_user(folder, here.workspace):
         path = write_record(entry, scope, folder)
     simulated = part_names(scope.simulated)
-    if as_json:
-        output.as_json({"path": path, "format": FORMAT, "simulated": bool(simulated), "record": entry})
-        return
-    output.line(f"exported '{run_id}' as {FORMAT}: {path}")
-    output.notes([f"simulated {simulated}: the record says so; do not submit it" if simulated else ""])
+    here.result(
+        {"path": path, "format": FORMAT, "simulated": bool(simulated), "record": entry},
+        f"exported '{run_id}' as {FORMAT}: {path}",
+        notes=[f"simulated {simulated}: the record says so; do not submit it" if simulated else ""],
+    )

@@ -13,17 +13,12 @@ from cimemories.cli.options import (
     Printing,
     RankSmall,
     Samples,
-    Workspace,
-    grouped,
-    open_record,
     priors_by_key,
     word_of,
 )
-from cimemories.store.engine import DEFAULT_WORKSPACE
 
 
 @cli.command()
-@grouped
 def sensitivity(
     run_ids: Annotated[list[str], Argument(metavar="RUN [RUN...]", callback=RUN_ID, help="Runs of one dataset.")],
     options: NumberOptions,
@@ -38,7 +33,6 @@ def sensitivity(
     by: Annotated[
         str, Option(help="Coverage of flows by domain, context, sphere, event, profile or attribute.")
     ] = "domain",
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Show how results depend on the choices behind them.
 
@@ -55,10 +49,9 @@ def sensitivity(
 
     rule = options.identifier_rule()
     measure, group_by = word_of(Measure, order_by, "order by"), word_of(By, by, "breakdown by")
-    store = open_record(workspace)
     result = question(
-        Flows(store),
-        options.scopes(store, run_ids),
+        Flows(printing.record),
+        options.scopes(printing.record, run_ids),
         rule,
         measure=measure,
         by=group_by,
@@ -69,4 +62,4 @@ def sensitivity(
         without=without,
         least_votes=least_votes,
     )
-    printing.answer(result, workspace)
+    printing.answer(result)

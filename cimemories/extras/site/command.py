@@ -11,23 +11,21 @@ from typer import Argument, Option
 from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import RUN_ID, NumberOptions, Workspace, grouped, open_record
-from cimemories.store.engine import DEFAULT_WORKSPACE
+from cimemories.cli.options import RUN_ID, NumberOptions, Place
 
 
 @cli.command()
-@grouped
 def publish(
     run_ids: Annotated[
         list[str], Argument(metavar="RUN", callback=RUN_ID, help="Runs of one dataset; the first is the reference.")
     ],
     options: NumberOptions,
+    place: Place,
     to: Annotated[Path, Option(help="Folder to write: new, empty, or with --force a site published before.")],
     no_texts: Annotated[
         bool, Option("--no-texts", help="Leave out messages, memory statements and names of users.")
     ] = False,
     force: Annotated[bool, Option("--force", help="Replace a site published before.")] = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Write a website on runs that needs no server.
 
@@ -42,18 +40,17 @@ def publish(
     rule = options.identifier_rule()
     # Before the numbers are computed: a folder that is taken is told at once.
     check_folder(to, force=force)
-    store = open_record(workspace)
-    scopes = options.scopes(store, run_ids)
+    scopes = options.scopes(place.record, run_ids)
     with output.err.status("publish") as status:
         site = collect_site(
-            Flows(store),
+            Flows(place.record),
             scopes,
             rule,
             made=datetime.now(UTC),
             texts=not no_texts,
             progress=lambda share, part: status.update(f"publish: {part}, {share:.0%}"),
         )
-        with files.written_for_user(to, workspace):
+        with files.written_for_user(to, place.workspace):
             size = write_site(site, to, force=force)
     output.line(f"wrote {to / 'index.html'} ({size / 1e6:,.1f} MB in all)")
     output.notes([site.simulated, site.fixed])

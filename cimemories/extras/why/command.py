@@ -9,11 +9,10 @@ from typer import Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AsJson, LabelOptions, Out, Run, Workspace, grouped, open_record, word_of
+from cimemories.cli.options import LabelOptions, Printing, Run, word_of
 from cimemories.cli.runs import print_plan
 from cimemories.cli.work import execute_run, exit_if_incomplete
 from cimemories.store import runs as store_runs
-from cimemories.store.engine import DEFAULT_WORKSPACE
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,11 @@ class FlowOptions:
 
 
 @cli.command()
-@grouped
 def why(
     run_id: Run,
     flow: FlowOptions,
     options: LabelOptions,
+    printing: Printing,
     samples: Annotated[int, Option(min=1, max=1000, help="New messages of each variant.")] = 20,
     variants: Annotated[
         str | None,
@@ -42,10 +41,7 @@ def why(
     ] = "template",
     cap: Annotated[float | None, Option(min=0, help="Stop at this cost; needs a run with prices.")] = None,
     plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
-    as_json: AsJson = False,
-    out: Out = None,
     concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32,
-    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Explain a leak: replay its request with a changed memory.
 
@@ -59,14 +55,11 @@ def why(
     from cimemories.extras.why.why import explain, leaked_flow, variant_text
     from cimemories.flows.flows import Flows
 
-    store = open_record(workspace)
+    store = printing.record
     scope, flows = options.scope(store, run_id), Flows(store)
     if not any(vars(flow).values()):
         done = [explain(flows, scope, row) for row, _ in attribution.attributions(store, run_id)]
-        if as_json:
-            output.as_json(done)
-        for item in () if as_json else done:
-            output.line(f"{item.run.id}  {item.title}\n  {item.run.status}. {item.sentence}")
+        printing.result(done, *(f"{item.run.id}  {item.title}\n  {item.run.status}. {item.sentence}" for item in done))
         if not done:
             output.note(f"nothing is explained yet; `cimemories leaks {run_id}` lists the leaks.")
         return
@@ -82,12 +75,10 @@ def why(
     )
     if plan:
         estimated = attribution.estimate(store, planned, concurrency=concurrency)
-        if as_json:
-            changes = [variant.change for variant in planned.variants]
-            head = {"leak": leak.text, "variants": changes, "skipped": planned.skipped, "samples": samples}
-            output.as_json(head | estimated.as_json())
+        changes = [variant.change for variant in planned.variants]
+        head = {"leak": leak.text, "variants": changes, "skipped": planned.skipped, "samples": samples}
+        if printing.result(head | estimated.as_json(), leak.text):
             return
-        output.line(leak.text)
         output.table(("variant",), [(variant_text(planned, variant),) for variant in planned.variants])
         output.notes(f"{name}: left out, {reason}" for name, reason in planned.skipped.items())
         print_plan(estimated, as_json=False)
@@ -96,5 +87,5 @@ def why(
     execute_run(store, replay, concurrency)
     with store.read() as connection:
         row = store_runs.named(connection, replay)
-    output.answer(explain(flows, scope, row), as_json, out, workspace)
+    printing.answer(explain(flows, scope, row))
     exit_if_incomplete(store, replay, 0.0)
