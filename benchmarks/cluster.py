@@ -44,7 +44,7 @@ from faulty_servers import Servers
 from ray_clusters import cluster_of, meanwhile, worker_processes
 
 from cimemories.evaluation import planning, runs
-from cimemories.llm.ray_engine import Cluster
+from cimemories.extras.ray.engine import Ray
 from cimemories.llm.worker import WorkError
 from cimemories.store.engine import Store, open_store
 from cimemories.store.tables import call
@@ -83,7 +83,7 @@ def kills(store: Store, calm: Store, restart: object, options: argparse.Namespac
             while row_of(store, run_id).status != "finished" and rounds < 10:
                 rounds += 1
                 try:
-                    runs.execute(store, run_id, concurrency=options.concurrency, cluster=Cluster("auto", (4, 4)))
+                    runs.execute(store, run_id, concurrency=options.concurrency, engine=Ray("auto", "4:4"))
                 except WorkError as error:
                     print(f"ended early: {error}")
         seconds = time.monotonic() - clock
@@ -111,9 +111,7 @@ def throughput(store: Store, options: argparse.Namespace) -> bool:
             run_id = first if workers == 1 else again(store, servers.url)
             began, looks = time.monotonic(), list[Look]()
             with meanwhile(partial(keep_looking, store, servers, looks)):
-                runs.execute(
-                    store, run_id, concurrency=options.concurrency, cluster=Cluster("auto", (workers, workers))
-                )
+                runs.execute(store, run_id, concurrency=options.concurrency, engine=Ray("auto", str(workers)))
             assert_whole(store, run_id, PLANNED)
             rates[workers] = rate(store, run_id)
             whole = time.monotonic() - began

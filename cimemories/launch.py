@@ -11,7 +11,6 @@ from cimemories import installation
 from cimemories.access.roles import Role
 from cimemories.files import NotAFileError, open_regular, tail
 from cimemories.llm import engines
-from cimemories.llm.engines import Engine
 from cimemories.model import WorkStatus
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
@@ -23,9 +22,9 @@ def log_path(store: Store, work_id: str) -> Path:
     return store.workspace / "logs" / f"{work_id}.log"
 
 
-def launch(store: Store, work_id: str, engine: Engine | None = None) -> None:
-    """Mark the work as queued and start a worker of its own for it. engine: without one it is done by what did it last,
-    else by what the environment says.
+def launch(store: Store, work_id: str, engine: str | None = None) -> None:
+    """Mark the work as queued and start a worker of its own for it. engine: `local`, or as of llm/engines.py;
+    without one it is done by what did it last, else by what the environment says.
 
     Raises StoreError if the work does not exist, is already being done, or no process can be started; work that was
     queued for a process that could not be started is marked as failed.
@@ -38,7 +37,7 @@ def launch(store: Store, work_id: str, engine: Engine | None = None) -> None:
         else:
             engines.record(connection, work_id, engine)
     command = installation.python("cimemories", "resume", work_id, "--queued")
-    command += ["--workspace", str(store.workspace.absolute()), *(engine.options if engine else ())]
+    command += ["--workspace", str(store.workspace.absolute()), *(("--engine", engine) if engine else ())]
     log = log_path(store, work_id)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -94,7 +94,7 @@ def test_what_starts_ray_names_options_that_there_are() -> None:
     options = {option for command in ("run", "resume") for option in re.findall(r"--[a-z][a-z-]+", _help(command))}
     for text in texts:
         command = text[text.rindex("cimemories ") :]
-        assert "--engine ray" in command
+        assert re.search(r"--engine \"?ray:", command)
         assert set(re.findall(r"--[a-z][a-z-]+", command)) <= options
     (pin,) = re.findall(r"^ray==(.+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     assert job["spec"]["rayClusterSpec"]["rayVersion"] == pin
@@ -124,9 +124,13 @@ def test_a_slurm_job_ends_as_its_command_does_and_hands_slurms_notice_to_it(tmp_
         (tmp_path / name).chmod(0o755)
     slurm = {"JOB_ID": "10007", "JOB_NODELIST": "one,two", "JOB_NUM_NODES": "2", "CPUS_PER_TASK": "8"}
     job = subprocess.Popen(
-        ["bash", ROOT / "deploy/ray.sbatch", verb, "-d", "small", "--workers", "2:4"],
+        ["bash", ROOT / "deploy/ray.sbatch", verb, "-d", "small"],
         env={f"SLURM_{name}": value for name, value in slurm.items()}
-        | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CIMEMORIES_DATABASE_URL": "postgresql://db/x"},
+        | {
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "CIMEMORIES_DATABASE_URL": "postgresql://db/x",
+            "WORKERS": "2:4",
+        },
         cwd=tmp_path,
     )
     called = tmp_path / "called.txt"
@@ -134,8 +138,7 @@ def test_a_slurm_job_ends_as_its_command_does_and_hands_slurms_notice_to_it(tmp_
         eventually(lambda: called.exists() and called.read_text() != "", 30)
         job.send_signal(signal.SIGTERM)  # as Slurm does shortly before the time limit
     assert job.wait(30) == (3 if verb == "run" else 7)
-    # The last --workers counts: the caller's.
-    options = "--engine ray --ray-address 127.0.0.1:20007 --workers 2:16 -d small --workers 2:4"
+    options = "--engine ray:address=127.0.0.1:20007,workers=2:4 -d small"
     assert called.read_text() == f"token 64 {verb} {options}\n"
     assert (tmp_path / "scancel.txt").read_text() == "--quiet --signal=KILL 10007.0\n"
 

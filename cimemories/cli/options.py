@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, make_dataclass
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from cimemories.answer import Answer, Table
     from cimemories.flows.arrays import IdentifierRule
     from cimemories.flows.scope import Scope
-    from cimemories.llm.ray_engine import Cluster
+    from cimemories.llm.engines import Engine
     from cimemories.store.datasets import DatasetRow
 
 
@@ -232,42 +231,29 @@ Grounded = Annotated[bool, Option("--grounded", help="Count only reveals whose q
 YourName = Annotated[str | None, Option(help="Your name; default: your login.")]
 
 
-class Engine(StrEnum):
-    LOCAL = "local"
-    RAY = "ray"
-
-
 @dataclass(frozen=True)
 class WorkOptions:
     """How work is done, and when its end counts as success."""
 
     allow_missing: AllowMissing = 0.0
     concurrency: Annotated[
-        int, Option(min=1, max=1024, help="Requests at the same time; with `--engine ray`, of each worker.")
+        int, Option(min=1, max=1024, help="Requests at the same time; of each worker of an engine.")
     ] = 32
     engine: Annotated[
-        Engine,
-        Option(envvar="CIMEMORIES_ENGINE", help="`ray` works on a Ray cluster; needs PostgreSQL (docs/scale.md)."),
-    ] = Engine.LOCAL
-    ray_address: Annotated[
-        str, Option(envvar="CIMEMORIES_RAY_ADDRESS", help="The cluster: `auto`, `local` or HOST:PORT.")
-    ] = "auto"
-    workers: Annotated[
         str,
-        Option(metavar="MIN:MAX", envvar="CIMEMORIES_WORKERS", help="Ray workers, each with one processor core."),
-    ] = "1:4"
+        Option(
+            envvar="CIMEMORIES_ENGINE",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="What does the work: `local`, or a Ray cluster, `ray:workers=2:16`; needs PostgreSQL (docs/scale.md).",
+        ),
+    ] = "local"
 
-    def cluster(self, store: Store, *, queued: bool = False) -> Cluster | None:
-        """The Ray cluster that is to work; None for this process alone. Raises StoreError where it cannot, so that
-        nothing is planned that nobody can do; not for work that is queued, whose worker leaves the reason with it."""
-        from cimemories.llm.ray_engine import Cluster, checked_workers
+    def chosen(self, store: Store, *, queued: bool = False) -> Engine | None:
+        """The engine that is to work; None for this process. Raises StoreError where it cannot, so that nothing is
+        planned that nobody can do; not for work that is queued, whose worker leaves the reason with it."""
+        from cimemories.llm.engines import read_engine
 
-        if self.engine is Engine.LOCAL:
-            return None
-        cluster = Cluster(self.ray_address, checked_workers(self.workers))
-        if not queued:
-            cluster.require(store)
-        return cluster
+        return read_engine(self.engine, None if queued else store)
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def run(
         if without := unlabelled_text(store, chosen, spec.profiles):
             output.notes([f"{without}; violation and completeness leave them out"], "warning")
         return
-    work.cluster(store)
+    work.chosen(store)
     require = None if planning_options.allow_too_long else require_fit
     run_id = planning.plan(store, spec, find_labels=find_labels, require=require)
     with store.read() as connection:
@@ -259,7 +259,7 @@ def judge(
         estimated = estimate_judges(store, run_id, judges, check=check, cap=cap, concurrency=work.concurrency)
         print_plan(estimated, as_json=planning_options.as_json)
         return
-    work.cluster(store)
+    work.chosen(store)
     judge_again(store, run_id, judges, check=check, cap=cap, allow_too_long=planning_options.allow_too_long)
     work_on(store, run_id, work)
 
@@ -288,7 +288,7 @@ def repeat(
     if show:
         output.line(command_of(spec))
         return
-    work.cluster(store)
+    work.chosen(store)
     require = None if allow_too_long else require_fit
     work_on(store, planning.plan(store, spec, find_labels=find_labels, require=require), work)
 
@@ -401,7 +401,7 @@ def plan_or_work(store: Store, spec: Any, module: Any, work: WorkOptions, planni
     if planning.plan:
         print_plan(module.estimate(store, spec, concurrency=work.concurrency), as_json=planning.as_json)
         return
-    work.cluster(store)
+    work.chosen(store)
     work_on(store, module.plan(store, spec, allow_too_long=planning.allow_too_long), work)
 
 

@@ -74,7 +74,7 @@ def sweep(
         output.line(shows)
         print_costs(total, total.concurrency)
         return
-    work.cluster(store)
+    work.chosen(store)
     output.notes([estimate.total.warning], "warning")
     if not allow_too_long:
         refuse_misfits(estimate.total)

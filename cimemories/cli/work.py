@@ -28,8 +28,8 @@ from cimemories.text import count, percent
 
 if TYPE_CHECKING:
     from cimemories.evaluation.compositions import LabelSource
+    from cimemories.llm.engines import Engine
     from cimemories.llm.executor import Progress as Done
-    from cimemories.llm.ray_engine import Cluster
     from cimemories.store.runs import RunRow
 
 INCOMPLETE = 3  # exit status
@@ -65,7 +65,7 @@ def work_on(
 
     # A database that goes away for a moment must not end a run of many hours.
     store = store.patient()
-    cluster = options.cluster(store, queued=queued)
+    engine = options.chosen(store, queued=queued)
     kind = store_work.kind_of(work_id)
     with store.read() as connection:
         store_work.load(connection, work_id)
@@ -74,7 +74,7 @@ def work_on(
     base_url, judge_base_url = _corrected(base_url), _corrected(judge_base_url)
     try:
         if kind is WorkKind.SWEEP:
-            _execute_sweep(store, work_id, options.concurrency, cluster, queued=queued)
+            _execute_sweep(store, work_id, options.concurrency, engine, queued=queued)
         else:
             execute: Callable[..., object] = execution.execute
             if kind is WorkKind.RUN:
@@ -88,7 +88,7 @@ def work_on(
                     concurrency=options.concurrency,
                     on_progress=report,
                     queued=queued,
-                    cluster=cluster,
+                    engine=engine,
                 )
             outcome(store, work_id)
             if kind is not WorkKind.GENERATION:
@@ -158,7 +158,7 @@ def exit_if_incomplete(store: Store, work_id: str, allow_missing: float, *, trie
     raise typer.Exit(INCOMPLETE)
 
 
-def _execute_sweep(store: Store, sweep_id: str, concurrency: int, cluster: Cluster | None, *, queued: bool) -> None:
+def _execute_sweep(store: Store, sweep_id: str, concurrency: int, engine: Engine | None, *, queued: bool) -> None:
     """Execute the runs of a sweep, each with a progress line of its own."""
     from cimemories.compare.sweeps import sweep_table
     from cimemories.evaluation import sweeps
@@ -170,7 +170,7 @@ def _execute_sweep(store: Store, sweep_id: str, concurrency: int, cluster: Clust
             yield report
         outcome(store, row.id)
 
-    sweeps.execute(store, sweep_id, concurrency=concurrency, begin=begin, queued=queued, cluster=cluster)
+    sweeps.execute(store, sweep_id, concurrency=concurrency, begin=begin, queued=queued, engine=engine)
     sweep_table(store, sweep_id)  # cached, so that no page has to wait for its numbers
 
 

@@ -8,8 +8,8 @@ from cimemories.curation.authoring import GenerationSource, conclude
 from cimemories.curation.labelling import LabellingSource
 from cimemories.evaluation.costs import capped
 from cimemories.llm import worker
+from cimemories.llm.engines import Engine
 from cimemories.llm.executor import Progress
-from cimemories.llm.ray_engine import Cluster
 from cimemories.model import WorkKind
 from cimemories.store import work
 from cimemories.store.engine import Store
@@ -23,12 +23,12 @@ def execute(
     concurrency: int = 32,
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
-    cluster: Cluster | None = None,
+    engine: Engine | None = None,
 ) -> Progress:
     """Ask for the remaining votes of a labelling, or write what remains of a generation and make its dataset; wait
     until it is done, or has paid its cap on cost.
 
-    base_url: replaces the recorded address. cluster: as of `worker.perform`. Raises what that raises, and WorkError for
+    base_url: replaces the recorded address. engine: as of `worker.perform`. Raises what that raises, and WorkError for
     a generation in which parts failed (a resume asks again) or without a usable attribute.
     """
     generates = work.kind_of(work_id) is WorkKind.GENERATION
@@ -41,7 +41,7 @@ def execute(
         on_progress=on_progress,
         queued=queued,
         stop_when=capped(store, work_id, owes=lambda: bool(source.owes(store)), queued=queued),
-        cluster=cluster,
+        engine=engine,
     )
     if generates:
         conclude(store.patient(), work_id)

@@ -50,9 +50,9 @@ from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError
+from cimemories.llm.engines import Engine
 from cimemories.llm.executor import Deferred, Job, Progress
 from cimemories.llm.local_vllm import is_local
-from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.scripts import Branch, begun
 from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.manifest import PromptPart
@@ -105,12 +105,12 @@ def execute(
     queued: bool = False,
     n_at_once: bool = True,
     stop_when: StopWhen | None = None,
-    cluster: Cluster | None = None,
+    engine: Engine | None = None,
 ) -> Progress:
     """Do what a run owes, answers and judgements; wait until it is done, or has paid its cap on cost.
 
     `base_url` and `judge_base_url` replace the recorded addresses of servers that have moved. n_at_once: False sends a
-    request for every sample. `stop_when` and `cluster`: as of `worker.perform`, the former beside the cap. Raises what
+    request for every sample. `stop_when` and `engine`: as of `worker.perform`, the former beside the cap. Raises what
     that raises, and StoreError for what no server can be asked for.
     """
     with store.read() as connection:
@@ -138,7 +138,7 @@ def execute(
         on_progress=on_progress,
         queued=queued,
         stop_when=(lambda done: next(filter(None, (stop(done) for stop in stops)), None)) if stops else None,
-        cluster=cluster,
+        engine=engine,
     )
 
 

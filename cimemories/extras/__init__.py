@@ -28,13 +28,15 @@ from typing import Any
 class Extra:
     """The additions of one folder, each by its name and as "module" or "module:attribute".
 
-    commands: modules that add the command to `cli.base.cli`; "review audit" is one of the group `review`.
-    exports: functions that write a run in a format of `export` (cli/datasets.py). panels: functions that draw a part of
-    a page, such as "leaks.why", whose page says what they are called with. results: readers of files of results
-    (evaluation/importing.py). memory: memory systems (memory/systems.py). pytest: modules that are plugins of pytest.
+    commands: modules that add the command to `cli.base.cli`; "review audit" is one of the group `review`. engines: what
+    does work in place of this process (llm/engines.py). exports: functions that write a run in a format of `export`
+    (cli/datasets.py). panels: functions that draw a part of a page, such as "leaks.why", whose page says what they are
+    called with. results: readers of files of results (evaluation/importing.py). memory: memory systems
+    (memory/systems.py). pytest: modules that are plugins of pytest.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
     exports: Mapping[str, str] = field(default_factory=dict)
     panels: Mapping[str, str] = field(default_factory=dict)
     memory: Mapping[str, str] = field(default_factory=dict)

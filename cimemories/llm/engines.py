@@ -1,115 +1,153 @@
-"""Which engine does a piece of work: this machine alone, or the workers of a Ray cluster (ray_engine). What the app's
-forms offer, what the command line is told, and what the log says of work that was begun.
+"""What does a piece of work: this process, or an engine of an extra, such as the workers of a Ray cluster.
 
-    engine = Engine(Cluster("auto", (2, 16)))
-    engine.options         # ('--engine', 'ray', '--ray-address=auto', '--workers=2:16')
+    engine = read_engine("ray:workers=2:16")
+    engine.text            # 'ray:address=auto,workers=2:16'
     str(engine)            # 'Ray cluster (auto), 2 to 16 workers'
+
+An engine is named by NAME[:OPTION=VALUE,...], or `local`: in `--engine`, in CIMEMORIES_ENGINE, and in the log of the
+work that it does.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass
-from importlib.util import find_spec
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import sqlalchemy as sa
 
-from cimemories.llm.ray_engine import INSTALL, Cluster, ClusterError, checked_workers
+from cimemories import extras
+from cimemories.llm.executor import Execution, Progress
+from cimemories.llm.source import Source
 from cimemories.store import work
-from cimemories.store.engine import DATABASE_URL, Store
+from cimemories.store.engine import Store, StoreError
 from cimemories.store.team import log
+from cimemories.store.work import Claim
 
-ENGINE, ADDRESS, WORKERS = "CIMEMORIES_ENGINE", "CIMEMORIES_RAY_ADDRESS", "CIMEMORIES_WORKERS"
-LOCAL, RAY = "local", "ray"
-_ADDRESS = re.compile(r"auto|local|(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}")
+ENGINE = "CIMEMORIES_ENGINE"
+LOCAL = "local"
+
+
+class EngineError(StoreError):
+    """An engine cannot be used here. The message says what to do."""
+
+
+class Driver(Execution, ABC):
+    """Work that an engine does. `run` ends when the work does, and raises as Executor.run does."""
+
+    @abstractmethod
+    async def run(self) -> None: ...
 
 
 @dataclass(frozen=True)
-class Engine:
-    """What does the work; without a cluster one process on this machine."""
+class Engine(ABC):
+    """What does work in place of this process. Its options are the fields of the dataclass, all of them texts. title:
+    what it is, as in "On the Ray cluster". Raises EngineError for an option that is not valid."""
 
-    cluster: Cluster | None = None
+    name: ClassVar[str]
+    title: ClassVar[str]
 
-    def __str__(self) -> str:
-        if self.cluster is None:
-            return "this machine"
-        least, most = self.cluster.workers
-        workers = f"{least:,} worker{'s' * (most > 1)}" if least == most else f"{least:,} to {most:,} workers"
-        return f"Ray cluster ({self.cluster.address}), {workers}"
+    @classmethod
+    @abstractmethod
+    def missing(cls, store: Store) -> str:
+        """Return what to set and install so that it can work on this record, as a sentence, or ''."""
+
+    @abstractmethod
+    def connect(self, store: Store) -> None:
+        """Make ready for work on this record. Raises EngineError."""
+
+    @abstractmethod
+    def driver(
+        self,
+        store: Store,
+        claim: Claim,
+        source: Source,
+        *,
+        concurrency: int,
+        on_progress: Callable[[Progress], None] | None,
+        stop_when: Callable[[Progress], str | None] | None,
+    ) -> Driver:
+        """Return what will do the work. The arguments are as of worker.perform; store: under the claim."""
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """Of `cimemories run` and the like, so that they go by it whatever the environment says."""
-        if self.cluster is None:
-            return ("--engine", LOCAL)
-        least, most = self.cluster.workers
-        return ("--engine", RAY, f"--ray-address={self.cluster.address}", f"--workers={least}:{most}")
+    def text(self) -> str:
+        options = ",".join(f"{option.name}={getattr(self, option.name)}" for option in fields(self))
+        return f"{self.name}:{options}" if options else self.name
 
 
-def missing(store: Store) -> str:
-    """What to set and install so that a Ray cluster can work on this record, as a sentence; empty where nothing is
-    missing."""
-    steps = [f"set {DATABASE_URL} to a PostgreSQL database"] if store.is_sqlite else []
-    steps += [INSTALL] if find_spec("ray") is None else []
-    return f"To use a Ray cluster: {'; '.join(steps)} (docs/scale.md)." if steps else ""
+def kind_of(name: str) -> type[Engine]:
+    """Return the class of the engines of this name. Raises EngineError if no extra has one."""
+    registered = extras.registered("engines")
+    if name not in registered:
+        raise EngineError(f"there is no engine '{name[:40]}'. There are: {', '.join((LOCAL, *registered))}.")
+    kind: type[Engine] = extras.load(registered[name])
+    return kind
 
 
-def usual() -> Engine:
-    """The engine that the environment names. Raises ClusterError where it names what cannot be."""
-    cluster = Cluster(os.environ.get(ADDRESS, "auto"), checked_workers(os.environ.get(WORKERS, "1:4")))
-    return Engine(cluster if os.environ.get(ENGINE) == RAY else None)
+def read_engine(text: str, store: Store | None = None) -> Engine | None:
+    """Return the engine that a text names, or None for this process. Raises EngineError for one that is not there, and,
+    given a store, for one that cannot work on it."""
+    if text == LOCAL:
+        return None
+    name, _, given = text.partition(":")
+    kind = kind_of(name)
+    options = dict(item.partition("=")[::2] for item in filter(None, given.split(",")))
+    known = [option.name for option in fields(kind)]
+    if wrong := options.keys() - set(known):
+        raise EngineError(f"'{min(wrong)}' is no option of the engine {name}: it has {', '.join(known) or 'none'}.")
+    if store is not None and (lacking := kind.missing(store)):
+        raise EngineError(lacking)
+    return kind(**options)
 
 
-def checked_address(text: str) -> str:
-    """The address of a cluster without spaces around it. Raises ClusterError for what is none."""
-    if not _ADDRESS.fullmatch(text.strip()):
-        raise ClusterError("a cluster's address is auto, local, or HOST:PORT, for example 10.0.0.5:6379.")
-    return text.strip()
+def described(text: str) -> str:
+    """Return an engine for people; the text itself if it cannot be read, as in a record from elsewhere."""
+    try:
+        return str(read_engine(text) or "this machine")
+    except EngineError:
+        return text
+
+
+def place(text: str) -> str:
+    """Return where an engine works, as in "On the Ray cluster". Raises EngineError as `kind_of` does."""
+    return "this machine" if text == LOCAL else f"the {kind_of(text.partition(':')[0]).title}"
 
 
 # ---- in the log
 
 
-def record(connection: sa.Connection, work_id: str, engine: Engine) -> None:
-    """Log that this engine does the work from now on. Nothing where that is known already: work that no cluster ever
-    did has no entry."""
-    if (last(connection, work_id) or Engine()) == engine:
-        return
-    details = {"engine": LOCAL}
-    if engine.cluster is not None:
-        workers = "{}:{}".format(*engine.cluster.workers)
-        details = {"engine": RAY, "address": engine.cluster.address, "workers": workers}
-    log.add(connection, f"{work.kind_of(work_id)}.engine", work_id, **details)
+def record(connection: sa.Connection, work_id: str, engine: str) -> None:
+    """Log that this engine does the work from now on, if another one did: this machine needs no entry at first."""
+    if (last(connection, work_id) or LOCAL) != engine:
+        log.add(connection, f"{work.kind_of(work_id)}.engine", work_id, engine=engine)
 
 
-def last(connection: sa.Connection, work_id: str) -> Engine | None:
-    """The engine that did the work last, by the log; None where that has no entry, which means this machine."""
+def last(connection: sa.Connection, work_id: str) -> str | None:
+    """Return the engine that did the work last, by the log; None for no entry, which means this machine."""
     return next(iter(_logged(connection, work_id, most=1)), None)
 
 
-def other(store: Store, work_id: str) -> Engine | None:
-    """What can go on with the work instead of the engine that did it last: after a cluster this machine, after this
-    machine the cluster that had it before, else the one that the environment names. None where there is no other."""
+def other(store: Store, work_id: str) -> str | None:
+    """Return what can go on with the work instead of what did it last: after an engine `local`, after this machine the
+    engine that had it before, else the one that the environment names. None if there is no other."""
     with store.read() as connection:
         logged = _logged(connection, work_id)
-    if logged and logged[0].cluster:
-        return Engine()
-    if missing(store):
-        return None
+    if logged and logged[0] != LOCAL:
+        return LOCAL
+    engine = next((text for text in (*logged, os.environ.get(ENGINE, LOCAL)) if text != LOCAL), None)
     try:
-        named = [usual()]
-    except ClusterError:
-        named = []
-    return next((engine for engine in (*logged, *named) if engine.cluster), None)
+        return engine if engine and read_engine(engine, store) else None
+    except EngineError:
+        return None
 
 
-def _logged(connection: sa.Connection, work_id: str, most: int | None = None) -> list[Engine]:
-    """The engines that have done the work, the last one first."""
-    entries = log.entries(connection, action=f"{work.kind_of(work_id)}.engine", subject=work_id, most=most)
-    return [
-        Engine(Cluster(str(entry.details.get("address")), checked_workers(str(entry.details.get("workers")))))
-        if entry.details.get("engine") == RAY
-        else Engine()
-        for entry in entries
-    ]
+def _logged(connection: sa.Connection, work_id: str, most: int | None = None) -> list[str]:
+    """Return the engines that have done the work, the last one first."""
+    texts = []
+    for entry in log.entries(connection, action=f"{work.kind_of(work_id)}.engine", subject=work_id, most=most):
+        # Entries of before have the options beside the engine's name.
+        options = ",".join(f"{name}={value}" for name, value in entry.details.items() if name != "engine")
+        texts.append(f"{entry.details['engine']}{':' * bool(options)}{options}")
+    return texts

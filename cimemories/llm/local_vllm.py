@@ -102,12 +102,6 @@ def spec_of(address: str) -> ServerSpec:
     return ServerSpec(model, extra=tuple(rest), **numbers)  # type: ignore[arg-type]
 
 
-def gpus_of(address: str) -> int:
-    """Return how many GPUs its server takes."""
-    spec = spec_of(address)
-    return (spec.tensor_parallel or 1) * (spec.data_parallel or 1)
-
-
 def planned_server(address: str, model: str, *, seed_wanted: bool) -> Server:
     """Return the server that work is planned on before it runs: vLLM takes n, JSON schemas and seeds. Raises
     EndpointError if requests would call the model by another name than its server does."""

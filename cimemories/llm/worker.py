@@ -16,9 +16,8 @@ import sqlalchemy as sa
 
 from cimemories import event_loop
 from cimemories.llm import engines
-from cimemories.llm.engines import Engine
+from cimemories.llm.engines import LOCAL, Engine, EngineError
 from cimemories.llm.executor import Deferred, Execution, Executor, Job, Progress, Stopped
-from cimemories.llm.ray_engine import Cluster, ClusterError, RayExecutor
 from cimemories.llm.source import SIMULATOR, MakeClient, Source, Unit, reachable, reached
 from cimemories.llm.vllm import VllmError
 from cimemories.model import WorkStatus
@@ -62,27 +61,25 @@ def perform(
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
     stop_when: Callable[[Progress], str | None] | None = None,
-    cluster: Cluster | None = None,
+    engine: Engine | None = None,
 ) -> Progress:
     """Claim the work, run its jobs to the end, set its status, and return what was done.
 
     queued: as of `begin`. stop_when: called after each batch of outcomes; a text that it returns ends the work for that
-    reason, once the calls in flight are recorded. cluster: the Ray cluster that does it, whose workers have
-    `concurrency` each. Work that is paused returns what was done until then.
+    reason, once the calls in flight are recorded. engine: does it in place of this process, with
+    `concurrency` in each of its workers. Work that is paused returns what was done until then.
 
     Raises StoreError if another process works on it, and WorkError if the work ended early: it is then `cancelled`,
     `interrupted` (can be resumed) or `failed`, or another process has taken it over.
     """
-    if cluster is not None:
+    if engine is not None:
         try:
-            cluster.connect(store)
-        except ClusterError as error:
+            engine.connect(store)
+        except EngineError as error:
             refuse(store, work_id, str(error).rstrip("."), queued=queued)
         own, claim = begin(store, work_id, queued=queued)
-        there = RayExecutor(
-            own, claim, source, cluster, concurrency=concurrency, on_progress=on_progress, stop_when=stop_when
-        )
-        return _attend(own, work_id, Engine(cluster), there, there.run)
+        there = engine.driver(own, claim, source, concurrency=concurrency, on_progress=on_progress, stop_when=stop_when)
+        return _attend(own, work_id, engine.text, there, there.run)
     addresses = source.servers(store)
     # Claimed before its own servers are started: that takes minutes, in which it can be paused and cancelled.
     own, _ = begin(store, work_id, queued=queued)
@@ -104,7 +101,7 @@ def perform(
         except VllmError as error:
             raise Stopped(str(error).rstrip(".")) from error
 
-    return _attend(own, work_id, Engine(), here, run)
+    return _attend(own, work_id, LOCAL, here, run)
 
 
 def _jobs(source: Source, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Iterator[Job | Deferred]:
@@ -114,7 +111,7 @@ def _jobs(source: Source, store: Store, client: MakeClient, urls: Mapping[str, s
 
 
 def _attend(
-    own: Store, work_id: str, engine: Engine, execution: Execution, run: Callable[[], Awaitable[None]]
+    own: Store, work_id: str, engine: str, execution: Execution, run: Callable[[], Awaitable[None]]
 ) -> Progress:
     """Note in the log what does the work, run it with a heartbeat, and set the status at its end."""
 

@@ -117,7 +117,7 @@ class Claim:
             self._lose(connection)
 
     def share(self, connection: sa.Connection) -> None:
-        """Keep the claim as one of many processes that write under it at once (llm.ray_engine), on PostgreSQL; the
+        """Keep the claim as one of many processes that write under it at once (extras/ray), on PostgreSQL; the
         heartbeat is left to the one that made it. Raises ClaimLost like `hold`."""
         table = table_of(self.work_id)
         own = sa.select(table.c.id).where(table.c.id == self.work_id, table.c.claim == self.token)

@@ -30,7 +30,6 @@ from cimemories.formats.reading import FormatError
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm import engines
 from cimemories.llm.endpoint import EndpointError
-from cimemories.llm.engines import Engine
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, labeller_warning, run_warnings
@@ -181,7 +180,7 @@ def start_button(
     refused: str = "The run was not started.",
     doing: str = "Contacting the servers and writing the plan",
     type: Literal["primary", "secondary"] = "primary",
-    engine: Engine | None = None,
+    engine: str | None = None,
 ) -> None:
     """Draw a button that plans a run or sweep and starts its worker, once however often it is clicked, and leads on
     with its id. A problem is shown, and nothing is left half done. engine: as of launch.launch."""
@@ -287,14 +286,13 @@ def resume_button(store: Store, work_id: str, *, again: bool = False) -> None:
     _resume_buttons(store, work_id, label, icon, lambda engine: launch.launch(store, work_id, engine))
 
 
-def _resume_buttons(store: Store, work_id: str, label: str, icon: str, go_on: Callable[[Engine | None], None]) -> None:
+def _resume_buttons(store: Store, work_id: str, label: str, icon: str, go_on: Callable[[str | None], None]) -> None:
     """Draw a button that continues on the engine that did the work last, and one for the other engine: a cluster may be
     gone by now, or have come since."""
     _button(label, icon, f"runs.resume.{work_id}", lambda: go_on(None))
     if other := engines.other(store, work_id):
-        title = "On the Ray cluster" if other.cluster else "On this machine"
-        mark = ":material/hub:" if other.cluster else ":material/computer:"
-        _button(title, mark, f"runs.resume.other.{work_id}", lambda: go_on(other))
+        mark = ":material/computer:" if other == engines.LOCAL else ":material/hub:"
+        _button(f"On {engines.place(other)}", mark, f"runs.resume.other.{work_id}", lambda: go_on(other))
 
 
 STOPPING = {
@@ -331,7 +329,7 @@ def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
             key=f"runs.cap.{work_id}",
         )
 
-    def go_on(engine: Engine | None) -> None:
+    def go_on(engine: str | None) -> None:
         raise_cap(store, work_id, float(cap))
         launch.launch(store, work_id, engine)
 

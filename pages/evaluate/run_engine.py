@@ -2,62 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import streamlit as st
 
+from cimemories import extras
 from cimemories.llm import engines
 from cimemories.llm.endpoint import EndpointError
-from cimemories.llm.engines import Engine
 from cimemories.llm.local_vllm import local_address, spec_of
-from cimemories.llm.ray_engine import Cluster, ClusterError
 from cimemories.llm.vllm import VllmError, find_program
 from cimemories.store.engine import Store
 from cimemories.text import sentence
-from cimemories.ui import login, page, safe
+from cimemories.ui import page, safe
 from cimemories.ui.annotator import Draft
 
-MOST_WORKERS = 1000
-TITLES = {engines.LOCAL: "This machine", engines.RAY: "Ray cluster"}
 
-
-def draw_engine(store: Store, draft: Draft) -> Engine | None:
-    """Draw the choice of an engine, if a cluster can work on this record; else a line that says what to set. None for
-    an entry that cannot be used, which is shown."""
-    if lacking := engines.missing(store):
-        safe.inline(lacking, muted=True)
-        return Engine()
-    try:
-        usual = engines.usual()
-    except ClusterError as problem:
-        page.error("The environment of the app cannot be used.", sentence(problem))
-        return None
-    cluster = usual.cluster or Cluster()
-    default = engines.RAY if usual.cluster else engines.LOCAL
-    kind, address, least, most = st.columns([3, 3, 2, 2])
-    with kind:
-        help = "A Ray cluster shares the work among the workers of several machines: docs/scale.md"
-        if draft.select("Engine", "engine", TITLES, default, help=help) == engines.LOCAL:
-            return Engine()
-    with address:
-        text = cluster.address
-        # A cluster gets the database's address and the servers' keys, so a user may not name one.
-        if login.configured():
-            safe.inline(f"Cluster: {text}, as set where the app is started", muted=True)
+def draw_engine(store: Store, draft: Draft) -> str | None:
+    """Draw the choice of an engine, if one can work on this record beside this machine; else a line that says what to
+    set. Return its text (llm/engines.py), or None for an entry that cannot be used, which is shown."""
+    titles = {engines.LOCAL: "This machine"}
+    for name in extras.registered("engines"):
+        kind = engines.kind_of(name)
+        if lacking := kind.missing(store):
+            safe.inline(lacking, muted=True)
         else:
-            help = "auto (the cluster of this machine), local (one on this machine alone) or HOST:PORT"
-            text = draft.text("Cluster address", "engine.address", text, help=help)
-    with least:
-        help = "Each takes one processor core, and sends its own requests"
-        fewest = draft.integer("Workers, at least", "engine.least", cluster.workers[0], 1, MOST_WORKERS, help=help)
-    with most:
-        help = "Added while all are busy and the cluster has room"
-        usual_most = max(fewest, cluster.workers[1])
-        upper = draft.integer("Workers, at most", "engine.most", usual_most, fewest, MOST_WORKERS, help=help)
+            titles[name] = kind.title
+    if len(titles) == 1:
+        return engines.LOCAL
     try:
-        return Engine(Cluster(engines.checked_address(text), (fewest, upper)))
-    except ClusterError as problem:
-        page.error("This address cannot be used.", sentence(problem))
+        usual = engines.read_engine(os.environ.get(engines.ENGINE, engines.LOCAL))
+        choice, options = st.columns([3, 7])
+        with choice:
+            help = "An engine shares the work among several machines: docs/scale.md"
+            name = draft.select("Engine", "engine", titles, usual.name if usual else engines.LOCAL, help=help)
+        if name == engines.LOCAL:
+            return engines.LOCAL
+        with options:
+            draw = extras.load(extras.panels("engine")[name])
+            chosen: engines.Engine = draw(draft, usual if usual and usual.name == name else engines.kind_of(name)())
+            return chosen.text
+    except engines.EngineError as problem:
+        page.error("This engine cannot be used.", sentence(problem))
         return None
 
 
@@ -89,7 +75,7 @@ def draw_served(draft: Draft) -> tuple[str, str]:
 
 
 def engine_text(store: Store, work_id: str) -> str:
-    """Return the cluster that did the work last; '' for this machine, the usual case."""
+    """Return the engine that did the work last; '' for this machine, the usual case."""
     with store.read() as connection:
         engine = engines.last(connection, work_id)
-    return str(engine) if engine and engine.cluster else ""
+    return "" if engine in (None, engines.LOCAL) else engines.described(engine)

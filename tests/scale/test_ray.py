@@ -43,8 +43,8 @@ from cimemories.curation import authoring, execution, labelling
 from cimemories.curation.spec import AuthoringSpec, LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.prices import Prices
-from cimemories.llm import ray_engine
-from cimemories.llm.ray_engine import Cluster
+from cimemories.extras.ray import engine as ray_engine
+from cimemories.extras.ray.engine import Ray
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
 from cimemories.simulator.server import running_simulator
@@ -55,7 +55,7 @@ from cimemories.store.tables import ballot, call, generation_part, judgement, re
 pytestmark = pytest.mark.postgres
 PROFILES, CONTEXTS, SAMPLES = 2, 12, 3
 PLANNED = PROFILES * CONTEXTS * SAMPLES
-TWO = Cluster("auto", (2, 2))
+TWO = Ray("auto", "2:2")
 SHORT = ("--allow-missing", 1)  # the simulator refuses some of what a generation asks for; that is not made up for
 
 
@@ -101,11 +101,11 @@ def test_two_workers_do_what_one_process_does(store: Store, cluster: str, sqlite
     kinds = ("rate_limit", "server_error", "cut", "broken_json", "no_choices", "fewer_choices")
     with running_simulator(faults=0.2, fault_kinds=kinds) as url:
         run_id = planned(store, url)
-        progress = runs.execute(store, run_id, concurrency=4, cluster=TWO)
+        progress = runs.execute(store, run_id, concurrency=4, engine=TWO)
         for _ in range(5):  # what failed for good is asked again, as a person would
             if row_of(store, run_id).status == "finished":
                 break
-            progress = runs.execute(store, run_id, concurrency=4, cluster=TWO)
+            progress = runs.execute(store, run_id, concurrency=4, engine=TWO)
     assert_whole(store, run_id, PLANNED)
     assert progress.failed == {}
     here = planned(sqlite_store)
@@ -117,13 +117,13 @@ def test_labels_and_profiles_are_made_by_workers_too(store: Store, cluster: str)
     add(store, small_profiles(2, 4))
     spec = LabellingSpec(dataset="small", model="sim-labeler", base_url="simulator", draws=2)
     labelling_id = labelling.plan(store, spec)
-    progress = execution.execute(store, labelling_id, concurrency=4, cluster=TWO)
+    progress = execution.execute(store, labelling_id, concurrency=4, engine=TWO)
     assert ballots(store, labelling_id) == {"ok": progress.done}
     written = authoring.plan(
         store,
         AuthoringSpec(name="written", profiles=3, model="sim-average", base_url="simulator", events=1, per_domain=1),
     )
-    execution.execute(store, written, concurrency=4, cluster=TWO)
+    execution.execute(store, written, concurrency=4, engine=TWO)
     with store.read() as connection:
         assert datasets.named(connection, "written").profiles == 3
 
@@ -139,7 +139,7 @@ def test_a_worker_that_is_killed_is_replaced_and_asks_nothing_twice(
         worker_processes()[0].kill()
 
     with meanwhile(kill):
-        runs.execute(store, run_id, concurrency=2, cluster=TWO)
+        runs.execute(store, run_id, concurrency=2, engine=TWO)
     assert_whole(store, run_id, PLANNED)
     # A message and its judgement each; at most what was in flight in one worker was asked again.
     assert slow.chats - chats <= PROFILES * CONTEXTS + PLANNED + 2
@@ -160,10 +160,10 @@ def test_a_request_to_stop_reaches_the_workers(
 
     with meanwhile(stop):
         if request_stop is work.request_pause:
-            runs.execute(store, run_id, concurrency=1, cluster=TWO)
+            runs.execute(store, run_id, concurrency=1, engine=TWO)
         else:
             with pytest.raises(WorkError, match="cancelled on request"):
-                runs.execute(store, run_id, concurrency=1, cluster=TWO)
+                runs.execute(store, run_id, concurrency=1, engine=TWO)
     assert time.monotonic() - stop_times[0] < 10
     status = WorkStatus.PAUSED if request_stop is work.request_pause else WorkStatus.CANCELLED
     assert row_of(store, run_id).status == status
@@ -180,7 +180,7 @@ def test_a_cap_on_cost_stops_all_workers(store: Store, cluster: str, slow: SlowS
     judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=slow.url, prices=prices)
     run_id = planned(store, slow.url, prices=prices, judges=(judge,), cap=5.0)
     with pytest.raises(WorkError, match="cap on cost is reached"):
-        runs.execute(store, run_id, concurrency=1, cluster=TWO)
+        runs.execute(store, run_id, concurrency=1, engine=TWO)
     assert row_of(store, run_id).status == "interrupted"
     assert 0 < counts(store)["responses"] < PLANNED
 
@@ -195,7 +195,7 @@ def test_workers_stop_where_somebody_takes_the_work_over(store: Store, cluster: 
             taken.append(work.claim(connection, run_id))
 
     with meanwhile(take_over), pytest.raises(WorkError, match="taken over"):
-        runs.execute(store, run_id, concurrency=2, cluster=TWO)
+        runs.execute(store, run_id, concurrency=2, engine=TWO)
     before = counts(store)
     time.sleep(1.5)
     assert counts(store) == before
@@ -206,9 +206,9 @@ def test_workers_stop_where_somebody_takes_the_work_over(store: Store, cluster: 
 def test_a_server_that_is_gone_interrupts_the_run_with_one_line(store: Store, cluster: str) -> None:
     with running_simulator() as url:
         run_id = planned(store, url)
-    spec = replace(TWO, workers=(1, 1))
+    spec = replace(TWO, workers="1:1")
     with pytest.raises(WorkError, match="no longer answers"):
-        runs.execute(store, run_id, concurrency=4, cluster=spec)
+        runs.execute(store, run_id, concurrency=4, engine=spec)
     assert row_of(store, run_id).status == "interrupted"
 
 
@@ -219,7 +219,7 @@ def test_the_command_line_works_on_a_cluster_and_is_resumed_after_a_kill(
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CIMEMORIES_")}
     environment["CIMEMORIES_DATABASE_URL"] = store.engine.url.render_as_string(hide_password=False)
     resume = command(
-        *("resume", run_id, "--engine", "ray", "--ray-address", cluster, "--workers", "1:2"),
+        *("resume", run_id, "--engine", f"ray:address={cluster},workers=1:2"),
         *("--concurrency", "2", "--workspace", store.workspace),
     )
     process = subprocess.Popen(resume, env=environment, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -272,7 +272,7 @@ def test_every_command_goes_on_exactly_once_after_a_kill(
             *SHORT,
         ),
     }
-    ray = ("--engine", "ray", "--ray-address", cluster, "--workers", "2:2", "--concurrency", 2)
+    ray = ("--engine", f"ray:address={cluster},workers=2:2", "--concurrency", 2)
 
     def begun(own: Store) -> tuple[object, ...]:
         """What the command is given, once what it is about is there."""
@@ -335,5 +335,5 @@ def test_a_run_that_gets_no_worker_can_be_paused(store: Store, cluster: str, mon
             work.request_pause(connection, run_id)
 
     with meanwhile(pause):
-        progress = runs.execute(store, run_id, cluster=TWO)
+        progress = runs.execute(store, run_id, engine=TWO)
     assert (row_of(store, run_id).status, progress.done) == ("paused", 0)

@@ -22,7 +22,7 @@ from ray_clusters import cluster_of
 from cimemories import launch
 from cimemories.evaluation import planning
 from cimemories.evaluation.prices import Prices
-from cimemories.llm.engines import ADDRESS, ENGINE, WORKERS
+from cimemories.llm.engines import ENGINE
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, shared_store
 
@@ -113,8 +113,7 @@ def test_in_a_browser_a_run_is_capped_resumed_and_cancelled_and_outlives_the_app
     judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=slow.url, prices=prices)
     changes = {"samples": SAMPLES, "seed": 0, "judge": judge, "prices": prices, "cap": 5.0}
     run_id, planned = planning.plan(shared, simulated(slow.url, **changes)), PROFILES * LONG_CONTEXTS * SAMPLES
-    for name, value in ((ENGINE, "ray"), (ADDRESS, cluster), (WORKERS, "2:2")):
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(ENGINE, f"ray:address={cluster},workers=2:2")
 
     def press(page: Page, name: str, status: str) -> None:
         page.get_by_role("button", name=name, exact=True).click()

@@ -44,8 +44,7 @@ class Driver:
     def __init__(self, store: Store, head: Machine, run_id: str) -> None:
         self.store, self.run_id = store, run_id
         self.ray = (
-            *("--engine", "ray", "--ray-address", f"{head.address}:{PORT}"),
-            *("--workers", f"{WORKERS}:{WORKERS}", "--concurrency", CONCURRENCY),
+            *("--engine", f"ray:address={head.address}:{PORT},workers={WORKERS}", "--concurrency", CONCURRENCY),
         )
 
     def command(self, name: str, *options: object) -> tuple[object, ...]:

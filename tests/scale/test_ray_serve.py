@@ -17,8 +17,8 @@ from ray_clusters import cluster_of, meanwhile, worker_processes
 
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.spec import JudgeSpec
+from cimemories.extras.ray.engine import Ray
 from cimemories.llm import local_vllm
-from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.worker import WorkError
 from cimemories.store.engine import Store, open_store
 
@@ -56,7 +56,7 @@ def test_each_worker_has_a_server_that_ends_with_it_even_of_a_kill(
 
     with cluster_of(1, 1):
         with meanwhile(kill):
-            runs.execute(store, run_id, concurrency=1, cluster=Cluster("auto", (2, 2)))
+            runs.execute(store, run_id, concurrency=1, engine=Ray("auto", "2:2"))
         assert_whole(store, run_id, PROFILES * CONTEXTS * SAMPLES)
         assert killed
         servers = answering_vllm.starts(folder)
@@ -69,4 +69,4 @@ def test_each_worker_has_a_server_that_ends_with_it_even_of_a_kill(
             simulated(local_vllm.local_address("broken"), model="broken", samples=1, judges=(JudgeSpec(),), seed=0),
         )
         with pytest.raises(WorkError, match=r"memory(.|\n)*last lines:\n  torch.OutOfMemoryError"):
-            runs.execute(store, broken, concurrency=1, cluster=Cluster("auto", (1, 1)))
+            runs.execute(store, broken, concurrency=1, engine=Ray("auto", "1:1"))

@@ -180,7 +180,7 @@ def execute(store: Store, sweep_id: str, *, begin: Begin | None = None, queued: 
     """Work off what the runs of a sweep owe, one after the other; waits until all is done.
 
     begin: entered around each run with (run, its number from 1, how many there are), and gives what its progress is
-    reported to. how: `concurrency` and `cluster`, as of runs.execute. A sweep that was asked to pause returns, and its
+    reported to. how: `concurrency` and `engine`, as of runs.execute. A sweep that was asked to pause returns, and its
     status is `paused`. Raises StoreError where another process is at it, and WorkError where it ended early (cancelled,
     at its cap, a server is gone) or, once all others are done, where runs failed, naming them.
     """

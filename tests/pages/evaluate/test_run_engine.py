@@ -16,9 +16,10 @@ from streamlit.testing.v1 import AppTest
 
 from cimemories import launch
 from cimemories.evaluation import planning, runs
+from cimemories.extras.ray import engine as ray_engine
+from cimemories.extras.ray.engine import Ray
 from cimemories.llm import engines, worker
-from cimemories.llm.engines import Engine
-from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.engines import LOCAL, EngineError
 from cimemories.llm.worker import WorkError
 from cimemories.store import generations as store_generations
 from cimemories.store import labellings as store_labellings
@@ -27,7 +28,7 @@ from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, shared_store
 from cimemories.ui import login
 
 RUNS = "pages/evaluate/runs.py"
-CLUSTER = Engine(Cluster("10.0.0.5:6379", (2, 6)))
+CLUSTER = "ray:address=10.0.0.5:6379,workers=2:6"
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     url = maintenance.engine.url.set(database=name).render_as_string(hide_password=False)
     monkeypatch.setenv(DATABASE_URL, url)
     monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
-    monkeypatch.setattr(engines, "find_spec", lambda _name: object())
+    monkeypatch.setattr(ray_engine, "find_spec", lambda _name: object())
     store = shared_store()
     add(store, small_profiles(1, 2))
     yield store
@@ -55,7 +56,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return started
 
 
-def last(store: Store, work_id: str) -> Engine | None:
+def last(store: Store, work_id: str) -> str | None:
     with store.read() as connection:
         return engines.last(connection, work_id)
 
@@ -71,7 +72,7 @@ def plan_page() -> object:
 def test_without_a_shared_database_the_form_says_what_to_set(
     app_store: Store, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda _name: None)
+    monkeypatch.setattr(ray_engine, "find_spec", lambda _name: None)
     add(app_store, small_profiles(1, 2))
     app = plan_page()
     assert "set CIMEMORIES_DATABASE_URL to a PostgreSQL database; pip install" in page_html(app)
@@ -136,7 +137,7 @@ def test_a_cluster_that_is_chosen_gets_the_run_and_the_page_says_so(
     app.selectbox(key="run_new.engine").set_value("ray").run()
     for text in ("ray://10.0.0.5:10001", "--x", "", "a b:1"):
         app.text_input(key="run_new.engine.address").set_value(text).run()
-        assert "This address cannot be used." in page_html(app)
+        assert "This engine cannot be used." in page_html(app)
         assert "Start the run" not in labels(app)
     app.text_input(key="run_new.engine.address").set_value("10.0.0.5:6379").run()
     app.number_input(key="run_new.engine.least").set_value(9).run()
@@ -145,7 +146,7 @@ def test_a_cluster_that_is_chosen_gets_the_run_and_the_page_says_so(
     app.number_input(key="run_new.engine.most").set_value(6).run()
     button(app, "Start the run").click().run()
     assert not app.exception
-    assert commands[0][-4:] == ["--engine", "ray", "--ray-address=10.0.0.5:6379", "--workers=2:6"]
+    assert commands[0][-2:] == ["--engine", CLUSTER]
     assert "Engine: Ray cluster (10.0.0.5:6379), 2 to 6 workers." in page_html(app)
     with shared.read() as connection:
         (row,) = store_runs.all_rows(connection)
@@ -160,7 +161,7 @@ def test_a_cluster_that_is_chosen_gets_the_run_and_the_page_says_so(
     app.run()
     button(app, "On this machine").click().run()
     assert commands[2][-2:] == ["--engine", "local"]
-    assert last(shared, row.id) == Engine()
+    assert last(shared, row.id) == LOCAL
     assert "Engine: Ray cluster" not in page_html(app)
     # And back, with the cluster and the workers that it had.
     with pytest.raises(WorkError, match="stopped"):
@@ -175,13 +176,10 @@ def test_the_environment_gives_the_defaults_and_with_a_login_the_address(
     shared: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever names a cluster has the database's password sent there: not everybody who logs in may."""
-    monkeypatch.setenv(engines.ENGINE, "ray")
-    monkeypatch.setenv(engines.ADDRESS, "head:6379")
-    monkeypatch.setenv(engines.WORKERS, "3:5")
+    monkeypatch.setenv(engines.ENGINE, "ray:address=head:6379,workers=3:5")
     app = plan_page()
     assert app.text_input(key="run_new.engine.address").value == "head:6379"
     assert [app.number_input(key=f"run_new.engine.{end}").value for end in ("least", "most")] == [3, 5]
-    assert engines.usual() == Engine(Cluster("head:6379", (3, 5)))
     monkeypatch.setattr(login, "configured", lambda: True)
     app.run()
     assert "Cluster address" not in labels(app) and "Cluster: head:6379" in page_html(app)
@@ -193,25 +191,37 @@ def test_the_engine_is_logged_where_it_changes_and_only_there(sqlite_store: Stor
     runs.execute(sqlite_store, run_id)
     assert last(sqlite_store, run_id) is None  # this machine, the usual case, needs no entry
     seen = []
-    for engine in (CLUSTER, CLUSTER, Engine(), Engine(), CLUSTER):
+    for engine in (CLUSTER, CLUSTER, LOCAL, LOCAL, CLUSTER):
         with sqlite_store.write() as connection:
             engines.record(connection, run_id, engine)
             seen.append(len(engines.log.entries(connection, action="run.engine", subject=run_id)))
         assert last(sqlite_store, run_id) == engine
     assert seen == [1, 1, 2, 2, 3]
+    with sqlite_store.write() as connection:  # an entry of before
+        engines.log.add(connection, "run.engine", run_id, engine="ray", address="auto", workers="1:4")
+    assert last(sqlite_store, run_id) == Ray().text
 
 
 hosts = st.from_regex(r"[a-z][a-z0-9.-]{0,20}:[0-9]{1,5}", fullmatch=True)
-sizes = st.tuples(st.integers(1, 500), st.integers(0, 500)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+sizes = st.tuples(st.integers(1, 500), st.integers(0, 500)).map(lambda pair: f"{pair[0]}:{pair[0] + pair[1]}")
 
 
 @given(st.one_of(st.sampled_from(["auto", "local"]), hosts), sizes)
-def test_the_command_line_reads_the_options_as_the_same_engine(address: str, workers: tuple[int, int]) -> None:
-    from cimemories.cli.options import WorkOptions
+def test_the_text_of_an_engine_is_read_as_the_same_engine(address: str, workers: str) -> None:
+    engine = Ray(address, workers)
+    assert engines.read_engine(engine.text) == engine
 
-    assert engines.checked_address(f" {address} ") == address
-    engine = Engine(Cluster(address, workers))
-    _, kind, *rest = engine.options
-    values = dict(option.removeprefix("--").split("=", 1) for option in rest)
-    options = WorkOptions(engine=kind, ray_address=values["ray-address"], workers=values["workers"])  # type: ignore[arg-type]
-    assert options.cluster(None, queued=True) == engine.cluster  # type: ignore[arg-type]
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slurm", "no engine 'slurm'. There are: local, ray"),
+        ("ray:cores=2", "'cores' is no option of the engine ray: it has address, workers"),
+        ("ray:address=--x", "HOST:PORT"),
+        ("ray:workers=3:2", "MIN:MAX"),
+    ],
+)
+def test_what_names_no_engine_is_refused(text: str, message: str) -> None:
+    with pytest.raises(EngineError, match=message):
+        engines.read_engine(text)
+    assert engines.described(text) == text

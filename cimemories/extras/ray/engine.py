@@ -1,6 +1,6 @@
 """The engine for many machines: Ray Data hands blocks of what is owed to workers, each with an executor of its own.
 
-    cimemories run ... --engine ray --ray-address auto --workers 2:16
+    cimemories run ... --engine ray:workers=2:16,address=auto
 
 The process that holds the claim (the driver) cuts the work into blocks, watches, and sets the status at the end; it
 sends no request. A worker is an actor: it opens the record and its clients once, asks what a block owes, and records
@@ -19,6 +19,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -38,14 +39,15 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from cimemories.llm.endpoint import keys_for_workers
-from cimemories.llm.executor import Deferred, Execution, Executor, Job, Progress, Stopped
-from cimemories.llm.local_vllm import gpus_of, is_local
+from cimemories.llm.engines import Driver, Engine, EngineError
+from cimemories.llm.executor import Deferred, Executor, Job, Progress, Stopped
+from cimemories.llm.local_vllm import is_local, spec_of
 from cimemories.llm.source import Source, Unit, reached
 from cimemories.llm.vllm import VllmError
 from cimemories.store.engine import DATABASE_URL, DatabaseLost, Store, StoreError, open_patiently
 from cimemories.store.upkeep.problems import cause, first_line
 from cimemories.store.work import Claim, ClaimLost
-from cimemories.text import without_credentials
+from cimemories.text import count, without_credentials
 from cimemories.version import __version__
 
 LOOK_SECONDS = 0.5  # between two reports of a worker, and two looks of the driver: orders arrive within twice as long
@@ -57,17 +59,14 @@ _log = logging.getLogger(__name__)
 CONTINUE, DRAIN, STOP = "", "drain", "stop"
 CORES = 1  # processor cores of a worker
 INSTALL = "pip install 'cimemories-studio[ray]', on every machine of the cluster"
-
-
-class ClusterError(StoreError):
-    """Ray cannot be used here. The message says what to do."""
+_ADDRESS = re.compile(r"auto|local|(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}")
 
 
 # ---- blocks
 
 
 def blocks_of(profiles: Sequence[int], most_parts: int, workers: int, concurrency: int) -> list[list[Unit]]:
-    """All units in blocks, in the order of the profiles. A block is done by one worker, with all its requests in
+    """Return all units in blocks, in the order of the profiles. A block is done by one worker, with all its requests in
     flight at once as far as `concurrency` goes; it should hold enough of them to make up for its beginning and end, and
     be small enough for `workers` to end at about the same time. A profile is split only where there are fewer than two
     for each worker. most_parts: contexts of a profile."""
@@ -86,26 +85,48 @@ def blocks_of(profiles: Sequence[int], most_parts: int, workers: int, concurrenc
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """Which Ray cluster works, and with how many workers. address: as of ray.init: `auto` is the one of this machine,
-    `local` starts one on this machine alone for as long as this process lives. workers: (least, most)."""
+class Ray(Engine):
+    """A Ray cluster. address: as of ray.init: `auto` is the one of this machine, `local` starts one on this machine
+    alone for as long as this process lives. workers: MIN:MAX, how many of them."""
+
+    name, title = "ray", "Ray cluster"
 
     address: str = "auto"
-    workers: tuple[int, int] = (1, 4)
+    workers: str = "1:4"
 
-    def require(self, store: Store) -> None:
-        """Raises ClusterError where Ray is not installed, or workers on other machines could not reach the record."""
-        if store.is_sqlite:
-            raise ClusterError(
-                f"--engine ray needs a record that other machines can reach: set {DATABASE_URL} to a PostgreSQL "
-                "database (docs/scale.md)."
-            )
-        if find_spec("ray") is None:
-            raise ClusterError(f"--engine ray needs Ray: {INSTALL} (docs/scale.md).")
+    def __post_init__(self) -> None:
+        if not _ADDRESS.fullmatch(self.address):
+            raise EngineError("a cluster's address is auto, local, or HOST:PORT, for example 10.0.0.5:6379.")
+        _ = self.bounds
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Return the least and the most workers: 2 and 16 of '2:16', 4 and 4 of '4'."""
+        least, _, most = self.workers.partition(":")
+        try:
+            bounds = int(least), int(most or least)
+        except ValueError:
+            bounds = 0, 0
+        if not 1 <= bounds[0] <= bounds[1]:
+            raise EngineError(f"workers is MIN:MAX, for example 2:16, not '{self.workers}'.")
+        return bounds
+
+    def __str__(self) -> str:
+        least, most = self.bounds
+        workers = count(least, "worker") if least == most else f"{least:,} to {count(most, 'worker')}"
+        return f"Ray cluster ({self.address}), {workers}"
+
+    @classmethod
+    def missing(cls, store: Store) -> str:
+        steps = [f"set {DATABASE_URL} to a PostgreSQL database"] if store.is_sqlite else []
+        steps += [INSTALL] if find_spec("ray") is None else []
+        return f"To use a Ray cluster: {'; '.join(steps)} (docs/scale.md)." if steps else ""
 
     def connect(self, store: Store) -> None:
-        """Be connected to the cluster. Raises ClusterError like `require`, and where there is no cluster."""
-        self.require(store)
+        """Connect to the cluster. Raises EngineError if there is none, Ray is not installed, or workers on other
+        machines could not reach the record."""
+        if lacking := self.missing(store):
+            raise EngineError(lacking)
         import ray
 
         if ray.is_initialized():  # by an earlier run of a sweep, or by the notebook that this is called from
@@ -121,9 +142,9 @@ class Cluster:
         try:
             ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise ClusterError(
+            raise EngineError(
                 f"there is no Ray cluster at '{self.address}' ({without_credentials(first_line(error))}). Start one "
-                "with `ray start --head`, set RAY_AUTH_MODE=token if it has a token, or give --ray-address local."
+                "with `ray start --head`, set RAY_AUTH_MODE=token if it has a token, or use `ray:address=local`."
             ) from None
         finally:
             if threading.current_thread() is threading.main_thread():
@@ -133,7 +154,7 @@ class Cluster:
         ray._private.worker.print_to_stdstream = lambda data, **_: _log.info("%s", data.get("lines"))
 
     def _reach(self) -> None:
-        """Raises ClusterError where nobody listens at the address: Ray would wait for minutes. `auto` without the
+        """Raises EngineError where nobody listens at the address: Ray would wait for minutes. `auto` without the
         variable and `local` name no address; those Ray itself finds, or does not, at once."""
         address = os.environ.get("RAY_ADDRESS", "") if self.address == "auto" else self.address
         where = urlsplit(address if "://" in address else f"//{address}")
@@ -142,22 +163,13 @@ class Cluster:
                 return
             socket.create_connection((where.hostname, where.port), REACH_SECONDS).close()
         except (OSError, ValueError) as error:
-            raise ClusterError(
+            raise EngineError(
                 f"nobody answers at the address of the Ray cluster, '{without_credentials(address)}' ({error}). Check "
                 "the address and that the cluster runs (`ray status`), or work on this machine with --engine local."
             ) from None
 
-
-def checked_workers(text: str) -> tuple[int, int]:
-    """'2:16' as (2, 16), and '4' as (4, 4). Raises ClusterError for anything else."""
-    least, _, most = text.partition(":")
-    try:
-        workers = int(least), int(most or least)
-    except ValueError:
-        workers = 0, 0
-    if not 1 <= workers[0] <= workers[1]:
-        raise ClusterError(f"--workers is MIN:MAX, for example 2:16, not '{text}'.")
-    return workers
+    def driver(self, store: Store, claim: Claim, source: Source, **how: Any) -> RayDriver:
+        return RayDriver(store, claim, source, self, **how)
 
 
 # ---- board
@@ -325,15 +337,15 @@ class BlockWorker:
 # ---- driver
 
 
-class RayExecutor(Execution):
-    """What Executor is on one machine; `run` ends when the work does."""
+class RayDriver(Driver):
+    """Cuts the work into blocks, and watches their workers."""
 
     def __init__(
         self,
         store: Store,
         claim: Claim,
         source: Source,
-        cluster: Cluster,
+        cluster: Ray,
         *,
         concurrency: int,
         on_progress: Callable[[Progress], None] | None = None,
@@ -407,7 +419,7 @@ class RayExecutor(Execution):
         parts = max(self.source.most_parts(self.store), 1)
         environment = keys_for_workers(self.source.key_variables(self.store))
         environment[DATABASE_URL] = self.store.engine.url.render_as_string(hide_password=False)
-        return blocks_of(profiles, parts, self.cluster.workers[1], self.concurrency), environment
+        return blocks_of(profiles, parts, self.cluster.bounds[1], self.concurrency), environment
 
     @property
     def _orders(self) -> str:
@@ -441,8 +453,8 @@ class RayExecutor(Execution):
         """Stream the blocks through the workers. Runs in a thread."""
         error: BaseException | None = None
         try:
-            gpus = sum(map(gpus_of, filter(is_local, self.source.servers(self.store))))
-            for row in _dataset(blocks, assignment, board, self.cluster.workers, gpus).iter_rows():
+            gpus = sum(map(_gpus_of, filter(is_local, self.source.servers(self.store))))
+            for row in _dataset(blocks, assignment, board, self.cluster.bounds, gpus).iter_rows():
                 self._whole = self._whole and bool(row["whole"])
         except BaseException as raised:
             error = raised
@@ -451,9 +463,15 @@ class RayExecutor(Execution):
             loop.call_soon_threadsafe(self._moved.set)
 
 
+def _gpus_of(address: str) -> int:
+    """Return how many GPUs the vLLM of an address takes."""
+    spec = spec_of(address)
+    return (spec.tensor_parallel or 1) * (spec.data_parallel or 1)
+
+
 def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, workers: tuple[int, int], gpus: int) -> Any:
-    """The blocks as rows of a Ray dataset, with the workers as its one step. gpus: that each takes, where the cluster
-    has any: Ray says to each worker, and so to the server that it starts, which ones are its own."""
+    """Return the blocks as rows of a Ray dataset, with the workers as its one step. gpus: that each takes, where the
+    cluster has any: Ray says to each worker, and so to the server that it starts, which ones are its own."""
     import ray.data
 
     with warnings.catch_warnings():
@@ -480,7 +498,7 @@ def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, worke
 
 
 def _new_board() -> Any:
-    """The board, beside the driver where Ray can place it there: it then dies of nothing that the driver survives."""
+    """Return the board, beside the driver where Ray can place it: it then dies of nothing that the driver survives."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 
 from cimemories.evaluation import planning
 from cimemories.evaluation.runs import RunSource
-from cimemories.llm import endpoint, ray_engine, worker
+from cimemories.extras.ray import engine as ray_engine
+from cimemories.extras.ray.engine import Board, Ray, blocks_of
+from cimemories.llm import endpoint, worker
+from cimemories.llm.engines import EngineError
 from cimemories.llm.executor import Progress
-from cimemories.llm.ray_engine import Board, Cluster, ClusterError, blocks_of, checked_workers
 from cimemories.llm.source import Clients, Unit
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
@@ -52,17 +54,17 @@ def test_a_profile_stays_whole_where_there_are_enough_of_them() -> None:
 
 @pytest.mark.parametrize(("text", "workers"), [("2:16", (2, 16)), ("4", (4, 4)), ("1:1", (1, 1))])
 def test_workers_are_a_range(text: str, workers: tuple[int, int]) -> None:
-    assert checked_workers(text) == workers
+    assert Ray(workers=text).bounds == workers
 
 
 @pytest.mark.parametrize("text", ["", "0:2", "3:2", "a:b", "1:2:3", "-1"])
 def test_other_workers_are_refused(text: str) -> None:
-    with pytest.raises(ClusterError, match="MIN:MAX"):
-        checked_workers(text)
+    with pytest.raises(EngineError, match="MIN:MAX"):
+        Ray(workers=text)
 
 
 @pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
-@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "auto"])
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "auto"])
 def test_an_address_where_nobody_listens_is_refused_at_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
@@ -73,12 +75,12 @@ def test_an_address_where_nobody_listens_is_refused_at_once(
         # Ray itself would try for minutes, here it must not be asked at all.
         monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
         monkeypatch.setattr(ray_engine, "find_spec", lambda name: True)
-        with pytest.raises(ClusterError, match=rf"nobody answers.*127\.0\.0\.1:{port}"):
-            Cluster(form.format(port)).connect(store)
+        with pytest.raises(EngineError, match=rf"nobody answers.*127\.0\.0\.1:{port}"):
+            Ray(form.format(port)).connect(store)
         add(store, small_profiles())
         run_id = planning.plan(store, simulated())
         with pytest.raises(WorkError, match="nobody answers"):
-            worker.perform(store, run_id, RunSource(run_id), concurrency=1, cluster=Cluster(form.format(port)))
+            worker.perform(store, run_id, RunSource(run_id), concurrency=1, engine=Ray(form.format(port)))
         assert row_of(store, run_id).status == WorkStatus.INTERRUPTED
 
 
@@ -164,19 +166,19 @@ def test_sqlite_is_refused_before_anything_is_planned(sqlite_store: Store) -> No
 def test_without_ray_one_line_says_how_to_install_it(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "is_sqlite", False)
     monkeypatch.setattr(ray_engine, "find_spec", lambda _name: None)
-    with pytest.raises(ClusterError, match=r"pip install 'cimemories-studio\[ray\]'"):
-        Cluster().require(sqlite_store)
+    with pytest.raises(EngineError, match=r"pip install 'cimemories-studio\[ray\]'"):
+        Ray().connect(sqlite_store)
 
 
 def test_work_is_interrupted_where_there_is_no_cluster(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_cluster: Cluster, _store: Store) -> None:
-        raise ClusterError("there is no Ray cluster at 'auto'.")
+    def refuse(_engine: Ray, _store: Store) -> None:
+        raise EngineError("there is no Ray cluster at 'auto'.")
 
-    monkeypatch.setattr(Cluster, "connect", refuse)
+    monkeypatch.setattr(Ray, "connect", refuse)
     add(sqlite_store, small_profiles(1, 1))
     run_id = planning.plan(sqlite_store, simulated())
     with pytest.raises(WorkError, match="no Ray cluster"):
-        worker.perform(sqlite_store, run_id, RunSource(run_id), concurrency=1, cluster=Cluster())
+        worker.perform(sqlite_store, run_id, RunSource(run_id), concurrency=1, engine=Ray())
     row = row_of(sqlite_store, run_id)
     assert (row.status, row.error) == ("interrupted", "there is no Ray cluster at 'auto'")
 
