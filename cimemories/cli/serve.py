@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import shlex
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,45 +76,19 @@ def simulate(
 # ---- vLLM
 
 
-@dataclass(frozen=True)
-class ServerOptions:
-    """How vLLM serves the model; by the names of ServerSpec."""
-
-    port: Annotated[int | None, Option(min=1, max=65535, help="Default: the first free one from 8000.")] = None
-    served_name: Annotated[str, Option(help="Model name for requests; default: its own name.")] = ""
-    gpu_memory: Annotated[float | None, Option(min=0.01, max=1, help="Share of each GPU's memory.")] = None
-    tensor_parallel: Annotated[int | None, Option(min=1, help="GPUs per copy of the model.")] = None
-    data_parallel: Annotated[int | None, Option(min=1, help="Copies of the model.")] = None
-    max_model_len: Annotated[int | None, Option(min=1, help="Most tokens of prompt and answer together.")] = None
-    reasoning_parser: Annotated[str | None, Option(help="vLLM parser that separates reasoning from the message.")] = (
-        None
-    )
-    quantisation: Annotated[
-        str | None, Option("--quantisation", "--quantization", help="Quantise the weights, e.g. fp8.")
-    ] = None
-    extra: Annotated[list[str] | None, Option(help='More vLLM flags, e.g. --extra "--enforce-eager".')] = None
-    keep: Annotated[bool, Option("--keep", help="Return when the server is ready, and leave it running.")] = False
-
-    def spec(self, model: str | None) -> ServerSpec:
-        """What to serve. Raises VllmError for a flag that is not allowed."""
-        from cimemories.llm.vllm import ServerSpec, split_extra
-
-        values = asdict(self) | {
-            "reasoning_parser": self.reasoning_parser or "",
-            "quantisation": self.quantisation or "",
-            "extra": split_extra(self.extra or ()),
-        }
-        return ServerSpec(model=model or "", trusted=True, **values)
-
-
-@cli.command()
+@cli.command(context_settings={"ignore_unknown_options": True})
 def serve(
-    options: ServerOptions,
     place: Place,
-    model: Annotated[str | None, Argument(help="Name on the Hugging Face hub, or a folder.")] = None,
+    words: Annotated[
+        list[str] | None,
+        Argument(metavar="MODEL [FLAGS]", help="Name on the Hugging Face hub, or a folder, and flags of `vllm serve`."),
+    ] = None,
     preset: Annotated[
         str | None, Option(help="A model of the paper with its flags, e.g. qwen3-8b; see --list.")
     ] = None,
+    port: Annotated[int | None, Option(min=1, max=65535, help="Default: the first free one from 8000.")] = None,
+    served_name: Annotated[str, Option(help="Model name for requests; default: its own name.")] = "",
+    keep: Annotated[bool, Option("--keep", help="Return when the server is ready, and leave it running.")] = False,
     listed: Annotated[bool, Option("--list", help="List the presets, and stop.")] = False,
 ) -> None:
     """Serve a model with your own vLLM. It runs until Ctrl-C (docs/models.md).
@@ -125,7 +98,7 @@ def serve(
     Example: cimemories serve Qwen/Qwen3-8B --port 8000 --max-model-len 32768 --reasoning-parser qwen3 --keep
     """
     from cimemories.llm import vllm_server
-    from cimemories.llm.vllm import VllmError
+    from cimemories.llm.vllm import ServerSpec, VllmError
     from cimemories.seeds import presets
 
     if listed:
@@ -133,8 +106,10 @@ def serve(
 
         output.listing(lists.presets())
         return
+    flags = tuple(words or ())
+    model = flags[0] if flags and not flags[0].startswith("-") else ""
     try:
-        spec = options.spec(model)
+        spec = ServerSpec(model, flags[1:] if model else flags, port, served_name, keep, trusted=True)
         if preset is not None:
             spec = spec.filled(presets.preset(preset))
         if not spec.model:

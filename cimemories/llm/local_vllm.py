@@ -22,13 +22,11 @@ from cimemories.llm import vllm_server
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import LOCAL_VLLM as PREFIX
 from cimemories.llm.endpoint import EndpointError
-from cimemories.llm.vllm import ServerSpec, VllmError, server_command, split_extra
+from cimemories.llm.vllm import ServerSpec, VllmError, server_command, split_words
 
 WORD = PREFIX.removesuffix(":")
 ANOTHER_PORT = 3  # times that a server whose port was taken while it loaded is started on another
 LOOK_SECONDS = 0.5  # between two looks whether the work is to stop
-_NAMED = {"--tensor-parallel-size": "tensor_parallel", "--data-parallel-size": "data_parallel"}
-_NAMED |= {"--max-model-len": "max_model_len"}
 
 
 def is_local(address: str) -> bool:
@@ -40,7 +38,7 @@ def local_address(words: str) -> str:
     """Return the address for a model, a name or folder, and vLLM's flags as typed. Raises EndpointError for what a
     managed server must not be given, since a record may come from others."""
     _checked(words)
-    return PREFIX + shlex.join(split_extra([words]))
+    return PREFIX + shlex.join(split_words(words))
 
 
 def _checked(address: str) -> ServerSpec:
@@ -89,17 +87,8 @@ def own_address(base_url: str, model: str, serve: Iterable[str]) -> str:
 
 def spec_of(address: str) -> ServerSpec:
     """Return what is to be served. Raises VllmError for an address that names no model or cannot be read."""
-    model, *flags = split_extra([address.removeprefix(PREFIX)]) or ("",)
-    numbers: dict[str, int] = {}
-    rest: list[str] = []
-    words = iter(flags)
-    for word in words:
-        name, _, value = word.partition("=")
-        if name in _NAMED and (value := value or next(words, "")).isascii() and value.isdigit():
-            numbers[_NAMED[name]] = int(value)
-        else:
-            rest += [word] if name not in _NAMED else [name, value]
-    return ServerSpec(model, extra=tuple(rest), **numbers)  # type: ignore[arg-type]
+    model, *flags = split_words(address.removeprefix(PREFIX)) or ("",)
+    return ServerSpec(model, tuple(flags))
 
 
 def planned_server(address: str, model: str, *, seed_wanted: bool) -> Server:
@@ -111,7 +100,7 @@ def planned_server(address: str, model: str, *, seed_wanted: bool) -> Server:
     return Server(
         models=(spec.name,),
         simulated=False,
-        max_model_len=spec.max_model_len,
+        max_model_len=spec.number("max-model-len"),
         seed=True if seed_wanted else None,
         notes=("nobody was asked what it can do: each worker starts a vLLM of its own",),
     )

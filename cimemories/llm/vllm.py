@@ -5,7 +5,6 @@ vLLM brings its own torch and lives in an environment of its own: nothing of it 
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
@@ -38,50 +37,28 @@ _OURS = {
     "ssl-keyfile": "a managed server listens on this machine only, without TLS",
     "ssl-certfile": "a managed server listens on this machine only, without TLS",
 }
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# What a managed server takes beside the options of its own: of vLLM 0.10 to 0.33, what sets size, speed and precision.
-# Each is matched by its whole name, because argparse takes `--ho` for `--host`.
-SWITCHES = _names(
-    """aggregate-engine-logging async-scheduling disable-cascade-attn disable-custom-all-reduce disable-fastapi-docs
-    disable-hybrid-kv-cache-manager disable-log-requests disable-log-stats disable-sliding-window
-    disable-uvicorn-access-log enable-auto-tool-choice enable-chunked-prefill enable-dbo enable-eplb
+# What a page or a record may set: of vLLM 0.10 to 0.33, what sets size, speed and precision. All others may load code,
+# read files or name other servers. Each is matched by its whole name, because argparse takes `--ho` for `--host`.
+_HARMLESS = """
+    aggregate-engine-logging all2all-backend api-server-count async-scheduling attention-backend block-size
+    chat-template-content-format cpu-offload-gb cudagraph-capture-sizes data-parallel-backend data-parallel-size
+    data-parallel-size-local decode-context-parallel-size device device-ids disable-access-log-for-endpoints
+    disable-cascade-attn disable-custom-all-reduce disable-fastapi-docs disable-hybrid-kv-cache-manager
+    disable-log-requests disable-log-stats disable-sliding-window disable-uvicorn-access-log
+    distributed-timeout-seconds dtype enable-auto-tool-choice enable-chunked-prefill enable-dbo enable-eplb
     enable-expert-parallel enable-flashinfer-autotune enable-force-include-usage enable-log-requests
     enable-prefix-caching enable-prompt-tokens-details enable-server-load-tracking enforce-eager
-    kv-sharing-fast-prefill language-model-only log-error-stack numa-bind skip-mm-profiling
-    use-tqdm-on-load"""
-)
-VALUES = _names(
-    """all2all-backend api-server-count attention-backend block-size chat-template-content-format cpu-offload-gb
-    cudagraph-capture-sizes data-parallel-backend data-parallel-size data-parallel-size-local
-    decode-context-parallel-size device device-ids disable-access-log-for-endpoints distributed-timeout-seconds dtype
-    expert-placement-strategy gpu-memory-utilization kv-cache-dtype kv-cache-memory-bytes limit-mm-per-prompt
-    linear-backend logprobs-mode long-prefill-token-threshold max-cudagraph-capture-size max-log-len max-logprobs
-    max-model-len max-num-batched-tokens max-num-queued-reqs max-num-queued-tokens max-num-scheduled-tokens
-    max-num-seqs max-parallel-loading-workers mm-processor-cache-gb moe-backend num-gpu-blocks-override
+    expert-placement-strategy gpu-memory-utilization kv-cache-dtype kv-cache-memory-bytes
+    kv-sharing-fast-prefill language-model-only limit-mm-per-prompt linear-backend log-error-stack logprobs-mode
+    long-prefill-token-threshold max-cudagraph-capture-size max-log-len max-logprobs max-model-len
+    max-num-batched-tokens max-num-queued-reqs max-num-queued-tokens max-num-scheduled-tokens max-num-seqs
+    max-parallel-loading-workers mm-processor-cache-gb moe-backend num-gpu-blocks-override numa-bind
     optimization-level override-generation-config performance-mode pipeline-parallel-size
     prefill-context-parallel-size prefix-caching-hash-algo quantization reasoning-parser renderer-num-workers
-    response-role revision safetensors-load-strategy scheduling-policy seed stream-interval swap-space
-    tensor-parallel-size tokenizer-revision tool-call-parser uvicorn-log-level"""
-)
-# These load code, read or write files of this machine, or name other servers: a person at the command line may.
-TRUSTED_SWITCHES = _names("enable-lora enable-prompt-embeds trust-remote-code trust-request-chat-template")
-TRUSTED_VALUES = _names(
-    """additional-config allowed-local-media-path allowed-media-domains attention-config chat-template code-revision
-    compilation-config config-format convert default-chat-template-kwargs distributed-executor-backend download-dir
-    eplb-config generation-config guided-decoding-backend hf-config-path hf-overrides ignore-patterns
-    io-processor-plugin kernel-config kv-events-config kv-offloading-backend kv-offloading-size kv-transfer-config
-    load-format log-config-file logging-config logits-processors lora-modules max-lora-rank max-loras middleware
-    model-impl model-loader-extra-config profiler-config quantization-config reasoning-config
-    reasoning-parser-plugin runner scheduler-cls spec-method spec-model spec-tokens speculative-config
-    structured-outputs-config tokenizer tokenizer-mode tool-parser-plugin tool-server worker-cls
-    worker-extension-cls"""
-)
-_MANY = _names("cudagraph-capture-sizes ignore-patterns logits-processors lora-modules allowed-media-domains")
+    response-role revision safetensors-load-strategy scheduling-policy seed skip-mm-profiling stream-interval
+    swap-space tensor-parallel-size tokenizer-revision tool-call-parser use-tqdm-on-load uvicorn-log-level
+"""
+HARMLESS = frozenset(_HARMLESS.split())
 _NUMBER = re.compile(r"-\d+(?:\.\d+)?")
 _SECRET_WORDS = frozenset(("KEY", "KEYS", "APIKEY", "TOKEN", "TOKENS", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"))
 # By its shape: the keys of well-known makers, and an address with a password in it.
@@ -103,24 +80,17 @@ class VllmError(Exception):
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """A server to be started. What is None or empty is left to vLLM.
+    """A server to be started.
 
-    model: a name on the Hugging Face hub, or a folder. served_name: what requests call it; by default the model's name.
-    port: by default the first free one from 8000. gpu_memory: share of each GPU's memory, 0 to 1. keep: leave it
-    running when what started it ends. trusted: given at the command line, so that flags which load code or name files
-    are taken.
+    model: a name on the Hugging Face hub, or a folder. flags: of `vllm serve`. port: by default the first free one from
+    8000. served_name: what requests call it; by default the model's name. keep: leave it running when what started it
+    ends. trusted: given at the command line, so that flags which load code or name files are taken.
     """
 
     model: str
+    flags: tuple[str, ...] = ()
     port: int | None = None
     served_name: str = ""
-    gpu_memory: float | None = None
-    tensor_parallel: int | None = None
-    data_parallel: int | None = None
-    max_model_len: int | None = None
-    reasoning_parser: str = ""
-    quantisation: str = ""
-    extra: tuple[str, ...] = ()
     keep: bool = False
     trusted: bool = False
 
@@ -132,22 +102,22 @@ class ServerSpec:
                 f"{preset.title} is served by its maker at {preset.base_url}, not by vLLM. Use that base URL with the "
                 f"key in ${preset.api_key_env}."
             )
-        serve = preset.serve
         return replace(
             self,
             model=self.model or preset.name,
             served_name=self.served_name or preset.name,
-            tensor_parallel=self.tensor_parallel or serve.tensor_parallel,
-            max_model_len=self.max_model_len or serve.max_model_len,
-            reasoning_parser=self.reasoning_parser or serve.reasoning_parser or "",
-            quantisation=self.quantisation or serve.quantisation or "",
-            extra=(*serve.extra, *self.extra),  # of a flag given twice vLLM takes the last
+            flags=(*preset.serve.split(), *self.flags),  # of a flag given twice vLLM takes the last
         )
 
     @property
     def name(self) -> str:
         """Return what requests call the model."""
         return self.served_name or (Path(self.model).name if is_path(self.model) else self.model)
+
+    def number(self, flag: str) -> int | None:
+        """Return the whole number that a flag sets, or None."""
+        found = re.findall(rf"(?:^|\0)--{flag}[=\0](\d+)(?=\0|$)", "\0".join(self.flags))
+        return int(found[-1]) if found else None
 
 
 def is_path(model: str) -> bool:
@@ -184,90 +154,46 @@ def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
     Raises VllmError for a setting that is not valid or that a managed server must not be given."""
     if not spec.model.strip() or spec.model.startswith("-"):
         raise VllmError(f"'{spec.model}' is not a model. Give a name on the Hugging Face hub or a folder.")
-    texts = {
-        "model": spec.model,
-        "served name": spec.name,
-        "reasoning parser": spec.reasoning_parser,
-        "quantisation": spec.quantisation,
-    }
-    refused = [(name, text) for name, text in texts.items() if text.startswith("-") or has_control(text)]
-    # Extra arguments begin with dashes by nature; _flags looks at those.
-    refused += [("extra argument", argument) for argument in spec.extra if has_control(argument)]
-    for name, text in refused:
-        raise VllmError(f"the {name} '{visible(text)}' starts with a dash or holds control characters.")
-    if spec.gpu_memory is not None and not 0 < spec.gpu_memory <= 1:
-        raise VllmError(f"GPU memory must be a share above 0 and at most 1, not {spec.gpu_memory:g}.")
-    numbers = {"tensor parallel": spec.tensor_parallel, "data parallel": spec.data_parallel}
-    for name, number in {**numbers, "maximum length": spec.max_model_len}.items():
-        if number is not None and number < 1:
-            raise VllmError(f"{name} must be at least 1, not {number}.")
+    for text in (spec.model, spec.name, *spec.flags):
+        if has_control(text):
+            raise VllmError(f"'{visible(text)}' holds control characters.")
+    if spec.name.startswith("-"):
+        raise VllmError(f"the served name '{spec.name}' starts with a dash.")
     line = [str(program), "serve", str(Path(spec.model).expanduser()) if spec.model.startswith("~") else spec.model]
-    options = {
-        "--gpu-memory-utilization": spec.gpu_memory,
-        "--tensor-parallel-size": spec.tensor_parallel,
-        "--data-parallel-size": spec.data_parallel,
-        "--max-model-len": spec.max_model_len,
-        "--reasoning-parser": spec.reasoning_parser,
-        "--quantization": spec.quantisation,
-    }
-    for flag, value in options.items():
-        if value:
-            line += [flag, str(value)]
-    given = _flags(spec.extra, trusted=spec.trusted)
-    if "structured-outputs-config" not in given:
+    names = [_flag(word, trusted=spec.trusted) for word in spec.flags if word.startswith("-")]
+    if "structured-outputs-config" not in names:
         line += ["--structured-outputs-config", STRUCTURED]
-    if not any(name.startswith(("disable-uvicorn-access-log", "disable-access-log")) for name in given):
+    if not any(name.startswith(("disable-uvicorn-access-log", "disable-access-log")) for name in names):
         line.append("--disable-uvicorn-access-log")  # a line a request would bury what matters in the log
-    line += spec.extra  # after our options: of a flag given twice vLLM takes the last
-    return [*line, "--port", str(port), "--served-model-name", spec.name, "--host", HOST]
+    return [*line, *spec.flags, "--port", str(port), "--served-model-name", spec.name, "--host", HOST]
 
 
-def _flags(arguments: Sequence[str], *, trusted: bool) -> list[str]:
-    """Return the names of the flags among extra arguments. Raises VllmError for one that is not taken, however it is
-    spelt, and for a word that belongs to none."""
-    names: list[str] = []
-    room: float = 0  # values that the flag before may still take
-    for argument in arguments:
-        # argparse takes -1 for a value, not for a flag.
-        if not argument.startswith("-") or _NUMBER.fullmatch(argument):
-            if room < 1:
-                raise VllmError(f"'{argument}' among the extra arguments belongs to no flag.")
-            room -= 1
-            continue
-        bare, sign, _ = argument.partition("=")  # a value may be a key
-        name = bare[2:].replace("_", "-")
-        if not bare.startswith("--") or not name:
-            raise VllmError(f"'{bare}' is a short form. Write the flag in full, with two dashes.")
-        plain = name.removeprefix("no-")
-        loads = name in TRUSTED_VALUES or plain in TRUSTED_SWITCHES
-        if loads and not trusted:
-            raise VllmError(
-                f"{bare} loads code or names files, so it can be set only from the command line: "
-                f'cimemories serve MODEL --extra "{bare} ...".'
-            )
-        if not (loads or name in VALUES or plain in SWITCHES):
-            # An abbreviation is refused in any case; here it gets the reason of the flag that argparse would take it
-            # for.
-            for ours, reason in _OURS.items():
-                if ours.startswith(name):
-                    raise VllmError(f"{bare} cannot be an extra argument: {reason}.")
-            raise VllmError(
-                f"a managed server does not take the flag {bare} (docs/models.md lists those it takes, written in "
-                "full). Start vLLM with it yourself, and give its base URL."
-            )
-        names.append(name)
-        # `--flag=value` takes no further word; a switch takes none at all.
-        takes = not sign and (name in VALUES or name in TRUSTED_VALUES)
-        room = (math.inf if name in _MANY else 1) if takes else 0
-    return names
+def _flag(word: str, *, trusted: bool) -> str:
+    """Return the name of a flag, '' for a negative number. Raises VllmError for one that is not taken."""
+    if _NUMBER.fullmatch(word):
+        return ""
+    bare = word.partition("=")[0]  # the value may be a key
+    name = bare[2:].replace("_", "-")
+    if not bare.startswith("--") or not name:
+        raise VllmError(f"'{bare}' is a short form. Write the flag in full, with two dashes.")
+    # argparse takes an abbreviation for the flag in full.
+    for ours, reason in _OURS.items():
+        if ours.startswith(name):
+            raise VllmError(f"{bare} cannot be given: {reason}.")
+    if not trusted and name not in HARMLESS and name.removeprefix("no-") not in HARMLESS:
+        raise VllmError(
+            f"{bare} may load code or name files, so it can be set only from the command line: cimemories serve MODEL "
+            f"{bare} ... (docs/models.md lists the others, written in full)."
+        )
+    return name
 
 
-def split_extra(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return extra arguments as typed, taken apart as a shell would. Raises VllmError for a quote that is left open."""
+def split_words(text: str) -> tuple[str, ...]:
+    """Return what was typed, taken apart as a shell would. Raises VllmError for a quote that is left open."""
     try:
-        return tuple(part for argument in arguments for part in shlex.split(argument))
+        return tuple(shlex.split(text))
     except ValueError as error:
-        raise VllmError(f"the extra arguments cannot be read ({error}): {' '.join(arguments)}") from error
+        raise VllmError(f"this cannot be read ({error}): {text}") from error
 
 
 def is_secret(name: str, value: str) -> bool:

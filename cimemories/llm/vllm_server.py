@@ -1,6 +1,6 @@
 """Managed vLLM servers, from start to end: the state file of each, the supervisor that watches it, start and stop.
 
-    state = start(workspace, ServerSpec("Qwen/Qwen3-8B", max_model_len=32768), started_by="cimemories serve")
+    state = start(workspace, ServerSpec("Qwen/Qwen3-8B", ("--max-model-len", "32768")), started_by="cimemories serve")
     state = wait(workspace, state.id)          # ready, or VllmError with the cause and vLLM's own last lines
     stop(workspace, state.id)
 

@@ -30,16 +30,6 @@ class Kind(StrEnum):
     HOSTED = "hosted"
 
 
-class Serve(Seed):
-    """Flags of `vllm serve`. What is left out is vLLM's own default for the model."""
-
-    reasoning_parser: Line | None = None
-    quantisation: Line | None = None
-    tensor_parallel: int = Field(default=1, ge=1, le=64)
-    max_model_len: int | None = Field(default=None, ge=1)
-    extra: tuple[Line, ...] = ()
-
-
 class Thinking(Seed):
     """Fields of the request body that switch thinking on or off; None where that cannot be done. `default`: what the
     model does when neither is sent."""
@@ -68,6 +58,7 @@ class Preset(Seed):
 
     name: what requests call it, and for a local one what vLLM loads. family: of `families` in the same file. roles:
     what the paper used it for. gpus: a hint for people, not a promise. base_url, api_key_env: of a hosted one.
+    serve: flags of `vllm serve` for a local one; what is left out is vLLM's own default.
     token_limit: the field that limits an answer. withdrawn: since when its maker no longer serves it.
     """
 
@@ -77,7 +68,7 @@ class Preset(Seed):
     kind: Kind
     family: Line
     roles: tuple[Literal["tested", "judge", "labeller", "author"], ...] = Field(min_length=1)
-    serve: Serve | None = None
+    serve: str | None = None
     gpus: Line | None = None
     base_url: Line | None = None
     api_key_env: Line | None = None

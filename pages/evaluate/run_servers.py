@@ -15,11 +15,11 @@ import streamlit as st
 
 from cimemories.flows import catalogue
 from cimemories.llm import vllm_server
-from cimemories.llm.vllm import ServerSpec, VllmError, find_program, server_command, split_extra
+from cimemories.llm.vllm import ServerSpec, VllmError, find_program, server_command, split_words
 from cimemories.llm.vllm_reports import ServerFigures, read_metrics
 from cimemories.llm.vllm_server import Phase, ServerState
 from cimemories.seeds import SeedError
-from cimemories.seeds.presets import Kind, Preset, load_presets
+from cimemories.seeds.presets import Kind, load_presets
 from cimemories.store.calls import NOT_KNOWN
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count, sentence, visible
@@ -186,10 +186,16 @@ def _form(workspace: Path) -> None:
         )
     if preset is not None:
         safe.inline(" ".join(filter(None, [f"GPUs, as a hint: {preset.gpus}.", preset.notes])), muted=True)
+    one, two = st.columns([2, 1])
+    with one:
+        help = "Of `vllm serve`, such as --max-model-len or --tensor-parallel-size: docs/models.md"
+        usual = (preset.serve if preset else None) or ""
+        flags = draft.text("vLLM flags", f"flags.{key}", usual, placeholder="--max-model-len 32768", help=help)
+    with two:
+        name = draft.text("Served name", f"name.{key}", placeholder="the model's own")
     try:
-        with st.popover("Flags", icon=":material/tune:"):
-            flags = _flags(draft, preset, key)
-        spec = replace(flags, model=model.strip(), port=None if port is None else int(port))
+        number = None if port is None else int(port)
+        spec = ServerSpec(model.strip(), split_words(flags), number, name.strip())
         line = (
             server_command(Path(program.name), spec, spec.port or vllm_server.free_port(workspace))
             if model.strip()
@@ -209,39 +215,6 @@ def _form(workspace: Path) -> None:
         icon=":material/play_arrow:",
         disabled=not line,
         key="run_servers.start",
-    )
-
-
-def _flags(draft: Draft, preset: Preset | None, key: str) -> ServerSpec:
-    """Draw the flags. Returns them as a spec without a model."""
-    serve = preset.serve if preset else None
-    one, two = st.columns(2)
-    placeholder = "the model's own"
-    with one:
-        name = draft.text("Served name", f"name.{key}", placeholder=placeholder)
-        longest, help = serve.max_model_len if serve else None, "Tokens of prompt and answer together"
-        length = draft.optional("Maximum length", f"length.{key}", longest, 1, placeholder=placeholder, help=help)
-        parser, help = (serve.reasoning_parser if serve else None) or "", "Separates the reasoning from the message"
-        parser = draft.text("Reasoning parser", f"parser.{key}", parser, help=help)
-    with two:
-        tensor = serve.tensor_parallel if serve else 1
-        tensor = draft.integer("Tensor parallel", f"tensor.{key}", tensor, 1, 64, help="GPUs per copy of the model")
-        data = draft.integer("Data parallel", f"data.{key}", 1, 1, 64, help="Copies of the model")
-        share, help = "Share of GPU memory", "Of each GPU, 0.05 to 1"
-        memory = draft.optional(share, f"memory.{key}", None, 0.05, 1.0, step=0.05, placeholder="vLLM's own", help=help)
-    quantisation = draft.text("Quantisation", f"quantisation.{key}", (serve.quantisation if serve else None) or "")
-    extra = " ".join(serve.extra) if serve else ""
-    extra = draft.text("Further flags", f"extra.{key}", extra, placeholder="--enforce-eager")
-    return ServerSpec(
-        model="",
-        served_name=name.strip(),
-        gpu_memory=memory,
-        tensor_parallel=tensor if tensor > 1 else None,
-        data_parallel=data if data > 1 else None,
-        max_model_len=None if length is None else int(length),
-        reasoning_parser=parser.strip(),
-        quantisation=quantisation.strip(),
-        extra=split_extra([extra]),
     )
 
 

@@ -59,7 +59,7 @@ def test_ctrl_c_stops_a_server_that_is_in_the_foreground(workspace: Path) -> Non
 
 
 def test_an_end_is_told_with_vllms_own_words(workspace: Path) -> None:
-    failed = command(workspace, "serve", "org/gated", "--port", str(free_port()), "--extra", "--max-num-seqs 8")
+    failed = command(workspace, "serve", "org/gated", "--port", str(free_port()), "--max-num-seqs", "8")
     out, err = failed.communicate(timeout=30)
     assert (failed.returncode, out) == (1, "")
     assert "vllm: huggingface_hub.errors.GatedRepoError" in err and "--max-num-seqs 8" in err
@@ -67,9 +67,9 @@ def test_an_end_is_told_with_vllms_own_words(workspace: Path) -> None:
 
 
 def test_a_preset_fills_in_what_is_left_out() -> None:
-    spec = ServerSpec("", max_model_len=8192, extra=("--enforce-eager",)).filled(preset("deepseek-r1-0528"))
-    assert (spec.model, spec.tensor_parallel, spec.max_model_len) == ("deepseek-ai/DeepSeek-R1-0528", 8, 8192)
-    assert spec.reasoning_parser == "deepseek_r1" and spec.extra == ("--enable-expert-parallel", "--enforce-eager")
+    spec = ServerSpec("", ("--max-model-len=8192", "--enforce-eager")).filled(preset("deepseek-r1-0528"))
+    assert spec.model == "deepseek-ai/DeepSeek-R1-0528"
+    assert (spec.number("tensor-parallel-size"), spec.number("max-model-len")) == (8, 8192)
     local = ServerSpec("/models/r1").filled(preset("deepseek-r1-0528"))
     assert (local.model, local.name) == ("/models/r1", "deepseek-ai/DeepSeek-R1-0528")
     with pytest.raises(VllmError, match=r"\$OPENAI_API_KEY"):

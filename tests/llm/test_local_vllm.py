@@ -47,9 +47,9 @@ def gone(folder: Path) -> bool:
 def test_an_address_holds_the_model_and_its_flags_and_nothing_that_runs_code() -> None:
     address = local_vllm.local_address("'my models/x' --max-model-len=8192 --tensor-parallel-size 2 --dtype float16")
     spec = local_vllm.spec_of(address)
-    assert (spec.model, spec.max_model_len, spec.tensor_parallel) == ("my models/x", 8192, 2)
-    assert spec.extra == ("--dtype", "float16")
-    assert local_vllm.is_local(address)
+    assert spec.model == "my models/x" and spec.flags[-2:] == ("--dtype", "float16")
+    assert (spec.number("max-model-len"), spec.number("tensor-parallel-size"), spec.number("seed")) == (8192, 2, None)
+    assert local_vllm.is_local(address) and not local_vllm.is_local("http://localhost:8000/v1")
     for words in ("", "--dtype float16", "m --trust-remote-code", "m --port 1", "m --api-key x", "m 'open"):
         with pytest.raises(EndpointError):
             local_vllm.local_address(words)

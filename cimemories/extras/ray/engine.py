@@ -466,7 +466,7 @@ class RayDriver(Driver):
 def _gpus_of(address: str) -> int:
     """Return how many GPUs the vLLM of an address takes."""
     spec = spec_of(address)
-    return (spec.tensor_parallel or 1) * (spec.data_parallel or 1)
+    return (spec.number("tensor-parallel-size") or 1) * (spec.number("data-parallel-size") or 1)
 
 
 def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, workers: tuple[int, int], gpus: int) -> Any:

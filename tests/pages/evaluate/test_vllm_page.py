@@ -95,9 +95,9 @@ def test_without_vllm_it_says_how_to_get_one_and_flags_that_cannot_be_meant_star
 ) -> None:
     app, folder = panel
     app.run()
-    app.text_input(key="run_servers.extra.qwen3-0.6b").set_value("--api-key sk-x").run()
+    app.text_input(key="run_servers.flags.qwen3-0.6b").set_value("--api-key sk-x").run()
     assert "needs no key" in page_html(app) and not [item for item in app.button if item.label == "Start the server"]
-    app.text_input(key="run_servers.extra.qwen3-0.6b").set_value("--trust-remote-code").run()
+    app.text_input(key="run_servers.flags.qwen3-0.6b").set_value("--trust-remote-code").run()
     assert "only from the command line" in page_html(app)
     assert not [item for item in app.button if item.label == "Start the server"]
     monkeypatch.setenv(vllm.VLLM, "/nowhere")
