@@ -37,7 +37,13 @@ def counts(store: Store) -> dict[str, int]:
 def content(store: Store, dataset_id: int) -> dict[str, list[dict[str, Any]]]:
     """All that a dataset consists of, without ids."""
     with store.read() as connection:
-        return {name: list(rows()) for name, rows in archive.content_tables(connection, dataset_id).items()}
+        contents = archive.Contents(connection, dataset_id)
+        contents.number_runs(with_calls=True)
+        return {
+            name: [{column: row.get(column) for column in table.names} for row in getattr(contents, name)()]
+            for name, table in TABLES.items()
+            if name != "dataset"
+        }
 
 
 def profiles_of(store: Store, dataset_id: int) -> list[Profile]:

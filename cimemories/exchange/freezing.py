@@ -86,18 +86,16 @@ def _check(connection: sa.Connection, dataset_id: int, labelling_id: str) -> Non
 
 def content(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> Content:
     """Return what a dataset holds now, with the votes of one labelling. Reads every vote: seconds for two million."""
-    places = archive.positions(connection, dataset_id)
+    places = archive.Positions(connection, dataset_id)
     wording = datasets.dataset_hash(connection, dataset_id)
-    decided = archive.decision_lines(connection, dataset_id, places)
+    decided = places.decision_lines()
     rule = _rule(connection, dataset_id, labelling_id)
     votes, count, revision = "", 0, 0
     if labelling_id is not None:
-        votes, count = archive.votes_hash(connection, labelling_id, places)
+        votes, count = places.votes_hash(labelling_id)
         revision = int(work.load(connection, labelling_id)["revision"])
     counts: dict[str, int | str] = {
-        "profiles": len(places.profiles),
-        "attributes": len(places.attributes),
-        "contexts": len(places.contexts),
+        **{f"{name}s": len(places.numbers[name]) for name in ("profile", "attribute", "context")},
         "votes": count,
         "decisions": len(decided),
         "content": wording,

@@ -49,7 +49,8 @@ def write_folder(
     data beside them."""
     simulated = is_simulated(store, row)
     with store.read() as connection:
-        contents = archive.content_tables(connection, row.id, with_calls=with_calls)
+        contents = archive.Contents(connection, row.id)
+        contents.number_runs(with_calls)
         about = {
             "layout": LAYOUT,
             **{name: getattr(row, name) for name in ("name", "origin", "source_name", "source_hash", "version")},
@@ -58,7 +59,8 @@ def write_folder(
             "software": f"CIMemories Studio {__version__}",
             "licence": LICENCES.get(row.origin, FOREIGN),
         }
-        write_tables(folder, {"dataset": lambda: [about], **contents})
+        rows = {name: getattr(contents, name) for name in TABLES if name != "dataset"}
+        write_tables(folder, {"dataset": lambda: [about], **rows})
         comments, marks = reviews.counts(connection, row.id)
         audited = len(audits.history(connection, row.id))
     notes = (

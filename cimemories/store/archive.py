@@ -6,10 +6,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,6 +26,7 @@ from cimemories.store.rows import (
     insert_new,
     insert_one,
     insert_returning,
+    insert_rows,
     made,
     rows_in_chunks,
     rows_of,
@@ -65,44 +65,9 @@ from cimemories.store.tables import (
 
 LETTERS = {"necessary": "N", "inappropriate": "X", "abstain": "?", "conflict": "C"}
 NO_VOTE = "-"
-# Of a decision, apart from the pair and what it supersedes.
-DECIDED = (
-    *("annotator", "label", "reason", "seconds", "source", "batch", "blind", "created"),
-    *("uid", "guideline", "cause"),
-)
 PRIVATE = ("api_key_env",)  # of a manifest: says where a secret is kept on this machine
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 _HASH = re.compile(r"[0-9a-f]{64}")
-# The columns of each table that go along: references as numbers, JSON read, without what is of this workspace.
-_WORK = "status error created finished"
-_COLUMNS = {
-    name: tuple(columns.split())
-    for name, columns in {
-        "profiles": "ordinal name sex address age",
-        "attributes": "profile ordinal key value domain statement",
-        "contexts": "ordinal task recipient sphere",
-        "profile_contexts": "profile context ordinal",
-        "personas": "pack key name prior description",
-        "generations": f"name model endpoint simulated manifest {_WORK}",
-        "labellings": f"model endpoint simulated pack draws manifest {_WORK}",
-        "ballots": "labelling profile context persona draw status cause conflicts unknown call",
-        "shares": "labelling attribute context persona necessary inappropriate abstain",
-        "decisions": " ".join(("attribute", "context", *DECIDED)),
-        "rules": "name threshold priors current annotator created",
-        "edits": "kind action before after annotator reason created",
-        "prompts": "hash kind level template answers source created",
-        "runs": (
-            "name dataset_hash model endpoint simulated samples seed prompt_level prompt_hash composition parameters "
-            f"manifest {_WORK}"
-        ),
-        "run_calls": "run call asked",
-        "messages": ("run profile context level sample status cause text reasoning finish_reason call before recall"),
-        "judges": "identity kind model endpoint simulated prompt_hash parameters channel",
-        "run_judges": "run judge settings",
-        "judgements": "judge status cause unknown call verdict",
-        "reveals": "attribute quote start end grounded strength",
-    }.items()
-}
 _JSON = ("value", "priors", "parameters")
 _MANIFESTS = ("manifest", "settings")
 Rows = Iterator[dict[str, Any]]
@@ -127,45 +92,43 @@ def shown_address(endpoint: str) -> str:
     return _CREDENTIALS.sub("", endpoint)
 
 
-def content_tables(
-    connection: sa.Connection, dataset_id: int, *, with_calls: bool = True
-) -> dict[str, Callable[[], Rows]]:
-    """Return the rows of each table of a dataset, read in the connection's transaction; each can be asked for once or
-    again. That is one snapshot on SQLite, and on PostgreSQL if the transaction is REPEATABLE READ."""
-    contents = _Contents(connection, dataset_id, with_calls)
-    names = (*_COLUMNS, "requests", "calls", "recalls")
-    return {name: getattr(contents, name) for name in names}
+class Contents:
+    """The tables of a dataset, each by a method of its name, which can be called again; rows may have more columns than
+    go along. numbers: of rows by their ids; of an attribute in its profile.
 
+    All is read in the connection's transaction. That is one snapshot on SQLite, and on PostgreSQL if the transaction is
+    REPEATABLE READ. Runs and calls are there once `number_runs` was called.
+    """
 
-class _Contents:
-    """The tables of a dataset, each by a method of its name. Numbers of rows by their ids; places: of attributes in
-    their profile."""
-
-    def __init__(self, connection: sa.Connection, dataset_id: int, with_calls: bool) -> None:
+    def __init__(self, connection: sa.Connection, dataset_id: int) -> None:
         self.connection, self.dataset = connection, dataset_id
         ids = datasets.attribute_ids(connection, dataset_id)
         self.attribute_ids = list(ids.values())
-        own = sa.select(context.c.id).where(context.c.dataset == dataset_id)
-        contexts = connection.scalars(own.order_by(context.c.ordinal, context.c.id))
+        of_dataset = sa.select(context.c.id).where(context.c.dataset == dataset_id)
+        contexts = connection.scalars(of_dataset.order_by(context.c.ordinal, context.c.id))
         # Ids are drawn at random, so labellings of the same moment are told apart by what they are.
         voted = sorted(
             self._rows(sa.select(labelling).where(labelling.c.dataset == dataset_id)),
             key=lambda r: (r["created"], r["model"], r["endpoint"], canonical_json(shown_manifest(r["manifest"]))),
         )
-        # A run that explains a leak names responses and attributes by their ids in its manifest, and stays here.
-        ran = sorted(
-            self._rows(sa.select(run).where(run.c.dataset == dataset_id, run.c.explains.is_(None))),
-            key=lambda r: (r["created"], r["name"], canonical_json(work.recorded(r))),
-        )
-        self.work = {row["id"]: row for row in (*voted, *ran)}
+        self.work = {row["id"]: row for row in voted}
         self.numbers: dict[str, dict[Any, int]] = {
             "profile": _numbered(ids),
             "attribute": {id_: number for ids in self.attribute_ids for number, id_ in enumerate(ids)},
             "context": _numbered(contexts),
             "persona": _numbered(p for row in voted for p in row["manifest"]["personas"]),
-            "labelling": _numbered(row["id"] for row in voted),
-            "run": _numbered(row["id"] for row in ran),
+            "labelling": _numbered(self.work),
         }
+
+    def number_runs(self, with_calls: bool) -> None:
+        """Number the runs with all that belongs to them, and the calls."""
+        # A run that explains a leak names responses and attributes by their ids in its manifest, and stays here.
+        ran = sorted(
+            self._rows(sa.select(run).where(run.c.dataset == self.dataset, run.c.explains.is_(None))),
+            key=lambda r: (r["created"], r["name"], canonical_json(work.recorded(r))),
+        )
+        self.work |= {row["id"]: row for row in ran}
+        self.numbers["run"] = _numbered(row["id"] for row in ran)
         judged = (
             self._rows(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id).order_by(run_judge.c.ordinal))
             for run_id in self.numbers["run"]
@@ -181,20 +144,21 @@ class _Contents:
     def _rows(self, query: sa.Select) -> Sequence[sa.RowMapping]:
         return rows_of(self.connection, query)
 
-    def _out(self, table: str, row: sa.RowMapping | Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        """Return the columns of a row that go along."""
+    def _out(self, row: sa.RowMapping | Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        """Return the columns of a row, references as numbers and JSON read, and `more` in the place of some."""
         cells = dict(more)
-        for name in _COLUMNS[table]:
-            value = row[name]
-            if value is None or name in more:
-                cells.setdefault(name, value)
+        for name, value in row.items():
+            if name in more:
+                continue
+            if value is None:
+                cells[name] = None
             elif name in self.numbers:
                 cells[name] = self.numbers[name][value]
             elif name in _JSON:
                 cells[name] = json.loads(value) if isinstance(value, str) else value
             elif name in _MANIFESTS:
                 cells[name] = shown_manifest(value.recorded if isinstance(value, RunManifest) else value)
-            elif name == "status" and "manifest" in _COLUMNS[table]:
+            elif name == "status" and "manifest" in row:
                 cells[name] = str(WorkStatus.INTERRUPTED) if value in work.ACTIVE else value
             else:
                 cells[name] = shown_address(value) if name == "endpoint" else value
@@ -203,50 +167,50 @@ class _Contents:
     def profiles(self) -> Rows:
         query = sa.select(profile).where(profile.c.dataset == self.dataset).order_by(profile.c.ordinal)
         for number, row in enumerate(self._rows(query)):
-            yield self._out("profiles", row, number=number)
+            yield self._out(row, number=number)
 
     def attributes(self) -> Rows:
         spelled = sa.type_coerce(attribute.c.event, sa.Text).label("spelling")
         for profile_id in self.numbers["profile"]:
             query = sa.select(attribute, spelled).where(attribute.c.profile == profile_id)
             for number, row in enumerate(self._rows(query.order_by(attribute.c.ordinal))):
-                yield self._out("attributes", row, number=number, event=row["spelling"])
+                yield self._out(row, number=number, event=row["spelling"])
 
     def contexts(self) -> Rows:
         query = sa.select(context).where(context.c.dataset == self.dataset)
         for number, row in enumerate(self._rows(query.order_by(context.c.ordinal, context.c.id))):
-            yield self._out("contexts", row, number=number)
+            yield self._out(row, number=number)
 
     def profile_contexts(self) -> Rows:
         for profile_id in self.numbers["profile"]:
             query = sa.select(profile_context).where(profile_context.c.profile == profile_id)
             for row in self._rows(query.order_by(profile_context.c.ordinal, profile_context.c.context)):
-                yield self._out("profile_contexts", row)
+                yield self._out(row)
 
-    def _by_id(self, table: str, source: sa.Table, numbers: Mapping[int, int]) -> Rows:
+    def _by_id(self, source: sa.Table, numbers: Mapping[int, int]) -> Rows:
         rows = {row["id"]: row for row in rows_in_chunks(self.connection, sa.select(source), source.c.id, numbers)}
-        yield from (self._out(table, rows[id_], number=number) for id_, number in numbers.items())
+        yield from (self._out(rows[id_], number=number) for id_, number in numbers.items())
 
     def personas(self) -> Rows:
-        return self._by_id("personas", persona, self.numbers["persona"])
+        return self._by_id(persona, self.numbers["persona"])
 
     def judges(self) -> Rows:
-        return self._by_id("judges", judge, self.numbers["judge"])
+        return self._by_id(judge, self.numbers["judge"])
 
     def generations(self) -> Rows:
         """Yield the one that wrote the dataset or its first version, if a model did."""
         row = generations.of_dataset(self.connection, self.dataset)
         if row is not None:
-            yield self._out("generations", vars(row))
+            yield self._out(vars(row))
 
     def labellings(self) -> Rows:
         for id_, number in self.numbers["labelling"].items():
             voters = [self.numbers["persona"][p] for p in self.work[id_]["manifest"]["personas"]]
-            yield self._out("labellings", self.work[id_], number=number, personas=voters)
+            yield self._out(self.work[id_], number=number, personas=voters)
 
     def runs(self) -> Rows:
         for id_, number in self.numbers["run"].items():
-            yield self._out("runs", self.work[id_], number=number)
+            yield self._out(self.work[id_], number=number)
 
     def _call_keys(self) -> list[tuple[str, str]]:
         """Return (key, hash of the request) of every call behind a ballot, a message or a judgement, draws of a request
@@ -277,8 +241,8 @@ class _Contents:
                 row = by_key[key]
                 yield {**row, "request": self.bodies[digest], "endpoint": shown_address(row["endpoint"])}
 
-    def ballots(self) -> Rows:
-        for labelling_id in self.numbers["labelling"]:
+    def ballots(self, labelling_ids: Iterable[str] | None = None) -> Rows:
+        for labelling_id in labelling_ids or self.numbers["labelling"]:
             for profile_id, number in self.numbers["profile"].items():
                 # Profile by profile: a labelling may have millions of votes.
                 here = (ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
@@ -291,21 +255,18 @@ class _Contents:
                     letters = verdicts.setdefault(ballot_id, [])
                     letters += [NO_VOTE] * (len(self.attribute_ids[number]) - len(letters))
                     letters[self.numbers["attribute"][attribute_id]] = LETTERS[verdict]
-                out = [
-                    self._out("ballots", r, verdicts="".join(verdicts[r["id"]]) if r["id"] in verdicts else None)
-                    for r in rows
-                ]
+                out = [self._out(r, verdicts="".join(verdicts[r["id"]]) if r["id"] in verdicts else None) for r in rows]
                 yield from sorted(out, key=lambda r: (r["context"], r["persona"], r["draw"]))
 
-    def shares(self) -> Rows:
-        for labelling_id in self.numbers["labelling"]:
+    def shares(self, labelling_ids: Iterable[str] | None = None) -> Rows:
+        for labelling_id in labelling_ids or self.numbers["labelling"]:
             for profile_id, number in self.numbers["profile"].items():
                 rows = self._rows(
                     sa.select(imported_vote)
                     .join(attribute, imported_vote.c.attribute == attribute.c.id)
                     .where(imported_vote.c.labelling == labelling_id, attribute.c.profile == profile_id)
                 )
-                out = [self._out("shares", row, profile=number) for row in rows]
+                out = [self._out(row, profile=number) for row in rows]
                 yield from sorted(out, key=lambda r: (r["context"], r["attribute"], r["persona"]))
 
     def decisions(self) -> Rows:
@@ -316,11 +277,11 @@ class _Contents:
         for row in rows:
             superseded = None if row["supersedes"] is None else numbers[row["supersedes"]]
             about = {"number": numbers[row["id"]], "profile": owners[row["attribute"]]}
-            yield self._out("decisions", row, **about, supersedes=superseded)
+            yield self._out(row, **about, supersedes=superseded)
 
     def rules(self) -> Rows:
         for row in self._rows(sa.select(rule).where(rule.c.dataset == self.dataset).order_by(rule.c.id)):
-            yield self._out("rules", row)
+            yield self._out(row)
 
     def edits(self) -> Rows:
         """Yield the edits of the dataset and of the versions before it, by time: those of a version that is deleted are
@@ -328,7 +289,7 @@ class _Contents:
         query = sa.select(edit).where(edit.c.dataset.in_(versions.lineage(self.connection, self.dataset)))
         for row in self._rows(query.order_by(edit.c.created, edit.c.id)):
             sides = {name: row[name] and json.dumps(row[name], ensure_ascii=False) for name in ("before", "after")}
-            yield self._out("edits", row, profile=row["profile"], **sides)  # an ordinal, and no id
+            yield self._out(row, profile=row["profile"], **sides)  # an ordinal, and no id
 
     def prompts(self) -> Rows:
         """Yield the wordings that runs and judges name by their hash."""
@@ -336,19 +297,19 @@ class _Contents:
         hashes = {digest for text in texts for digest in _HASH.findall(text)}
         hashes |= {row["prompt_hash"] for row in self.judges() if row["prompt_hash"] is not None}
         rows = rows_in_chunks(self.connection, sa.select(prompt), prompt.c.hash, hashes)
-        yield from sorted((self._out("prompts", row) for row in rows), key=lambda row: str(row["hash"]))
+        yield from sorted((self._out(row) for row in rows), key=lambda row: str(row["hash"]))
 
     def run_calls(self) -> Rows:
         keys = {key for key, _ in self.keys}
         for id_ in self.numbers["run"]:
             for row in self._rows(sa.select(run_call).where(run_call.c.run == id_).order_by(run_call.c.call)):
                 if row["call"] in keys:
-                    yield self._out("run_calls", row)
+                    yield self._out(row)
 
     def run_judges(self) -> Rows:
         for id_ in self.numbers["run"]:
             for row in self._rows(sa.select(run_judge).where(run_judge.c.run == id_).order_by(run_judge.c.ordinal)):
-                yield self._out("run_judges", row)
+                yield self._out(row)
 
     def recalls(self) -> Rows:
         places = self.numbers["attribute"]
@@ -378,7 +339,6 @@ class _Contents:
             for row in chunk:
                 earlier = None if row["earlier"] is None else json.loads(row["earlier"])
                 yield self._out(
-                    "messages",
                     row,
                     number=self.message_numbers[row["id"]],
                     memory=listed.get(row["memory"]),
@@ -389,7 +349,7 @@ class _Contents:
     def judgements(self) -> Rows:
         query = sa.select(judgement).join(response, judgement.c.response == response.c.id)
         for chunk in self._of_runs(query):
-            rows = [self._out("judgements", row, message=self.message_numbers[row["response"]]) for row in chunk]
+            rows = [self._out(row, message=self.message_numbers[row["response"]]) for row in chunk]
             yield from sorted(rows, key=lambda row: (row["message"], row["judge"]))
 
     def reveals(self) -> Rows:
@@ -401,10 +361,8 @@ class _Contents:
         for chunk in self._of_runs(query):
             rows = [
                 self._out(
-                    "reveals",
                     row,
                     message=self.message_numbers[row["response"]],
-                    judge=self.numbers["judge"][row["judge"]],
                 )
                 for row in chunk
             ]
@@ -418,7 +376,7 @@ def _numbered(ids: Iterable[Any]) -> dict[Any, int]:
 
 # ---- restoring
 #
-# Writing a dataset from the rows that `content_tables` gives out: the numbers in them become ids of this workspace.
+# Writing a dataset from the rows that `Contents` gives out: the numbers in them become ids of this workspace.
 #
 # Rows are taken as checked. All of it belongs into one transaction of the caller.
 
@@ -464,66 +422,194 @@ def restore(
 ) -> tuple[int, int]:
     """Write a dataset with all that belongs to it; return its id, and how many calls behind votes and messages are not
     here. `rows` gives the rows of a table, and is asked for each once. Raises StoreError if the name is taken."""
-    # In an order in which each table finds what it refers to.
     dataset_id = datasets.add(connection, name, (), origin=origin, source_name=source_name, source_hash=source_hash)
-    for name_, table in (("contexts", context), ("profiles", profile)):
-        plain = _COLUMNS[name_]
-        insert(connection, table, ({"dataset": dataset_id, **{c: r[c] for c in plain}} for r in rows(name_)))
-    query = sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
-    contexts = list(connection.scalars(query))
-    profiles = datasets.profile_ids(connection, dataset_id)
-    values = (
-        {
-            **{name: row[name] for name in (*_COLUMNS["attributes"], "event")},
-            "profile": profiles[row["profile"]],
-            "value": json.dumps(row["value"], ensure_ascii=False),
-            "bio": is_bio(row["key"], row["domain"]),
-        }
-        for row in rows("attributes")
-    )
-    insert(connection, attribute, values)
-    attributes = list(datasets.attribute_ids(connection, dataset_id).values())
-    insert(
-        connection,
-        profile_context,
-        (
-            {"profile": profiles[row["profile"]], "context": contexts[row["context"]], "ordinal": row["ordinal"]}
-            for row in rows("profile_contexts")
-        ),
-    )
-    personas: list[int] = []
-    for row in rows("personas"):
-        item = Persona(row["key"], row["name"], float(row["prior"]), row["description"])
-        personas += labellings.personas_of(connection, row["pack"], [item])
+    writer = _Writer(connection, dataset_id, rows)
+    # In an order in which each table finds what it refers to.
+    writer.profiles()
     for row in rows("generations"):
         written = {**row, "manifest": canonical_json(row["manifest"]), "dataset": dataset_id}
         insert_one(connection, generation, id=new_id("generation"), **written)
     _restore_calls(connection, rows("requests"), rows("calls"))
-    labelling_ids = [_labelling(connection, dataset_id, source_hash, personas, row) for row in rows("labellings")]
-    lost = _restore_ballots(connection, labelling_ids, profiles, contexts, personas, attributes, rows("ballots"))
-    insert(
-        connection,
-        imported_vote,
-        (
-            {
-                **{name: row[name] for name in ("necessary", "inappropriate", "abstain")},
-                "labelling": labelling_ids[row["labelling"]],
-                "attribute": attributes[row["profile"]][row["attribute"]],
-                "context": contexts[row["context"]],
-                "persona": personas[row["persona"]],
-            }
-            for row in rows("shares")
-        ),
-    )
-    _restore_decisions(connection, dataset_id, attributes, contexts, rows("decisions"))
-    insert(
-        connection,
-        rule,
-        ({**row, "priors": canonical_json(row["priors"]), "dataset": dataset_id} for row in rows("rules")),
-    )
+    writer.labellings(source_hash)
+    lost = len(writer.lost)
+    writer.lost.clear()
+    writer.decisions()
+    writer.insert("rules", rule)
+    # Their profile is an ordinal, and no number.
     insert(connection, edit, ({**row, "dataset": dataset_id} for row in rows("edits")))
-    lost += _restore_runs(connection, dataset_id, profiles, contexts, attributes, rows)
-    return dataset_id, lost
+    writer.runs()
+    return dataset_id, lost + len(writer.lost)
+
+
+class _Writer:
+    """Writes the tables of a dataset. ids: of the rows of a table by their numbers, under the names of the columns that
+    refer to them; attributes: ids by profile; lost: keys of calls that are named and are not in the record."""
+
+    def __init__(self, connection: sa.Connection, dataset_id: int, rows: Source) -> None:
+        self.connection, self.dataset, self.rows = connection, dataset_id, rows
+        self.ids: dict[str, Sequence[Any]] = {}
+        self.attributes: list[list[int]] = []
+        self.lost: set[str] = set()
+
+    def row(self, table: sa.Table, row: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        """Return the values of a row's columns that the table has, numbers as ids, and `more` in the place of some."""
+        values: dict[str, Any] = {"dataset": self.dataset} if "dataset" in table.c else {}
+        for name, value in row.items():
+            if name in more or name not in table.c:
+                continue
+            if value is not None and name in self.ids:
+                values[name] = self.ids[name][value]
+            elif name == "attribute":
+                values[name] = self.attributes[row["profile"]][value]
+            else:
+                values[name] = canonical_json(value) if isinstance(value, dict) else value
+        return values | more
+
+    def insert(self, name: str, table: sa.Table) -> None:
+        insert(self.connection, table, (self.row(table, row) for row in self.rows(name)))
+
+    def known_calls(self, chunk: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[str, Any]]:
+        """Return rows without the calls, in these columns, that are not in the record: a dataset may come without its
+        calls, and a key that is not here would break the foreign key."""
+        keys = {row[name] for row in chunk for name in names if row[name] is not None}
+        known = {row["key"] for row in rows_in_chunks(self.connection, sa.select(call.c.key), call.c.key, sorted(keys))}
+        self.lost |= keys - known
+        return [{**row, **{name: row[name] if row[name] in known else None for name in names}} for row in chunk]
+
+    def profiles(self) -> None:
+        self.insert("contexts", context)
+        query = sa.select(context.c.id).where(context.c.dataset == self.dataset)
+        self.ids["context"] = list(self.connection.scalars(query.order_by(context.c.ordinal, context.c.id)))
+        self.insert("profiles", profile)
+        self.ids["profile"] = datasets.profile_ids(self.connection, self.dataset)
+        attributes = (
+            self.row(
+                attribute,
+                row,
+                value=json.dumps(row["value"], ensure_ascii=False),
+                bio=is_bio(row["key"], row["domain"]),
+            )
+            for row in self.rows("attributes")
+        )
+        insert(self.connection, attribute, attributes)
+        self.attributes = list(datasets.attribute_ids(self.connection, self.dataset).values())
+        self.insert("profile_contexts", profile_context)
+
+    def labellings(self, source_hash: str) -> None:
+        personas: list[int] = []
+        for row in self.rows("personas"):
+            item = Persona(row["key"], row["name"], float(row["prior"]), row["description"])
+            personas += labellings.personas_of(self.connection, row["pack"], [item])
+        self.ids["persona"] = personas
+        ids: list[str] = []
+        for row in self.rows("labellings"):
+            of_here = {"personas": [personas[number] for number in row["personas"]], "api_key_env": ""}
+            # A new id: nothing computed under an old one may be taken for its own.
+            about = {
+                "id": new_id("labelling"),
+                "identity": _restored_identity(self.dataset, source_hash, row["number"]),
+                "manifest": canonical_json({**row["manifest"], **of_here}),
+                "revision": 1,
+            }
+            ids.append(insert_one(self.connection, labelling, **self.row(labelling, row, **about)))
+        self.ids["labelling"] = ids
+        # Those of one labelling on one profile at a time.
+        for (_, number), group in groupby(self.rows("ballots"), key=lambda row: (row["labelling"], row["profile"])):
+            rows = self.known_calls(list(group), "call")
+            written = insert_returning(self.connection, ballot, [self.row(ballot, row) for row in rows], "id")
+            votes = [
+                (ballot_id, attribute_id, VERDICTS[letter])
+                for (ballot_id,), row in zip(written, rows, strict=True)
+                # Not strict: a ballot without votes has no letters.
+                for attribute_id, letter in zip(self.attributes[number], row["verdicts"] or "", strict=False)
+                if letter != NO_VOTE
+            ]
+            insert_rows(self.connection, vote, ("ballot", "attribute", "verdict"), votes)
+        self.insert("shares", imported_vote)
+
+    def decisions(self) -> None:
+        rows = list(self.rows("decisions"))
+        values = [self.row(decision, row, supersedes=None) for row in rows]
+        ids = [row.id for row in insert_returning(self.connection, decision, values, "id")]
+        # Once all are there: one that was merged in later can be superseded by what came before it.
+        links = [
+            {"this": ids[number], "other": ids[row["supersedes"]]}
+            for number, row in enumerate(rows)
+            if row["supersedes"] is not None
+        ]
+        if links:
+            statement = sa.update(decision).where(decision.c.id == sa.bindparam("this"))
+            self.connection.execute(statement.values(supersedes=sa.bindparam("other")), links)
+        # One for each decision, as if they had been made here one by one.
+        of_dataset = sa.update(dataset).where(dataset.c.id == self.dataset)
+        self.connection.execute(of_dataset.values(revision=len(ids)))
+
+    def runs(self) -> None:
+        for chunk in in_chunks(self.rows("prompts")):
+            insert_new(self.connection, prompt, chunk)
+        self.ids["run"] = [
+            insert_one(self.connection, run, **self.row(run, row, id=new_id("run"), revision=1))
+            for row in self.rows("runs")
+        ]
+        for chunk in in_chunks(self.rows("run_calls")):
+            known = (row for row in self.known_calls(chunk, "call") if row["call"] is not None)
+            calls.link(self.connection, [(self.ids["run"][r["run"]], r["call"], r["asked"]) for r in known])
+        self.ids["recall"] = [self._recall(row) for row in self.rows("recalls")]
+        owners = self._messages()
+        self.ids["judge"] = [_restore_judge(self.connection, row) for row in self.rows("judges")]
+        for row in self.rows("run_judges"):
+            judge_id = self.ids["judge"][row["judge"]]
+            judgements.assign(self.connection, self.ids["run"][row["run"]], [judge_id], {judge_id: row["settings"]})
+        self._judgements(owners)
+
+    def _recall(self, row: Mapping[str, Any]) -> str:
+        ids = self.attributes[row["profile"]]
+        lines = tuple(
+            datasets.RecalledLine(line["text"], tuple(ids[a] for a in line["attributes"]), line["score"])
+            for line in row["lines"]
+        )
+        profile_id = self.ids["profile"][row["profile"]]
+        item = datasets.RecallRecord(profile_id, row["system"], lines, row["seconds"], row["cost"])
+        return datasets.keep_recall(self.connection, item)
+
+    def _messages(self) -> list[int]:
+        """Write the messages; return for each the number of its profile."""
+        contexts, owners, ids = self.ids["context"], list[int](), list[int]()
+
+        @lru_cache(maxsize=10_000)
+        def held(number: int, listed: tuple[int, ...]) -> str:
+            attributes = [self.attributes[number][a] for a in listed]
+            return datasets.keep_memories(self.connection, self.ids["profile"][number], attributes)
+
+        def values(row: Mapping[str, Any]) -> dict[str, Any]:
+            earlier = None if row["earlier"] is None else json.dumps([contexts[c] for c in row["earlier"]])
+            memories = {
+                name: None if row[name] is None else held(row["profile"], tuple(row[name]))
+                for name in ("memory", "shown")
+            }
+            return self.row(response, row, earlier=earlier, **memories)
+
+        for chunk in in_chunks(self.rows("messages")):
+            rows = [values(row) for row in self.known_calls(chunk, "call", "before")]
+            ids += (row.id for row in insert_returning(self.connection, response, rows, "id"))
+            owners += (row["profile"] for row in chunk)
+        self.ids["response"] = ids
+        return owners
+
+    def _judgements(self, owners: Sequence[int]) -> None:
+        """Write judgements with their reveals. Read side by side, both in the order of the messages: no table of ids is
+        held."""
+        claims = groupby(self.rows("reveals"), key=lambda row: (row["message"], row["judge"]))
+        key, group = next(claims, (None, iter(())))
+        for chunk in in_chunks(self.rows("judgements")):
+            rows = [self.row(judgement, {**r, "response": r["message"]}) for r in self.known_calls(chunk, "call")]
+            claimed: list[dict[str, Any]] = []
+            for (id_,), row in zip(insert_returning(self.connection, judgement, rows, "id"), chunk, strict=True):
+                if key == (row["message"], row["judge"]):
+                    of = {"profile": owners[row["message"]], "judgement": id_}
+                    claimed += [self.row(reveal, {**item, **of}) for item in group]
+                    key, group = next(claims, (None, iter(())))
+            insert(self.connection, reveal, claimed)
 
 
 def _restore_calls(
@@ -532,7 +618,7 @@ def _restore_calls(
     """Write calls, both in the order of the requests. Calls that are here already stay as they are: the key is made of
     the request."""
 
-    def alike(row: Mapping[str, Any]) -> tuple[object, ...]:
+    def alike(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return row["request"], row["kind"], row["endpoint"], row["simulated"], row["server"], row["fresh"]
 
     waiting = iter(requests)
@@ -544,232 +630,21 @@ def _restore_calls(
         if request_row is None:
             break
         answers = [made(Answer, row, content=row["response"], endpoint=None) for row in group]
+        calls.keep_servers(connection, [server])
         item = request_of(request_row["body"])
-        answering = None if server is None else str(server)
-        calls.keep_servers(connection, [answering])
-        anew = None if fresh is None else str(fresh)
-        exchange = Exchange(item, answers, str(kind), str(endpoint), bool(simulated), server=answering, fresh=anew)
-        calls.record_all(connection, [exchange])
+        calls.record_all(connection, [Exchange(item, answers, kind, endpoint, simulated, server=server, fresh=fresh)])
     for _ in waiting:
         pass  # to the end of the file, whose hash is checked there
 
 
-def _labelling(
-    connection: sa.Connection, dataset_id: int, source_hash: str, personas: Sequence[int], row: Mapping[str, Any]
-) -> str:
-    """Write a labelling and return its id, a new one: nothing computed under an old id may be taken for its own."""
-    labelling_id = new_id("labelling")
-    own = {"personas": [personas[number] for number in row["personas"]], "api_key_env": ""}
-    plain = ("model", "endpoint", "simulated", "pack", "draws", "status", "error", "created", "finished")
-    connection.execute(
-        sa.insert(labelling).values(
-            id=labelling_id,
-            identity=_restored_identity(dataset_id, source_hash, row["number"]),
-            dataset=dataset_id,
-            manifest=canonical_json({**row["manifest"], **own}),
-            revision=1,
-            **{name: row[name] for name in plain},
-        )
-    )
-    return labelling_id
-
-
-def _restore_ballots(
-    connection: sa.Connection,
-    made: Sequence[str],
-    profiles: Sequence[int],
-    contexts: Sequence[int],
-    personas: Sequence[int],
-    attributes: Sequence[Sequence[int]],
-    rows: Iterable[dict[str, Any]],
-) -> int:
-    """Write ballots, those of one labelling on one profile at a time; return how many calls are not in the record."""
-    lost = 0
-    for (number, person), group in groupby(rows, key=lambda row: (row["labelling"], row["profile"])):
-        here = list(group)
-        keys = {row["call"] for row in here if row["call"] is not None}
-        # A bundle may come without its calls: a key that is not here would break the foreign key.
-        known = {row["key"] for row in rows_in_chunks(connection, sa.select(call.c.key), call.c.key, sorted(keys))}
-        lost += len(keys - known)
-        plain = ("draw", "status", "cause", "conflicts", "unknown")
-        values = [
-            {
-                "labelling": made[number],
-                "profile": profiles[person],
-                "context": contexts[row["context"]],
-                "persona": personas[row["persona"]],
-                "call": row["call"] if row["call"] in known else None,
-                **{name: row[name] for name in plain},
-            }
-            for row in here
-        ]
-        insert(connection, ballot, values)
-        own = sa.select(ballot).where(ballot.c.labelling == made[number], ballot.c.profile == profiles[person])
-        ids = {(b.context, b.persona, b.draw): b.id for b in connection.execute(own)}
-        # Ids are read back by what makes a ballot unique: a plain insert of many rows returns none.
-        numbered = [ids[v["context"], v["persona"], v["draw"]] for v in values]
-        insert(connection, vote, _votes(numbered, [row["verdicts"] for row in here], attributes[person]))
-    return lost
-
-
-def _votes(
-    ids: Sequence[int], verdicts: Sequence[str | None], attributes: Sequence[int]
-) -> Iterator[dict[str, object]]:
-    for ballot_id, letters in zip(ids, verdicts, strict=True):
-        # Not strict: a ballot without votes has no letters.
-        for attribute_id, letter in zip(attributes, letters or "", strict=False):
-            if letter != NO_VOTE:
-                yield {"ballot": ballot_id, "attribute": attribute_id, "verdict": VERDICTS[letter]}
-
-
-def _restore_decisions(
-    connection: sa.Connection,
-    dataset_id: int,
-    attributes: Sequence[Sequence[int]],
-    contexts: Sequence[int],
-    rows: Iterable[dict[str, Any]],
-) -> None:
-    ids: list[int] = []
-    ahead: list[tuple[int, int]] = []
-    for row in rows:
-        superseded: int | None = row["supersedes"]
-        if superseded is not None and superseded >= len(ids):
-            # It is not written yet: noted, and linked once all are there.
-            ahead.append((len(ids), superseded))
-            superseded = None
-        values = {
-            "dataset": dataset_id,
-            "attribute": attributes[row["profile"]][row["attribute"]],
-            "context": contexts[row["context"]],
-            "supersedes": None if superseded is None else ids[superseded],
-            **{name: row[name] for name in DECIDED},
-        }
-        ids.append(insert_one(connection, decision, **values))
-    for number, superseded in ahead:
-        statement = sa.update(decision).where(decision.c.id == ids[number])
-        connection.execute(statement.values(supersedes=ids[superseded]))
-    # One for each decision, as if they had been made here one by one.
-    connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=len(ids)))
-
-
-def _restore_runs(
-    connection: sa.Connection,
-    dataset_id: int,
-    profiles: Sequence[int],
-    contexts: Sequence[int],
-    attributes: Sequence[Sequence[int]],
-    rows: Source,
-) -> int:
-    """Write runs with their messages and judgements; return how many calls they name that are not in the record."""
-    for chunk in in_chunks(rows("prompts")):
-        insert_new(connection, prompt, chunk)
-    run_ids: list[str] = []
-    for row in rows("runs"):
-        run_ids.append(new_id("run"))
-        texts = {name: canonical_json(row[name]) for name in ("parameters", "manifest")}
-        values = {name: row[name] for name in _COLUMNS["runs"]} | texts
-        insert_one(connection, run, id=run_ids[-1], dataset=dataset_id, revision=1, **values)
-    lost: set[str] = set()
-
-    def recorded(chunk: Sequence[Mapping[str, Any]], *names: str) -> Collection[str]:
-        keys = {row[name] for row in chunk for name in names if row[name] is not None}
-        there = {row["key"] for row in rows_in_chunks(connection, sa.select(call.c.key), call.c.key, sorted(keys))}
-        lost.update(keys - there)
-        return there
-
-    for chunk in in_chunks(rows("run_calls")):
-        there = recorded(chunk, "call")
-        calls.link(connection, [(run_ids[r["run"]], r["call"], r["asked"]) for r in chunk if r["call"] in there])
-    recalls = [
-        datasets.keep_recall(
-            connection,
-            datasets.RecallRecord(
-                profiles[row["profile"]],
-                row["system"],
-                tuple(
-                    datasets.RecalledLine(
-                        line["text"], tuple(attributes[row["profile"]][a] for a in line["attributes"]), line["score"]
-                    )
-                    for line in row["lines"]
-                ),
-                row["seconds"],
-                row["cost"],
-            ),
-        )
-        for row in rows("recalls")
-    ]
-    responses: list[int] = []
-    owners: list[int] = []  # of each response the number of its profile
-
-    @lru_cache(maxsize=10_000)
-    def held(number: int, listed: tuple[int, ...]) -> str:
-        return datasets.keep_memories(connection, profiles[number], [attributes[number][a] for a in listed])
-
-    for chunk in in_chunks(rows("messages")):
-        there = recorded(chunk, "call", "before")
-        new = [
-            {
-                **{name: row[name] for name in _COLUMNS["messages"]},
-                **{name: row[name] if row[name] in there else None for name in ("call", "before")},
-                **{
-                    name: None if row[name] is None else held(row["profile"], tuple(row[name]))
-                    for name in ("memory", "shown")
-                },
-                "run": run_ids[row["run"]],
-                "profile": profiles[row["profile"]],
-                "context": contexts[row["context"]],
-                "recall": None if row["recall"] is None else recalls[row["recall"]],
-                "earlier": None if row["earlier"] is None else json.dumps([contexts[c] for c in row["earlier"]]),
-            }
-            for row in chunk
-        ]
-        responses += (row.id for row in insert_returning(connection, response, new, "id"))
-        owners += (row["profile"] for row in chunk)
-    judges = [_restore_judge(connection, row) for row in rows("judges")]
-    for row in rows("run_judges"):
-        judge_id = judges[row["judge"]]
-        judgements.assign(connection, run_ids[row["run"]], [judge_id], {judge_id: row["settings"]})
-    # Read side by side, both in the order of the messages: no table of ids is held.
-    claims = groupby(rows("reveals"), key=lambda row: (row["message"], row["judge"]))
-    key, group = next(claims, (None, iter(())))
-    for chunk in in_chunks(rows("judgements")):
-        there = recorded(chunk, "call")
-        plain = ("status", "cause", "unknown", "verdict")
-        judged = [
-            {
-                "response": responses[row["message"]],
-                "judge": judges[row["judge"]],
-                "call": row["call"] if row["call"] in there else None,
-                **{name: row[name] for name in plain},
-            }
-            for row in chunk
-        ]
-        written = insert_returning(connection, judgement, judged, "id")
-        claimed: list[dict[str, Any]] = []
-        for (judgement_id,), row in zip(written, chunk, strict=True):
-            if key == (row["message"], row["judge"]):
-                own = attributes[owners[row["message"]]]
-                claimed += [
-                    {
-                        "judgement": judgement_id,
-                        "attribute": own[item["attribute"]],
-                        **{name: item[name] for name in _COLUMNS["reveals"] if name != "attribute"},
-                    }
-                    for item in group
-                ]
-                key, group = next(claims, (None, iter(())))
-        insert(connection, reveal, claimed)
-    return len(lost)
-
-
 def _restore_judge(connection: sa.Connection, row: Mapping[str, Any]) -> int:
-    values = {name: row[name] for name in _COLUMNS["judges"]}
-    plain = judgements.judge_identity(**{k: v for k, v in values.items() if k not in ("identity", "endpoint")})
+    about = {k: v for k, v in row.items() if k not in ("number", "identity", "endpoint")}
+    plain = judgements.judge_identity(**about)
     # One that was asked in a way of its own (options that are not in its row) cannot be told from a forged one: it
     # stands beside the judges of this workspace.
     identity = plain if row["identity"] == plain else content_hash(["restored", row["identity"], plain])
-    row = {**values, "identity": identity, "parameters": canonical_json(values["parameters"])}
-    insert_new(connection, judge, [row])
+    values = {**about, "endpoint": row["endpoint"], "parameters": canonical_json(row["parameters"])}
+    insert_new(connection, judge, [{"identity": identity, **values}])
     return int(connection.execute(sa.select(judge.c.id).where(judge.c.identity == identity)).scalar_one())
 
 
@@ -778,86 +653,46 @@ def _restore_judge(connection: sa.Connection, row: Mapping[str, Any]) -> int:
 # The rows that a freeze covers, in an order and wording that no other workspace changes.
 
 
-@dataclass(frozen=True)
-class Positions:
-    """Where rows stand: attributes and contexts by their position in their profile, profiles by that in the dataset."""
+class Positions(Contents):
+    """A dataset by positions from 0: attributes in their profile; contexts by their wording, personas by their hash."""
 
-    profiles: dict[int, int]
-    attributes: dict[int, tuple[int, int]]
-    contexts: dict[int, str]
-    personas: dict[int, str]
+    def __init__(self, connection: sa.Connection, dataset_id: int) -> None:
+        super().__init__(connection, dataset_id)
+        self.wordings = [canonical_json([row["task"], row["recipient"]]) for row in self.contexts()]
+        hashes = {row.id: row.hash for row in connection.execute(sa.select(persona.c.id, persona.c.hash))}
+        self.persona_hashes = [hashes[id_] for id_ in self.numbers["persona"]]
 
+    def votes_hash(self, labelling_id: str) -> tuple[str, int]:
+        """Return a hash over every vote of a labelling, or every share of an imported one, and how many there are. One
+        vote more, less or other gives another hash; the order in which they came, and their ids, do not matter."""
+        digest, votes = hashlib.sha256(), 0
+        # Ballots profile by profile, so that memory holds those of one; sorted, as engines give rows in any order.
+        ballots = groupby(self.ballots([labelling_id]), key=lambda row: row["profile"])
+        for lines in chain([map(self._share, self.shares([labelling_id]))], (map(self._ballot, b) for _, b in ballots)):
+            for text, number in sorted(line for line in lines if line[1]):
+                digest.update(f"{text}\n".encode("utf-8", "surrogatepass"))
+                votes += number
+        return digest.hexdigest()[:32], votes
 
-def positions(connection: sa.Connection, dataset_id: int) -> Positions:
-    """The positions of everything in a dataset, by id, from 0; contexts by their wording, personas by their hash."""
-    profiles: dict[int, int] = {}
-    attributes: dict[int, tuple[int, int]] = {}
-    for number, (profile_id, own) in enumerate(datasets.attribute_ids(connection, dataset_id).items()):
-        profiles[profile_id] = number
-        attributes |= {attribute_id: (number, position) for position, attribute_id in enumerate(own)}
-    contexts = {
-        r.id: canonical_json([r.context.task, r.context.recipient]) for r in datasets.contexts(connection, dataset_id)
-    }
-    personas = {row.id: row.hash for row in connection.execute(sa.select(persona.c.id, persona.c.hash))}
-    return Positions(profiles, attributes, contexts, personas)
+    def _ballot(self, row: Mapping[str, Any]) -> tuple[str, int]:
+        letters = row["verdicts"] or ""
+        where = [row["profile"], self.wordings[row["context"]], self.persona_hashes[row["persona"]], row["draw"]]
+        return canonical_json([*where, letters]), len(letters) - letters.count(NO_VOTE)
 
+    def _share(self, row: Mapping[str, Any]) -> tuple[str, int]:
+        where = [row["profile"], row["attribute"], self.wordings[row["context"]], self.persona_hashes[row["persona"]]]
+        return canonical_json([*where, row["necessary"], row["inappropriate"], row["abstain"]]), 1
 
-def votes_hash(connection: sa.Connection, labelling_id: str, places: Positions) -> tuple[str, int]:
-    """A hash over every vote of a labelling, or every share of an imported one, and how many there are. One vote more,
-    less or other gives another hash; the order in which they came, and the ids they got, do not matter."""
-    endpoint = connection.execute(sa.select(labelling.c.endpoint).where(labelling.c.id == labelling_id)).scalar()
-    digest, count = hashlib.sha256(), 0
-    lines = (
-        [_share_lines(connection, labelling_id, places)]
-        if endpoint == labellings.IMPORTED
-        else (_ballot_lines(connection, labelling_id, i, places) for i in places.profiles)
-    )
-    # Ballots profile by profile, so that memory holds those of one; sorted, because engines give rows in any order.
-    for chunk in lines:
-        for text, votes in sorted(chunk):
-            digest.update(f"{text}\n".encode("utf-8", "surrogatepass"))
-            count += votes
-    return digest.hexdigest()[:32], count
-
-
-def _ballot_lines(
-    connection: sa.Connection, labelling_id: str, profile_id: int, places: Positions
-) -> Iterator[tuple[str, int]]:
-    """One line a ballot of a profile that has votes: where it stands, and a letter for each attribute."""
-    rows = connection.execute(
-        sa.select(ballot.c.context, ballot.c.persona, ballot.c.draw, vote.c.attribute, vote.c.verdict)
-        .join(ballot, vote.c.ballot == ballot.c.id)
-        .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
-    )
-    # A letter for every attribute, voted on or not: the place of a letter says which attribute it is about.
-    width = sum(1 for number, _ in places.attributes.values() if number == places.profiles[profile_id])
-    ballots: dict[tuple[int, int, int], list[str]] = {}
-    for context_id, persona_id, draw, attribute_id, verdict in rows:
-        letters = ballots.setdefault((context_id, persona_id, draw), [NO_VOTE] * width)
-        letters[places.attributes[attribute_id][1]] = LETTERS[verdict]
-    for (context_id, persona_id, draw), letters in ballots.items():
-        where = [places.profiles[profile_id], places.contexts[context_id], places.personas[persona_id], draw]
-        yield canonical_json([*where, "".join(letters)]), width - letters.count(NO_VOTE)
-
-
-def _share_lines(connection: sa.Connection, labelling_id: str, places: Positions) -> Iterator[tuple[str, int]]:
-    for row in connection.execute(sa.select(imported_vote).where(imported_vote.c.labelling == labelling_id)):
-        where = [*places.attributes[row.attribute], places.contexts[row.context], places.personas[row.persona]]
-        yield canonical_json([*where, row.necessary, row.inappropriate, row.abstain]), 1
-
-
-def decision_lines(connection: sa.Connection, dataset_id: int, places: Positions) -> list[object]:
-    """Every decision ever made on a dataset, those taken back too, in their order."""
-    return [
-        [
-            *places.attributes[d.attribute],
-            places.contexts[d.context],
-            d.annotator,
-            None if d.label is None else str(d.label),
-            d.reason,
-            d.source,
-            bool(d.blind),
-            d.created,
+    def decision_lines(self) -> list[object]:
+        """Return every decision ever made on a dataset, those taken back too, in their order."""
+        owners = {id_: number for number, ids in enumerate(self.attribute_ids) for id_ in ids}
+        return [
+            [
+                *(owners[d.attribute], self.numbers["attribute"][d.attribute]),
+                self.wordings[self.numbers["context"][d.context]],
+                d.annotator,
+                None if d.label is None else str(d.label),
+                *(d.reason, d.source, bool(d.blind), d.created),
+            ]
+            for d in decisions.history(self.connection, self.dataset)
         ]
-        for d in decisions.history(connection, dataset_id)
-    ]
