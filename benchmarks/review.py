@@ -37,6 +37,10 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.agreement.people import people_agreement
+from cimemories.extras.decision_value.effects import subject, violation_effect
+from cimemories.extras.decision_value.ordering import ByValue
+from cimemories.extras.decision_value.random_share import SHARE, interleaved
+from cimemories.extras.decision_value.value import BATCH, Aim, Target, valued
 from cimemories.flows.arrays import flow_arrays
 from cimemories.flows.cache import shared_cache
 from cimemories.flows.flows import shared_flows
@@ -50,12 +54,10 @@ from cimemories.flows.labels import (
     write_cache,
 )
 from cimemories.flows.scope import resolve_scope
-from cimemories.metrics.label_uncertainty import posterior_of, subject, violation_effect
+from cimemories.metrics.label_uncertainty import posterior_of
 from cimemories.model import DOMAINS, Label, Persona, Verdict
 from cimemories.review.index import PairIndex, pair_index
 from cimemories.review.queue import Filters, Order, items, open_to, select, undecided
-from cimemories.review.random_share import SHARE, interleaved
-from cimemories.review.value import BATCH, Aim, Target, valued
 from cimemories.store import datasets, decisions, judgements, labellings, reviews, tables
 from cimemories.store.engine import Store, now, open_store
 
@@ -345,10 +347,8 @@ def measure(world: World, rounds: int) -> dict[str, list[float]]:
             decisions.add_all(connection, 1, "Ada", new_decisions)
         anew.append(timed(lambda: valued(store, index)))
     timings["values after a batch"] = anew
-    by_value = valued(store, index)
     timings["select by value, a tenth random"] = [
-        timed(lambda: select(store, index, Filters(undecided_by="Ada"), Order.VALUE, value=by_value, share=SHARE))
-        for _ in range(rounds)
+        timed(lambda: ByValue().select(store, index, Filters(undecided_by="Ada"))) for _ in range(rounds)
     ]
     second_opinion(world, index)
     decided, undone, after, agreed = [], [], [], []

@@ -85,8 +85,8 @@ class Commands(TyperGroup):
     def get_command(self, context: Any, name: str) -> Any:
         if name in RENAMED:
             context.fail(f"'{name}' is now `cimemories {RENAMED[name]}`.")
-        if name not in self.commands:
-            self.commands = load(name)
+        # Also where it is loaded already: an extra may join its group.
+        self.commands = load(name)
         return self.commands.get(name)
 
     def format_commands(self, _context: Any, formatter: Any) -> None:

@@ -139,29 +139,14 @@ def undo_review_import(
 
 
 @review.command("status")
-def review_status(
-    dataset: Dataset,
-    printing: Printing,
-    target: Annotated[str, Option(help="What decisions make surer: violation, completeness or order.")] = "violation",
-    run: Annotated[
-        list[str] | None, Option("--run", help="For this run; for the order, repeat it. Default: the newest judged.")
-    ] = None,
-    width: Annotated[float, Option(min=0.01, help="Wanted label uncertainty, +- points.")] = 1.0,
-    seed: Annotated[int, Option(min=0, help="Seed of the random share of the queue.")] = 0,
-) -> None:
-    """Show decisions by person, and whether to stop.
+def review_status(dataset: Dataset, printing: Printing) -> None:
+    """Show decisions by person, disputes and comments.
 
-    Also how sure the labels make a number, and how many more decisions a wanted width takes.
-
-    Example: cimemories review status official --width 0.5
+    Example: cimemories review status official
     """
     from cimemories.review.status import status
-    from cimemories.review.value import Aim, Target
 
-    aimed = next((item for item in Target if item == target), None)
-    if aimed is None:
-        raise typer.BadParameter(f"'{target}' is not one of {', '.join(Target)}", param_hint="--target")
-    printing.answer(status(printing.record, dataset, Aim(aimed, tuple(run or ())), width / 100, seed))
+    printing.answer(status(printing.record, dataset))
 
 
 @review.command("audit")

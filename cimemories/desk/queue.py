@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from cimemories.charts.theme import GLYPHS
 from cimemories.desk.protocol import Card, Message, Reply, settle
-from cimemories.metrics.label_uncertainty import WIDTH
 from cimemories.model import Label
 from cimemories.review.assignments import assignment_of, overlap_of
-from cimemories.review.index import PairIndex, Positions, pair_index
+from cimemories.review.index import Ints, PairIndex, Positions, pair_index
 from cimemories.review.queue import (
     Filters,
     Item,
@@ -22,10 +21,8 @@ from cimemories.review.queue import (
     select,
     undecided,
 )
-from cimemories.review.random_share import SHARE
 from cimemories.review.recording import card_id, pair_of, record
 from cimemories.review.status import pair_history, sitting
-from cimemories.review.value import Aim, Valued, lacking, value_without, valued
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, content_hash
@@ -34,27 +31,48 @@ from cimemories.store.reviews import Comment
 from cimemories.text import display_name, exact_percent, spoken
 
 BATCH = 100
+TITLES = {
+    Order.ENTROPY_RATE: "entropy × reveal rate",
+    Order.ENTROPY: "divided votes first",
+    Order.CONTEXT: "one recipient at a time",
+    Order.ATTRIBUTE: "one attribute at a time",
+    Order.RANDOM: "random",
+}
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """The order of the pairs. aim, share: of Order.VALUE. width: the half-width of the label uncertainty that is
-    aimed at, as a share. batch: how many pairs are a batch."""
+    """The order of the pairs, and what is said of the work in this order. batch: how many pairs are a batch. An extra
+    may have orders of its own."""
 
     order: Order
     seed: int = 0
-    aim: Aim = field(default_factory=Aim)
-    share: float = SHARE
-    width: float = WIDTH
     batch: int = BATCH
 
-    def valued(self, store: Store, index: PairIndex) -> Valued | None:
-        """Return the values to order by, or None if the order needs none or there are none."""
-        return valued(store, index, self.aim) if self.order is Order.VALUE else None
+    @property
+    def name(self) -> list[object]:
+        """Return what tells the order from others, in plain values."""
+        return [self.order, self.seed]
 
-    def select(self, store: Store, index: PairIndex, filters: Filters, value: Valued | None) -> Positions:
+    @property
+    def title(self) -> str:
+        return TITLES[self.order]
+
+    def select(self, store: Store, index: PairIndex, filters: Filters) -> Positions:
         """Return the positions of the pairs that match, in this order."""
-        return select(store, index, filters, self.order, self.seed, value=value, share=self.share)
+        return select(store, index, filters, self.order, self.seed)
+
+    def aside(self, store: Store, index: PairIndex) -> Sequence[str]:
+        """Return lines beside the card."""
+        return ()
+
+    def note(self, filters: Filters) -> str:
+        """Return what the order does not say under these filters; '' for nothing."""
+        return ""
+
+    def summary(self, store: Store, index: PairIndex, decided: Ints) -> Sequence[str]:
+        """Return what a batch came to, by the positions that were decided in it."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -72,10 +90,7 @@ class QueueDesk:
     def name(self) -> str:
         """Return what the queue is known by: with another filter or order it is another queue."""
         labelled = self.labelling.id if self.labelling else None
-        by = self.ordering
-        named: list[object] = [self.owner, labelled, vars(self.filters), by.order, by.seed]
-        # Values move while people decide, and leave the queue what it is.
-        return content_hash([*named, by.aim.target, by.aim.runs, by.share] if by.order is Order.VALUE else named)
+        return content_hash([self.owner, labelled, vars(self.filters), *self.ordering.name])
 
     @property
     def owner(self) -> str:
@@ -91,7 +106,6 @@ class QueueDesk:
         store = self.store
         done = settle(message, lambda events: record(store, self.dataset.id, self.me, events), card_id)
         index = pair_index(store, self.dataset.id, self.labelling.id if self.labelling else None)
-        value = self.ordering.valued(store, index)
         every = select(store, index, replace(self.filters, undecided_by=None), Order.ATTRIBUTE)
         left = undecided(store, index, every, self.me)
         decided = len(every) - len(left)
@@ -104,17 +118,17 @@ class QueueDesk:
         return Reply(
             done.recorded,
             done.refused,
-            cards=self._cards(index, value, message, start) if message.needs or start else None,
+            cards=self._cards(index, message, start) if message.needs or start else None,
             done=decided,
             total=decided + len(left),
             start=start,
             summary=self._summary(index, message.batch) if message.batch else (),
-            aside=self._sureness(value) if self.ordering.order is Order.VALUE else (),
+            aside=self.ordering.aside(store, index),
             history=self._history(message),
             notice=_not_saved(len(done.refused)),
         )
 
-    def _cards(self, index: PairIndex, value: Valued | None, message: Message, start: str | None) -> list[Card]:
+    def _cards(self, index: PairIndex, message: Message, start: str | None) -> list[Card]:
         """Return the pairs that come next for this browser, reserved for it; first the one to start with."""
         first = pair_of(start) if start else None
         assigned = assignment_of(self.store, self.filters.slice)
@@ -124,7 +138,7 @@ class QueueDesk:
         reserved = reserve(
             self.store,
             index,
-            self.ordering.select(self.store, index, self.filters, value),
+            self.ordering.select(self.store, index, self.filters),
             self.me,
             message.place,
             release=message.fresh,  # with another filter the pairs of the queue before are free for others
@@ -136,23 +150,13 @@ class QueueDesk:
         return [card(item, self.dataset.id) for item in items(self.store, index, shown)]
 
     def _summary(self, index: PairIndex, batch: int) -> list[str]:
-        """Return what the batch that has ended did to labels and results, and how much is left."""
+        """Return what the batch that has ended did to labels, and what its order says of it."""
         last = sitting(self.store, index, self.me, batch)
         changed = (
             f"{last.settled} of your last {last.decisions} decisions settle an ambiguous pair, {last.against} go "
             "against the consensus."
         )
-        now = valued(self.store, index, self.ordering.aim, batch=1)
-        before = value_without(self.store, index, self.ordering.aim, last.positions)
-        if now is None or before is None:
-            return [changed, lacking(self.ordering.aim)]
-        return [changed, now.since_sentence(before), now.sentence(self.ordering.width)]
-
-    def _sureness(self, value: Valued | None) -> list[str]:
-        """Return how sure the number is now, and how much is left to do."""
-        if value is None:
-            return [lacking(self.ordering.aim)]
-        return [value.sentence(self.ordering.width), value.beside]
+        return [changed, *self.ordering.summary(self.store, index, last.positions)]
 
     def _history(self, message: Message) -> list[tuple[str, str, str, str]] | None:
         pair = pair_of(message.at or "")

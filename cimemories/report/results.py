@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import replace
 
 import pandas as pd
 
+from cimemories import extras
 from cimemories.answer import Column
 from cimemories.answer import Table as AnswerTable
 from cimemories.answers.accumulation import CURVES
@@ -23,7 +23,7 @@ from cimemories.compare.difference import against, joined, takeaway
 from cimemories.compare.leaderboard import Line
 from cimemories.compare.norms import per_norm
 from cimemories.flows.arrays import IdentifierRule
-from cimemories.flows.scope import Labels, parts_of
+from cimemories.flows.scope import parts_of
 from cimemories.labels.votes import GroupBy
 from cimemories.leaks.examples import Examples as LeakExamples
 from cimemories.leaks.examples import examples as all_examples
@@ -36,11 +36,9 @@ from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By as Side
 from cimemories.metrics.intervals import intervals, rate_intervals
 from cimemories.metrics.judge_uncertainty import violation_audits
-from cimemories.metrics.label_uncertainty import WIDTH, decisions_needed, label_effects
 from cimemories.metrics.power import POWER, pilot
-from cimemories.metrics.sentences import bias, confirmed, corrected, label_width
+from cimemories.metrics.sentences import bias, confirmed, corrected
 from cimemories.metrics.separation import most_violated_group
-from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.report import figures
 from cimemories.report.document import (
     SIMULATED,
@@ -61,9 +59,6 @@ from cimemories.report.document import (
     table,
     uncounted_labels,
 )
-from cimemories.review.index import pair_index
-from cimemories.review.random_share import share_agreement
-from cimemories.review.value import Aim, Target, candidates, valued
 from cimemories.store.engine import StoreError
 from cimemories.text import count, listed, percent, sentence
 
@@ -82,7 +77,8 @@ def labels_section(basis: Basis) -> Section:
     for facts in all_facts:
         blocks += [Heading(facts.row.id)] if len(all_facts) > 1 else []
         blocks += _labelling(facts)
-    blocks += _sureness(basis)
+    for place in extras.panels("report").values():
+        blocks += extras.load(place)(basis)
     blocks += _norms(basis)
     return Section("labels", "Labels and the consensus of the personas", tuple(blocks))
 
@@ -121,35 +117,6 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         rows = [(status, cause, f"{count:,}") for status, cause, count in facts.missing]
         blocks.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows, text_columns=(0, 1)))
     return blocks
-
-
-def _sureness(basis: Basis) -> list[Block]:
-    """How sure the labels make each run's violation and the order of the runs, and what it rests on: whether labelling
-    may stop, with the evidence."""
-    store, seen = basis.flows.store, set()
-    points_: list[str] = []
-    for line in basis.lines:
-        scope, name = line.scope, basis.run_names[line.run.id]
-        if scope.labelling is None:
-            continue
-        violation, needed = label_effects(basis.flows, scope, line.n, basis.rule)
-        for what, effect, value in (
-            (f"Violation@{line.n}", violation, line.numbers.violation[line.n]),
-            ("completeness", needed, line.numbers.completeness),
-        ):
-            half_width, more = NORMAL_95 * math.sqrt(effect.variance), decisions_needed(effect, WIDTH)
-            points_.append(label_width(what, name, half_width, WIDTH, more, defined=not math.isnan(value)))
-        seen.add((scope.run.dataset, scope.labelling.id))
-    # The queue's own figures are by the labels and judges that hold unless others are asked for.
-    usual = all(line.scope.labels == Labels.DECISIONS and line.scope.rule is None for line in basis.lines)
-    for dataset, labelling in sorted(seen):
-        index = pair_index(store, dataset, labelling)
-        known = {row.id for row in candidates(store, dataset)}
-        compared = tuple(line.run.id for line in basis.lines if line.run.id in known)
-        order = valued(store, index, Aim(Target.ORDER, compared), batch=1) if usual and len(compared) > 1 else None
-        points_ += [order.sentence()] if order else []
-        points_.append(share_agreement(store, index).sentence)
-    return [Heading("Whether labelling may stop"), Points(tuple(points_))] if points_ else []
 
 
 def _norms(basis: Basis) -> list[Block]:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from cimemories.access.roles import Role
-from cimemories.review.random_share import hashed
+from cimemories.review.index import hashed
 from cimemories.store import audits
 from cimemories.store.audits import ATTRIBUTES, JUDGEMENTS, SLICE_LABELS, Flow, SliceRow
 from cimemories.store.engine import Store

@@ -123,6 +123,22 @@ def search(sorted_ids: Ints, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64
     return np.where(sorted_ids[at] == ids, at, -1)
 
 
+def hashed(seed: int, attributes: Ints, contexts: Ints) -> npt.NDArray[np.uint64]:
+    """Return a number a pair that looks random (the finalizer of splitmix64, Steele et al. 2014)."""
+    start = np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
+    # Arithmetic modulo 2**64 is what the hash is made of.
+    with np.errstate(over="ignore"):
+        mixed = _mixed(attributes.astype(np.uint64) ^ _mixed(np.atleast_1d(start)))
+        return _mixed(mixed + contexts.astype(np.uint64))
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
 class DatasetGone(StoreError):
     """The dataset does not exist (any more)."""
 

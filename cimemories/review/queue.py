@@ -21,10 +21,8 @@ from cimemories.access.roles import Role
 from cimemories.flows.labels import CODES, LABELS, TOO_FEW, TOO_FEW_NAME, UNLABELLED
 from cimemories.labels.votes import GLYPHS, MISSING_GLYPH
 from cimemories.model import Label, Value
-from cimemories.review.index import Bools, Facet, Ints, PairIndex, Positions
-from cimemories.review.random_share import hashed, interleaved
+from cimemories.review.index import Bools, Facet, Ints, PairIndex, Positions, hashed
 from cimemories.review.standing import Standing, effective, standing
-from cimemories.review.value import Valued
 from cimemories.store import labellings, reviews
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import MarkKind, Plan, PlanChange, SavedView
@@ -45,7 +43,6 @@ _DETERMINERS = {"the", "a", "an", "my", "your", "his", "her", "their", "our"}
 class Order(StrEnum):
     """The order of pairs. Ties, and CONTEXT and ATTRIBUTE themselves, follow the record's order."""
 
-    VALUE = "value"  # what makes a run's numbers surer first (review.value); what is worth nothing by entropy
     ENTROPY_RATE = "effect"  # entropy x reveal rate, highest first; links say "effect"
     ENTROPY = "entropy"
     CONTEXT = "context"  # one recipient and task at a time, over all profiles
@@ -78,39 +75,21 @@ class Filters:
     slice: int | None = None
 
 
-def select(
-    store: Store,
-    index: PairIndex,
-    filters: Filters,
-    order: Order,
-    seed: int = 0,
-    *,
-    value: Valued | None = None,
-    share: float = 0.0,
-) -> Positions:
-    """Return the positions in the index of the pairs that match, in this order: [matching]. Read-only. seed: of RANDOM
-    and of the share. value: what VALUE orders by; without it entropy does. share: of VALUE, how much of the queue is
-    drawn at random (review.random_share), 0 to 1.
+def select(store: Store, index: PairIndex, filters: Filters, order: Order, seed: int = 0) -> Positions:
+    """Return the positions in the index of the pairs that match, in this order: [matching]. Read-only. seed: of RANDOM.
 
     A filter on what is not there (a profile that is gone, an unknown name) matches nothing. Raises StoreError for a
     label that is none.
     """
-    mask = _mask(store, index, filters)
+    mask, permutation = _mask(store, index, filters), in_order(index, order, seed)
+    # The mask is read in the order of the permutation, so what is left stays in it.
+    return permutation if mask is None else np.asarray(permutation[mask[permutation]])
 
-    def matching(order: Order) -> Positions:
-        name = (order, seed) if order is Order.RANDOM else order
-        permutation = index.permutation(name, lambda: _permutation(index, order, seed))
-        # The mask is read in the order of the permutation, so what is left stays in it.
-        return permutation if mask is None else np.asarray(permutation[mask[permutation]])
 
-    if order is not Order.VALUE:
-        return matching(order)
-    positions = matching(Order.ENTROPY)
-    if value is not None:
-        # Few pairs have a value: they go before the others, which stay as they are.
-        front = value.front if mask is None else value.front[mask[value.front]]
-        positions = np.concatenate([front, positions[value.values[positions] == 0]])
-    return interleaved(positions, matching(Order.RANDOM), share) if share > 0 else positions
+def in_order(index: PairIndex, order: Order, seed: int = 0) -> Positions:
+    """Return the positions of all pairs in this order, from the cache. seed: of RANDOM."""
+    name = (order, seed) if order is Order.RANDOM else order
+    return index.permutation(name, lambda: _permutation(index, order, seed))
 
 
 def _permutation(index: PairIndex, order: Order, seed: int) -> Positions:

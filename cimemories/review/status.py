@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +11,11 @@ import sqlalchemy as sa
 
 from cimemories.access.roles import Role
 from cimemories.answer import Answer, Column, Table
-from cimemories.flows.labels import LABELS, UNLABELLED, default_labelling
-from cimemories.metrics.label_uncertainty import WIDTH
+from cimemories.flows.labels import LABELS, UNLABELLED
 from cimemories.model import Label
 from cimemories.review.adjudication import disputes, last_decision
-from cimemories.review.index import Ints, PairIndex, pair_index
-from cimemories.review.random_share import ShareAgreement, share_agreement
-from cimemories.review.value import Aim, lacking, valued
-from cimemories.store import datasets, decisions, reviews, runs
+from cimemories.review.index import Ints, PairIndex
+from cimemories.store import datasets, decisions, reviews
 from cimemories.store.decisions import ADJUDICATED, Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import Comment, Guideline
@@ -40,15 +36,6 @@ PEOPLE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sureness(Answer):
-    """The label uncertainty of a number, and the agreement on the random share of the queue. label_uncertainty: None
-    where `valued` gives nothing (`lacking`); random_share: None without votes."""
-
-    label_uncertainty: Mapping[str, object] | None = None
-    random_share: ShareAgreement | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Status(Answer):
     """decided: pairs whose label is a person's, of `pairs`. disputed: of the `shared` ones, which two or more people
     decided. guideline: the version that stands. people: what each has decided; `sources` (not shown): decisions in
@@ -64,11 +51,10 @@ class Status(Answer):
     flagged: int
     guideline: int
     people: Table
-    sureness: Sureness
 
 
-def status(store: Store, dataset: str, aim: Aim | None = None, width: float = WIDTH, seed: int = 0) -> Status:
-    """Return the state of a dataset's review. Raises StoreError for a dataset that is not there, and as `sureness`."""
+def status(store: Store, dataset: str) -> Status:
+    """Return the state of a dataset's review. Raises StoreError for a dataset that is not there."""
     # Pairs of an attribute and a context that its profile is tested in.
     number = (
         sa.select(sa.func.count())
@@ -105,26 +91,6 @@ def status(store: Store, dataset: str, aim: Aim | None = None, width: float = WI
         flagged=flagged,
         guideline=version,
         people=Table(pd.DataFrame(people, columns=[*PEOPLE, "sources"]), PEOPLE),
-        sureness=sureness(store, dataset, aim or Aim(), width, seed),
-    )
-
-
-def sureness(store: Store, dataset: str, aim: Aim, width: float = WIDTH, seed: int = 0) -> Sureness:
-    """Return it of the dataset's default labelling, with every decision that stands now. aim: runs by id or name;
-    width: wanted, as a share. Raises StoreError for a dataset or run that is not there, or a run that is not judged."""
-    with store.read() as connection:
-        row = datasets.named(connection, dataset)
-        ids = tuple(runs.named(connection, name).id for name in aim.runs)
-    labelling = default_labelling(store, row.id)
-    if labelling is None:
-        return Sureness(sentence=lacking(aim))
-    index = pair_index(store, row.id, labelling.id)
-    value, share = valued(store, index, Aim(aim.target, ids), batch=1), share_agreement(store, index, seed)
-    texts = (value.sentence(width), value.beside) if value else (lacking(aim),)
-    return Sureness(
-        sentence=" ".join((*texts, share.sentence)),
-        label_uncertainty=value.as_json(width) if value else None,
-        random_share=share,
     )
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from cimemories import extras
 from cimemories.agreement.models import ORDER
 from cimemories.agreement.people import Against, PeopleAgreement, answered, cell_pairs, people_agreement
 from cimemories.answer import Table
@@ -21,7 +22,6 @@ from cimemories.labels.votes import GroupBy
 from cimemories.metrics import sentences
 from cimemories.review.effect import DecisionEffect, decision_effect, moved_pairs
 from cimemories.review.index import pair_index
-from cimemories.review.random_share import share_agreement
 from cimemories.review.sampling import (
     USUAL_SIZE,
     delete_slice,
@@ -98,7 +98,8 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filt
         else:
             drawn.draw(shown.against)
             _confusion(drawn)
-            _random_share(store, dataset, labelling)
+            for place in extras.panels("agreement").values():
+                extras.load(place)(store, dataset.id, labelling.id)
         options = {str(item): str(item) for item in shown.by}
         by = page.choice("By", options, "agreement.by", "by", default=str(GroupBy.DOMAIN), visible=False)
         drawn.draw(shown.by[GroupBy(by)])
@@ -141,13 +142,6 @@ class Drawn:
     def export(self, table: Table) -> None:
         simulated = ("labels",) * bool(self.labelling and self.labelling.simulated)
         answers.export(table, f"agreement.{table.caption.lower().replace(' ', '-')}", self.about, simulated)
-
-
-def _random_share(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> None:
-    """Draw the agreement on the random share, which unlike pairs that came by value speaks for all pairs."""
-    agreement = share_agreement(store, pair_index(store, dataset.id, labelling.id), url.get_int("seed") or 0)
-    if agreement.answered:
-        safe.inline(agreement.sentence)
 
 
 def _no_sample(store: Store, result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow | None) -> None:

@@ -5,22 +5,22 @@ Which pairs come, in what order, and who sees them is all in the URL, or saved u
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
-from cimemories.desk.queue import BATCH, Ordering, QueueDesk
-from cimemories.metrics.label_uncertainty import WIDTH
+from cimemories import extras
+from cimemories.desk.queue import BATCH, TITLES, Ordering, QueueDesk
 from cimemories.model import Label
 from cimemories.review import queue
 from cimemories.review.assignments import assignment_of
 from cimemories.review.index import Facet, PairIndex, pair_index
 from cimemories.review.queue import UNLABELLED_NAME, Filters, Order
-from cimemories.review.random_share import SHARE
 from cimemories.review.recording import card_id
 from cimemories.review.sampling import label_slices
 from cimemories.review.status import guidelines
-from cimemories.review.value import MOST_RUNS, Aim, Target, candidates, run_name
 from cimemories.store import reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
@@ -32,19 +32,6 @@ from pages.curate import review_bulk
 from pages.curate.label_matrix import choice
 from pages.curate.pair_panel import DECIDING
 
-ORDERS = {
-    Order.VALUE: "most informative first",
-    Order.ENTROPY_RATE: "entropy × reveal rate",
-    Order.ENTROPY: "divided votes first",
-    Order.CONTEXT: "one recipient at a time",
-    Order.ATTRIBUTE: "one attribute at a time",
-    Order.RANDOM: "random",
-}
-TARGETS = {
-    Target.VIOLATION: "violation",
-    Target.COMPLETENESS: "completeness",
-    Target.ORDER: "the order of models",
-}
 LABEL_OPTIONS = (*map(str, Label), UNLABELLED_NAME)
 YES_NO = {"yes": True, "no": False}
 PARAMETERS = (
@@ -53,26 +40,25 @@ PARAMETERS = (
 )
 KEY = "review"
 ACTIONS = "szkjfceb?"
-NOT_OF_ALL = (
-    "The random share is drawn from these pairs alone. For all pairs it speaks only without filters and with seed 0."
-)
 NOTHING_LEFT = "No pairs left for you here. Change the filters, or open Agreement."
 
 
 def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> tuple[Filters, Ordering]:
     """The filters and the order of the URL, with the controls that change them."""
     names = index.shape.names
+    of_extras = {name: extras.load(place) for name, place in extras.panels("review").items()}
+    titles = {name: order.TITLE for name, order in of_extras.items()} | {str(o): TITLES[o] for o in Order}
     # A slice that is left half done is still a sample only where its pairs came at random.
-    first_order = Order.RANDOM if url.get("slice") else Order.VALUE
-    orders = [str(o) for o in sorted(Order, key=lambda o: o is not first_order)]
+    first = str(Order.RANDOM) if url.get("slice") else next(iter(titles))
+    orders = sorted(titles, key=lambda name: name != first)
     left, right = st.columns(2)
     with left:
-        order = choice("Order", "order", orders, lambda o: ORDERS[Order(o)], None)
+        order = choice("Order", "order", orders, titles.__getitem__, None)
         domain = choice("Domain", "domain", sorted(names[Facet.DOMAIN]), display_name, "all domains")
     with right:
         label = choice("Current label", "label", list(LABEL_OPTIONS), _label, "all labels")
         undecided_only = choice("Pairs", "undecided", ["no"], lambda _: "all", "not decided by me")
-    ordering = _ordering(store, dataset, Order(order or first_order))
+    ordering = _ordering(store, dataset, order or first, of_extras)
     left, right = st.columns(2)
     with left:
         event = choice("Event", "event", sorted(names[Facet.EVENT]), display_name, "all events")
@@ -106,25 +92,11 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
     return filters, ordering
 
 
-def _ordering(store: Store, dataset: DatasetRow, order: Order) -> Ordering:
-    """The order with what it is for: its controls are there where it is by value."""
-    aim, share, width = Aim(), SHARE, WIDTH
-    if order is Order.VALUE:
-        safe.heading("Most informative first")
-        targets = [str(item) for item in Target]
-        target = Target(choice("Make surer", "target", targets, lambda t: TARGETS[Target(t)], None) or targets[0])
-        rows = candidates(store, dataset.id)
-        names = {row.id: run_name(row, rows) for row in rows}
-        if target == Target.ORDER:
-            runs = page.runs(names, "filters.runs", "all judged runs", most=MOST_RUNS)
-        else:
-            run = choice("For run", "run", list(names), names.__getitem__, "the newest judged run")
-            runs = [run] if run else []
-        aim = Aim(target, tuple(runs))
-        width = page.number("Wanted label uncertainty, ± points", "width", 100 * WIDTH, 0.1, 10.0, 0.1) / 100
-        share = page.number("Drawn at random, in %", "share", 100 * SHARE, 0.0, 100.0, 5.0) / 100
-    batch = round(page.number("Pairs per batch", "batch", BATCH, 10, 1000, 10))
-    return Ordering(order, url.get_int("seed") or 0, aim, share, width, batch)
+def _ordering(store: Store, dataset: DatasetRow, order: str, of_extras: Mapping[str, Any]) -> Ordering:
+    """The order with its settings, which one of an extra draws itself."""
+    seed = url.get_int("seed") or 0
+    drawn = of_extras[order].ordering(store, dataset.id, seed) if order in of_extras else Ordering(Order(order), seed)
+    return replace(drawn, batch=round(page.number("Pairs per batch", "batch", BATCH, 10, 1000, 10)))
 
 
 def _label(name: str) -> str:
@@ -163,7 +135,7 @@ def context_line(store: Store, dataset: DatasetRow, filters: Filters, ordering: 
         None if filters.revealed is None else "revealed in a run" if filters.revealed else "not revealed in a run",
         None if filters.flagged is None else "flagged" if filters.flagged else "not flagged",
         None if filters.undecided_by else "decided ones too",
-        ORDERS[ordering.order] if ordering else None,
+        ordering.title if ordering else None,
     ]
     return ", ".join(part for part in parts if part)
 
@@ -200,10 +172,8 @@ def draw(desk: QueueDesk) -> None:
         asked=_asked,
     )
     draw_guideline(store)
-    if desk.ordering.order is Order.VALUE:
-        narrowed = replace(desk.filters, undecided_by=None) != Filters()
-        if desk.ordering.share and (narrowed or desk.ordering.seed):
-            safe.inline(NOT_OF_ALL, muted=True)
+    if note := desk.ordering.note(desk.filters):
+        safe.inline(note, muted=True)
     effect = "See what all decisions do to a run"
     url.page_link("review", effect, icon=":material/trending_up:", dataset=dataset.id, tab="agreement")
 

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 from reviewed import reviewed
 from typer.testing import CliRunner
-from valued_worlds import made
 
 from cimemories import model
 from cimemories.cli import base, review
 from cimemories.formats.reading import FormatError
-from cimemories.review.queue import Filters, Order, select
-from cimemories.review.value import valued
 from cimemories.store import decisions
 from cimemories.store.engine import Store, StoreError
 
@@ -127,27 +124,3 @@ def test_status_counts_people_labels_sources_and_what_is_open(sqlite_store: Stor
     assert "comments: 1 of 2 open" in text
     with pytest.raises(StoreError, match="no dataset named 'nothing'"):
         ran(sqlite_store, "status", "nothing")
-
-
-def test_status_says_how_sure_the_labels_are_and_how_much_is_left(sqlite_store: Store) -> None:
-    world = made(sqlite_store)
-    name = "small world"
-    sure = shown(sqlite_store, "status", name)["sureness"]["label_uncertainty"]
-    assert (sure["target"], sure["runs"], sure["n"]) == ("violation", [world.run], 3)
-    assert (sure["wanted"], sure["reached"]) == (0.01, False)
-    wide = shown(sqlite_store, "status", name, "--width", 99)["sureness"]["label_uncertainty"]
-    assert (wide["reached"], wide["decisions_needed"], wide["half_width"]) == (True, 0, sure["half_width"])
-    text = ran(sqlite_store, "status", name, "--target", "completeness", "--run", world.run)
-    assert "Completeness of small run: label uncertainty ±" in text
-    assert "under the mixture of the votes" in text and "Nothing of the random share is answered yet" in text
-    first = valued(sqlite_store, world.index())
-    assert first is not None
-    by_hash = select(sqlite_store, world.index(), Filters(), Order.RANDOM, 7)
-    world.say([*first.front[:3].tolist(), *by_hash[:5].tolist()])
-    after = shown(sqlite_store, "status", name, "--seed", 7)["sureness"]
-    assert after["label_uncertainty"]["half_width"] < sure["half_width"], "every decision counts here, not only batches"
-    assert after["random_share"]["answered"] >= 5
-    assert ran(sqlite_store, "status", name, "--target", "order").count("needs votes and two judged runs") == 1
-    ran(sqlite_store, "status", name, "--target", "speed", code=2)
-    with pytest.raises(StoreError, match="no run 'gone'"):
-        ran(sqlite_store, "status", name, "--run", "gone")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from talking import Talk, cards, event
-from valued_worlds import made
-from worlds import add_dataset, add_labels, add_run, records
+from worlds import add_dataset, add_labels, records
 
 from cimemories.desk.queue import Ordering, QueueDesk
 from cimemories.flows import catalogue
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
-from cimemories.review.queue import Filters, Order, select
-from cimemories.review.value import Aim, Target, valued
+from cimemories.review.queue import Filters, Order
 from cimemories.store import decisions, reviews
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
@@ -130,7 +127,7 @@ def test_an_undo_of_an_earlier_visit_leads_back_and_a_link_to_its_pair(sqlite_st
 def test_no_pair_is_offered_to_two_people_or_tabs_and_none_of_them_starves(store: Store) -> None:
     dataset = add_dataset(store, profiles=1, attributes=12, contexts=5).id
     talks = [
-        Talk(desk_of(store, dataset, name, Order.VALUE), f"tab.{n}") for n, name in enumerate(("Ada", "Ada", "Bob"))
+        Talk(desk_of(store, dataset, name, Order.ENTROPY), f"tab.{n}") for n, name in enumerate(("Ada", "Ada", "Bob"))
     ]
     offered: list[list[str]] = [[], [], []]
     for number in range(12):
@@ -170,57 +167,11 @@ def test_a_batch_ends_with_what_it_did(sqlite_store: Store) -> None:
     add_labels(sqlite_store, dataset, [[[cycle[(a + c) % 4] for c in range(3)] for a in range(8)]])
     (record,) = records(sqlite_store, dataset)
     pairs = [(a, c) for a in record.attribute_ids for c in record.context_ids]
-    add_run(sqlite_store, dataset, 2, dict.fromkeys(pairs[::3], 1))
-    talk = Talk(desk_of(sqlite_store, dataset, order=Order.VALUE, batch=10))
+    talk = Talk(desk_of(sqlite_store, dataset, batch=10))
     events = [event(n, pair) for n, pair in enumerate(pairs[:10])]
     assert talk.post(*events[:9])["summary"] == []
-    settled, since, sure = talk.post(*events[9:], batch=10)["summary"]
+    (settled,) = talk.post(*events[9:], batch=10)["summary"]
     assert settled == "5 of your last 10 decisions settle an ambiguous pair, 3 go against the consensus."
-    assert "by the labels agreed on: 33.3 % before, 33.3 % now" in since
-    assert "label uncertainty ±0.0 points now, within the ±1.0 wanted" in sure
-
-
-def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(sqlite_store: Store) -> None:
-    world = made(sqlite_store)
-    index = world.index()
-    value = valued(sqlite_store, index)
-    assert value is not None
-
-    def asked(me: str, order: Order = Order.VALUE, **more: Any) -> dict[str, Any]:
-        return Talk(desk_of(sqlite_store, world.dataset, me, order, **more)).post(fresh=True)
-
-    reply = asked("Ada", width=0.005, share=0.0)
-    assert reply["aside"] == [value.sentence(0.005), value.beside]
-    assert cards(reply)[0] == "{}.{}".format(*index.pairs(value.front[:1])[0])
-    # All pairs at random: the same for everybody with this seed.
-    by_hash = select(sqlite_store, index, Filters(), Order.RANDOM, 4)
-    assert cards(asked("Bob", share=1.0, seed=4))[0] == "{}.{}".format(*index.pairs(by_hash[:1])[0])
-    by_rate = select(sqlite_store, index, Filters(), Order.ENTROPY_RATE)
-    reply = asked("Eve", Order.ENTROPY_RATE)
-    assert cards(reply)[0] == "{}.{}".format(*index.pairs(by_rate[:1])[0]) and reply["aside"] == []
-
-
-def test_the_order_of_models_is_of_the_runs_that_are_chosen(sqlite_store: Store) -> None:
-    world = made(sqlite_store)
-    for changed in (0, world.reveals // 2):
-        add_run(sqlite_store, world.dataset, 3, changed + 0 * world.reveals)
-    index = world.index()
-    every = valued(sqlite_store, index, Aim(Target.ORDER))
-    assert every is not None and len(every.aim.runs) == 3
-    aim = Aim(Target.ORDER, every.aim.runs[:2])
-    chosen = valued(sqlite_store, index, aim)
-    assert chosen is not None and chosen.ranking != every.ranking
-    talk = Talk(desk_of(sqlite_store, world.dataset, order=Order.VALUE, aim=aim))
-    assert chosen.sentence() in talk.post()["aside"]
-
-
-@pytest.mark.parametrize(("target", "needed"), [(Target.VIOLATION, "a judged run"), (Target.ORDER, "two judged runs")])
-def test_without_a_judged_run_the_queue_goes_by_entropy_and_says_so(
-    sqlite_store: Store, target: Target, needed: str
-) -> None:
-    dataset, _ = world(sqlite_store)
-    reply = Talk(desk_of(sqlite_store, dataset, order=Order.VALUE, aim=Aim(target))).post()
-    assert f"needs votes and {needed}" in reply["aside"][0] and len(cards(reply)) == 8
 
 
 def test_a_deleted_dataset_ends_the_work_and_says_so(sqlite_store: Store) -> None:

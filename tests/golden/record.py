@@ -221,6 +221,7 @@ heatmap sessions recipient sphere
 sensitivity average oversharing failing
 power average oversharing
 review status small
+review uncertainty small
 runs
 labellings
 datasets

@@ -15,17 +15,12 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
+from cimemories.extras.decision_value.effects import completeness_effect, subject, violation_effect
 from cimemories.flows.arrays import Floats, FlowArrays, Names, mean_or_nan
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.metrics import completeness, sentences, violation
 from cimemories.metrics.intervals import common, intervals_of, paired_arrays
-from cimemories.metrics.label_uncertainty import (
-    Posterior,
-    completeness_effect,
-    label_sums,
-    subject,
-    violation_effect,
-)
+from cimemories.metrics.label_uncertainty import Posterior, label_sums
 from cimemories.metrics.uncertainty import (
     UNDEFINED,
     NumberTerms,

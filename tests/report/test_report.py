@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
-import valued_worlds
 from markdown_it import MarkdownIt
 from reports import Page
 from worlds import add_dataset, add_judge, add_labels, add_run, ask, plan_run, records, settle_judgement
@@ -33,9 +32,6 @@ from cimemories.model import JudgementStatus, Label, ResponseStatus, WorkStatus
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
 from cimemories.report.render import as_html, as_markdown
-from cimemories.review.queue import Filters, Order, select
-from cimemories.review.status import sureness
-from cimemories.review.value import Aim, Target
 from cimemories.store import decisions, judgements, work
 from cimemories.store.engine import Store, StoreError, canonical_json, open_store
 from cimemories.store.tables import labelling, response, run
@@ -448,19 +444,6 @@ def test_the_commands_that_repeat_it_reach_the_judge_that_was_counted(world: tup
     text = Page(as_html(collect(shared_flows(store), [scope], made=CLOCK))).text
     (command,) = re.findall(rf"cimemories metrics {first} --json.*?--judge (\S+)", text)
     assert resolve_scope(store, first, judge_id=command).judge == scope.judge
-
-
-def test_it_says_whether_labelling_may_stop_and_by_what_evidence(sqlite_store: Store) -> None:
-    open_labels = valued_worlds.made(sqlite_store)
-    other = add_run(sqlite_store, open_labels.dataset, valued_worlds.SAMPLES, open_labels.reveals // 2)
-    open_labels.say(select(sqlite_store, open_labels.index(), Filters(), Order.RANDOM)[:6].tolist())
-    page = Page(as_html(made(sqlite_store, open_labels.run, other)))
-    result = sureness(sqlite_store, "small world", Aim(Target.ORDER, (open_labels.run, other)), 0.01)
-    assert "Whether labelling may stop" in page.text
-    assert "label uncertainty ±" in page.text and "more decisions to ±1.0" in page.text
-    assert result.random_share is not None and result.random_share.answered == 6
-    assert result.random_share.sentence in page.text
-    assert result.label_uncertainty is not None and result.sentence.partition(" By Violation")[0] in page.text
 
 
 def test_what_cannot_be_reported_is_refused(world: tuple[Store, str, str]) -> None:

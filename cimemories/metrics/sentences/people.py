@@ -1,4 +1,4 @@
-"""What people do to a number: how many decisions and verdicts are left, and what an audit makes of it."""
+"""What an audit by people makes of a number, and how much of it is left."""
 
 from __future__ import annotations
 
@@ -6,62 +6,9 @@ import math
 from collections.abc import Sequence
 
 from cimemories.metrics.judge_uncertainty import CorrectedViolation
-from cimemories.metrics.sentences.numbers import bounds_text, decimals, number, share, shares
+from cimemories.metrics.sentences.numbers import bounds_text, number, share
 from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.text import count
-
-# ---- how sure labels are, and how many decisions are left
-
-
-def label_width(
-    name: str, run: str, half_width: float, wanted: float, more: int | None, *, defined: bool = True
-) -> str:
-    """'Violation@5 of A: label uncertainty ±1.3 points now; about 210 more decisions to ±1.0.' half_width, wanted:
-    shares; more: decisions, 0 where the width is there, None where all of them would not do. defined: whether the run
-    has this number by the labels that hold; where not, nothing is known of its width."""
-    if not defined:
-        return f"{name[:1].upper()}{name[1:]} of {run} is undefined, so it does not say whether labelling may stop."
-    now, aim = (f"±{number(100 * width, decimals(100 * width))}" for width in (half_width, wanted))
-    text = f"{name[:1].upper()}{name[1:]} of {run}: label uncertainty {now} points now"
-    if more == 0:
-        return f"{text}, within the {aim} wanted. You may stop here."
-    if more is None:
-        return f"{text}; deciding every open pair would not bring it to {aim}."
-    return f"{text}; {_about(more)} to {aim}."
-
-
-def label_order(name: str, runs: int, order: float, pair: tuple[str, str], chance: float, more: int | None) -> str:
-    """How sure the order of runs is. order, chance: the probability, over the labels left open, that all stand as they
-    do, at least, and that the least certain two do; more: as in `label_width`."""
-    if more == 0:
-        return (
-            f"The order of {runs} runs by {name} is settled: it holds in {_chance(order)} of the ways in which the "
-            "open labels may turn out. You may stop here."
-        )
-    left = "decisions alone will hardly settle it" if more is None else f"{_about(more)} may settle it"
-    return (
-        f"Least certain in the order of {runs} runs by {name}: that {pair[0]} leaks less than {pair[1]} holds in "
-        f"{_chance(chance)} of the ways in which the open labels may turn out; {left}."
-    )
-
-
-def by_mixture(name: str, consensus: float, mixture: float) -> str:
-    """A number by the labels agreed on, beside the same under the mixture of the votes."""
-    one, two = shares(consensus, mixture)
-    return f"{name[:1].upper()}{name[1:]} is {one} by the labels agreed on, {two} under the mixture of the votes."
-
-
-def _about(more: int) -> str:
-    """'about 210 more decisions': two digits, for it is an estimate."""
-    scale = 10 ** max(len(str(more)) - 2, 0)
-    return f"about {count(math.ceil(more / scale) * scale, 'more decision')}"
-
-
-def _chance(probability: float) -> str:
-    return "more than 99 %" if probability > 0.99 else f"{math.floor(100 * probability)} %"
-
-
-# ---- what an audit by people makes of a number
 
 
 def corrected(result: CorrectedViolation) -> str:

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 from worlds import add_dataset, add_labels
 
+from cimemories.extras.decision_value.ordering import ByValue
+from cimemories.extras.decision_value.random_share import ShareAgreement, interleaved, share_agreement
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, LABELS, NECESSARY, TOO_FEW, UNLABELLED
 from cimemories.model import Label
-from cimemories.review.index import PairIndex, pair_index
+from cimemories.review.index import PairIndex, hashed, pair_index
 from cimemories.review.queue import Filters, Order, select, undecided
-from cimemories.review.random_share import hashed, interleaved, share_agreement
 from cimemories.store import decisions, reviews
 from cimemories.store.engine import Store
 from cimemories.store.reviews import Mark, MarkKind
@@ -61,7 +62,7 @@ def test_the_share_goes_on_through_the_queue_and_is_the_same_for_everybody(sqlit
     truth = np.full(len(index), NECESSARY)
     taken: list[int] = []
     for _ in range(6):
-        left = select(sqlite_store, index, Filters(undecided_by="Ada"), Order.VALUE, 5, share=0.2)
+        left = ByValue(seed=5, share=0.2).select(sqlite_store, index, Filters(undecided_by="Ada"))
         taken += left[:10].tolist()
         decide(sqlite_store, index, left[:10].tolist(), truth)
     # Of sixty pairs twelve are due by hash, whenever the queue was asked for again.
@@ -85,7 +86,7 @@ def test_the_estimate_of_the_share_is_unbiased_where_that_of_the_queue_is_not(sq
     truth = np.where(wrong, np.where(truth == NECESSARY, INAPPROPRIATE, NECESSARY), truth)
     real = float((truth == index.consensus).mean())
     shares, covered = [], 0
-    chosen = select(sqlite_store, index, Filters(), Order.VALUE)[:100]
+    chosen = ByValue(share=0.0).select(sqlite_store, index, Filters())[:100]
     assert float((truth == index.consensus)[chosen].mean()) < real - 0.3
     decide(sqlite_store, index, list(range(len(index))), truth)
     for seed in range(200):
@@ -101,8 +102,6 @@ def test_the_estimate_of_the_share_is_unbiased_where_that_of_the_queue_is_not(sq
 
 
 def share_interval(agree: int, of: int, probability: float) -> tuple[float, float]:
-    from cimemories.review.random_share import ShareAgreement
-
     population = round(of / probability)
     _, low, high = ShareAgreement(population, of, of, of, agree, 0, 0, 0).estimate()
     return low, high

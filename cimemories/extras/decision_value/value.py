@@ -1,9 +1,7 @@
 """The value of deciding a pair: how much uncertainty of a run's numbers, or of the order of runs, it removes.
 
-The value of a pair is how much of the variance that the labels leave in a number goes with its decision
-(metrics.label_uncertainty); with it come the uncertainty now, and about how many more decisions are needed. Runs and
-votes do not change while people decide, so what depends on them is cached. Decisions are applied to it after every
-BATCH of them: between two batches the queue keeps its order.
+Runs and votes do not change while people decide, so what depends on them is cached. Decisions are applied to it after
+every BATCH of them: between two batches the queue keeps its order.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
@@ -21,7 +19,17 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from scipy.special import ndtr, ndtri
 
-from cimemories.flows.arrays import FlowArrays, Ints, flow_arrays, mean_or_nan
+from cimemories.extras.decision_value.effects import (
+    WIDTH,
+    LabelEffect,
+    Subject,
+    completeness_effect,
+    decisions_needed,
+    subject,
+    violation_effect,
+)
+from cimemories.extras.decision_value.sentences import by_mixture, label_order, label_width
+from cimemories.flows.arrays import flow_arrays, mean_or_nan
 from cimemories.flows.cache import shared_cache
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.labels import UNLABELLED, vote_counts
@@ -29,18 +37,7 @@ from cimemories.flows.parts import TooLargeError
 from cimemories.flows.scope import Labels, Scope, resolve_scope
 from cimemories.metrics import completeness, violation
 from cimemories.metrics.intervals import alike
-from cimemories.metrics.label_uncertainty import (
-    WIDTH,
-    LabelEffect,
-    Posterior,
-    Subject,
-    completeness_effect,
-    decisions_needed,
-    posterior_of,
-    subject,
-    violation_effect,
-)
-from cimemories.metrics.sentences import by_mixture, label_order, label_width
+from cimemories.metrics.label_uncertainty import posterior_of
 from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.metrics.violation import missing
 from cimemories.metrics.warnings import is_covered
@@ -56,7 +53,7 @@ BATCH = 20  # decisions, after which values and figures are computed again
 SETTLED = 0.95  # probability at which the order of runs counts as settled
 MOST_RUNS = 10  # of which the order is asked: every two neighbours have a difference of their own
 LEAST_JUDGED = 0.5  # of the messages of the fullest run, for a run to be taken where none is named
-BASES_KEPT = 8
+RUNS_KEPT = 8
 
 
 class Target(StrEnum):
@@ -79,14 +76,13 @@ class Aim:
 class Valued:
     """The values after a batch, and how sure the number is. Shares are 0 to 1.
 
-    aim: with the runs that it came to. values: [pairs] of the index, variance that goes with a decision, 0 where none
-    goes. front: positions of the pairs with a value, the highest first. names: the run, or the two that are least sure
-    in their order, first the one that leaks less. n: samples that violation is read at, as many as the
-    headlines of all the runs. mean, half_width: of the
-    number, of the order that of the difference, under labels drawn from their posterior; half_width is 1.96 standard
-    deviations. consensus: the same number by effective labels alone; nan where undefined. order: the probability that
-    all runs stand in this order, at least; nan where no order was asked for. decided: pairs with a decision, of the
-    dataset. since: decisions that changed after the batch.
+    aim: with the runs that it came to. names: the run, or the two that are least sure in their order, first the one
+    that leaks less. n: samples that violation is read at, as many as the headlines of all the runs. values: [pairs] of
+    the index, variance that goes with a decision, 0 where none goes. front: positions of the pairs with a value, the
+    highest first. effect: on the number, of an order on the difference. consensus: the number by effective labels
+    alone; nan where undefined. order: the probability that all runs stand in this order (ranking), at least; nan where
+    no order was asked for. decided: pairs with a decision, of the dataset. since: decisions that changed after the
+    batch.
     """
 
     aim: Aim
@@ -101,11 +97,6 @@ class Valued:
     decided: int
     simulated: bool
     since: int = 0
-    _needed: dict[float, int | None] = field(default_factory=dict, repr=False, compare=False)
-
-    @property
-    def mean(self) -> float:
-        return self.effect.mean
 
     @property
     def half_width(self) -> float:
@@ -131,10 +122,8 @@ class Valued:
             return 0
         if self.aim.target == Target.ORDER:
             # The difference has to be as far from 0, in its standard deviations, as SETTLED asks for.
-            width = NORMAL_95 * abs(self.mean) / float(ndtri(SETTLED))
-        if width not in self._needed:
-            self._needed[width] = decisions_needed(self.effect, width)
-        more = self._needed[width]
+            width = NORMAL_95 * abs(self.effect.mean) / float(ndtri(SETTLED))
+        more = decisions_needed(self.effect, width)
         return None if more is None else max(more - self.since, 1)
 
     @property
@@ -160,7 +149,7 @@ class Valued:
         """Describe the number by the consensus and by the mixture."""
         if self.aim.target == Target.ORDER:
             return f"By {self.number} under the mixture of the votes: {' < '.join(self.ranking)}."
-        return by_mixture(self.number, self.consensus, self.mean)
+        return by_mixture(self.number, self.consensus, self.effect.mean)
 
     def since_sentence(self, before: Valued) -> str:
         """Describe the change since `before`."""
@@ -178,7 +167,7 @@ class Valued:
             "runs": list(self.aim.runs),
             "n": self.n,
             "consensus": None if math.isnan(self.consensus) else self.consensus,
-            "mixture": self.mean,
+            "mixture": self.effect.mean,
             "half_width": self.half_width,
             "wanted": width,
             "decisions_needed": self.needed(width),
@@ -198,9 +187,6 @@ def _in_order(effect: LabelEffect) -> float:
     return float(ndtr(effect.mean / math.sqrt(effect.variance)))
 
 
-# ---- which runs
-
-
 def candidates(store: Store, dataset_id: int) -> list[RunRow]:
     """Return the runs that a value can be for: finished, with judged messages, newest first."""
     # Counting the messages of all runs takes too long for each press of a key: it is done again when a run has moved.
@@ -216,7 +202,7 @@ def candidates(store: Store, dataset_id: int) -> list[RunRow]:
         return [row for row in reversed(rows) if row.status.is_finished and row.judged]
 
     where = store.engine.url, store.workspace.absolute(), dataset_id
-    return shared_cache.get("value runs", (*where, key), read, most=BASES_KEPT)
+    return shared_cache.get("value runs", (*where, key), read, most=RUNS_KEPT)
 
 
 def chosen_runs(store: Store, dataset_id: int, aim: Aim) -> list[RunRow]:
@@ -249,35 +235,6 @@ def lacking(aim: Aim) -> str:
     return f"What a decision is worth needs votes and {needed}: the most divided votes come first."
 
 
-# ---- what rests on runs and votes alone
-
-
-@dataclass(frozen=True)
-class _Basis:
-    """A number of one run, or a difference of two. data: the arrays of the first; votes: the posterior before any
-    decision; positions: of each cell in the index, [profile, attribute, context], -1 where it is no pair of it."""
-
-    data: FlowArrays
-    of: Subject
-    votes: Posterior
-    positions: Ints
-
-    def effect(self, target: Target, decided: Codes) -> LabelEffect:
-        """Return the effect of labels, with these decisions settled. decided: [pairs], UNLABELLED where there is
-        none."""
-        settled = np.append(decided, np.int8(UNLABELLED))[self.positions]  # -1, no pair, reads the last
-        at = np.nonzero(settled != UNLABELLED)
-        measure = completeness_effect if target == Target.COMPLETENESS else violation_effect
-        return measure(self.of, self.votes.settled(at, settled[at]))
-
-    def by_pair(self, values: npt.NDArray[np.float64], pairs: int) -> npt.NDArray[np.float32]:
-        """Return values of the cells by pair of the index, [pairs]; 0 for pairs without a cell."""
-        result = np.zeros(pairs, np.float32)
-        nonzero = np.flatnonzero(values)
-        result[self.positions.reshape(-1)[nonzero]] = values.reshape(-1)[nonzero]
-        return result
-
-
 class _Runs:
     """The runs of an aim with their arrays, cut to the flows that all of them judged, and the values of the newest
     batch. Safe to share between threads."""
@@ -293,15 +250,16 @@ class _Runs:
         flows = shared_flows(store)
         # As the leaderboard ranks: on what all runs judged, so that an order and the tests of it are of the same flows.
         self.arrays = alike([flow_arrays(flows, scope) for scope in scopes])
-        self.counts = vote_counts(store, index.labelling_id) if index.labelling_id else None
-        self.priors = index.rule.priors if index.rule else ()
+        counts = vote_counts(store, index.labelling_id) if index.labelling_id else None
+        self.votes = posterior_of(self.arrays[0], counts, index.rule.priors if index.rule else ())
         with store.read() as connection:
             self.judged = [judgements.judged_by_all(connection, item.run.id, item.judge_ids) for item in scopes]
         first = self.arrays[0]
         cells = np.broadcast_arrays(first.names.attribute[:, :, None], np.array(first.contexts, np.int64))
         located = index.shape.locate(cells[0].reshape(-1), cells[1].reshape(-1))
+        # Of each cell the position in the index, [profile, attribute, context], -1 where it is no pair of it.
         self.positions = located.reshape(first.draws.shape).astype(np.int32)
-        self.bases: dict[tuple[int, ...], _Basis] = {}
+        self.subjects: dict[tuple[int, ...], Subject] = {}
         self.lock = threading.Lock()
         self.counted: Codes | None = None  # decisions that the newest batch rests on
         self.valued: Valued | None = None
@@ -316,13 +274,11 @@ class _Runs:
             for row, data, judged in zip(self.rows, self.arrays, self.judged, strict=True)
         )
 
-    def basis(self, n: int, *which: int) -> _Basis:
-        """Return the basis of one run, or of the second of two minus the first, with violation read at n samples."""
-        if (n, *which) not in self.bases:
-            arrays, weights = [self.arrays[i] for i in which], [1.0] if len(which) == 1 else [-1.0, 1.0]
-            votes = posterior_of(arrays[0], self.counts, self.priors)
-            self.bases[n, *which] = _Basis(arrays[0], subject(arrays, weights, n), votes, self.positions)
-        return self.bases[n, *which]
+    def subject(self, n: int, *which: int) -> Subject:
+        if (n, *which) not in self.subjects:
+            weights = [1.0] if len(which) == 1 else [-1.0, 1.0]
+            self.subjects[n, *which] = subject([self.arrays[i] for i in which], weights, n)
+        return self.subjects[n, *which]
 
     def refresh(self, decided: Codes, batch: int) -> Valued:
         """Return the values of the newest batch, after making a new one if `batch` decisions have changed since."""
@@ -337,36 +293,46 @@ class _Runs:
     def computed(self, decided: Codes) -> Valued:
         """Compute the values with exactly these decisions. decided: [pairs], UNLABELLED where there is none."""
         target = self.aim.target
-        codes = np.where(decided != UNLABELLED, decided, self.index.consensus)
-        labels = np.append(codes, np.int8(UNLABELLED))[self.positions]
+        decisions = np.append(decided, np.int8(UNLABELLED))[self.positions]  # -1, no pair, reads the last
+        agreed = np.append(self.index.consensus, np.int8(UNLABELLED))[self.positions]
+        labels = np.where(decisions != UNLABELLED, decisions, agreed)
+        at = np.nonzero(decisions != UNLABELLED)
+        posterior = self.votes.settled(at, decisions[at])
         n = self.n(labels)
+
+        def effect_of(*which: int) -> LabelEffect:
+            """Return the effect on the number of one run, or of the second of two minus the first."""
+            measure = completeness_effect if target == Target.COMPLETENESS else violation_effect
+            return measure(self.subject(n, *which), posterior)
+
+        consensus, order, ranking, names = math.nan, math.nan, self.names, self.names
         if target != Target.ORDER:
-            basis, order, ranking, names = self.basis(n, 0), math.nan, self.names, self.names
-            effect = basis.effect(target, decided)
-            data = self.arrays[0]
+            effect, data = effect_of(0), self.arrays[0]
             consensus = mean_or_nan(
                 completeness.by_profile(data.reveals, data.draws, labels)
                 if target == Target.COMPLETENESS
                 else violation.by_profile(data.reveals, data.draws, labels, data.counted, n)
             )
         else:
-            alone = [self.basis(n, i).effect(target, decided).mean for i in range(len(self.arrays))]
+            alone = [effect_of(i).mean for i in range(len(self.arrays))]
             ranked = [int(i) for i in np.argsort(alone, kind="stable")]
             neighbours = list(pairwise(ranked))
-            effects = [self.basis(n, *two).effect(target, decided) for two in neighbours]
+            effects = [effect_of(*two) for two in neighbours]
             chances = [_in_order(effect) for effect in effects]
             least = int(np.argmin(chances))
-            basis, effect = self.basis(n, *neighbours[least]), effects[least]
+            effect = effects[least]
             # Boole's inequality: all stand in order unless some neighbours do not.
-            order, consensus = max(0.0, 1 - sum(1 - chance for chance in chances)), math.nan
+            order = max(0.0, 1 - sum(1 - chance for chance in chances))
             ranking = tuple(self.names[i] for i in ranked)
             names = tuple(self.names[i] for i in neighbours[least])
-        values = basis.by_pair(effect.value, len(self.index))
+        worth = np.flatnonzero(effect.value)
+        values = np.zeros(len(self.index), np.float32)
+        values[self.positions.reshape(-1)[worth]] = effect.value.reshape(-1)[worth]
         values.flags.writeable = False
         nonzero = replace(effect, value=effect.value[effect.value > 0])  # of millions of pairs few have a value
-        number = int((decided != UNLABELLED).sum())
         worth = np.flatnonzero(values)
         front = worth[np.argsort(-values[worth], kind="stable")].astype(np.int32)
+        number = int((decided != UNLABELLED).sum())
         return Valued(self.aim, names, n, values, front, nonzero, consensus, order, ranking, number, self.simulated)
 
 
@@ -378,7 +344,7 @@ def valued(store: Store, index: PairIndex, aim: Aim | None = None, *, batch: int
     return made.refresh(standing(store, index.shape).decided, batch) if made else None
 
 
-def value_without(store: Store, index: PairIndex, aim: Aim, positions: Ints) -> Valued | None:
+def value_without(store: Store, index: PairIndex, aim: Aim, positions: npt.NDArray[np.int64]) -> Valued | None:
     """Return the values as if the pairs at these positions were undecided: the state before a batch."""
     decided = standing(store, index.shape).decided.copy()
     decided[positions] = UNLABELLED
@@ -399,7 +365,7 @@ def _runs_of(store: Store, index: PairIndex, aim: Aim) -> _Runs | None:
             lambda: _Runs(store, index, aim, rows),
             most=PAIRS_CACHED,
             # By what it holds: of a thousand profiles a run takes 300 MB.
-            size=lambda made: max(len(index) * len(made.arrays), PAIRS_CACHED // BASES_KEPT),
+            size=lambda made: max(len(index) * len(made.arrays), PAIRS_CACHED // RUNS_KEPT),
         )
     except TooLargeError:
         return None

@@ -14,12 +14,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import betaincinv
 
 from cimemories.agreement.people import answers
 from cimemories.flows.labels import AMBIGUOUS, UNLABELLED
-from cimemories.review.index import Ints, PairIndex
+from cimemories.review.index import Ints, PairIndex, hashed
 from cimemories.store import reviews
 from cimemories.store.engine import Store
 from cimemories.store.reviews import MarkKind
@@ -27,22 +26,6 @@ from cimemories.text import count, percent
 
 SHARE = 0.1  # of the queue, where nothing else is asked for
 MIXED = 3000  # pairs at the front of a queue into which the random share is mixed: no browser is given more at once
-
-
-def hashed(seed: int, attributes: Ints, contexts: Ints) -> npt.NDArray[np.uint64]:
-    """Return a number a pair that looks random (the finalizer of splitmix64, Steele et al. 2014)."""
-    start = np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
-    # Arithmetic modulo 2**64 is what the hash is made of.
-    with np.errstate(over="ignore"):
-        mixed = _mixed(attributes.astype(np.uint64) ^ _mixed(np.atleast_1d(start)))
-        return _mixed(mixed + contexts.astype(np.uint64))
-
-
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def interleaved(first: Ints, by_hash: Ints, share: float) -> Ints:

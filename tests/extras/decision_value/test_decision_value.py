@@ -7,13 +7,14 @@ import pytest
 from valued_worlds import SAMPLES, SHAPE, made
 from worlds import add_dataset, add_labels, add_run, ask, records
 
+from cimemories.extras.decision_value.effects import label_effects
+from cimemories.extras.decision_value.ordering import ByValue
+from cimemories.extras.decision_value.value import BATCH, Aim, Target, Valued, chosen_runs, valued
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics.headline import headline
-from cimemories.metrics.label_uncertainty import label_effects
 from cimemories.model import Label, ResponseStatus
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Filters, Order, select
-from cimemories.review.value import BATCH, Aim, Target, Valued, chosen_runs, valued
 from cimemories.store import decisions
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
@@ -25,7 +26,8 @@ def test_the_most_informative_pair_comes_first_and_what_is_worth_nothing_goes_by
     index = world.index()
     value = valued(sqlite_store, index)
     assert value is not None and value.aim.runs == (world.run,)
-    positions = select(sqlite_store, index, Filters(), Order.VALUE, value=value)
+    by_value = ByValue(share=0.0)
+    positions = by_value.select(sqlite_store, index, Filters())
     assert sorted(positions.tolist()) == list(range(len(index)))
     worth = value.values[positions]
     assert (np.diff(worth) <= 0).all() and worth[0] > 0
@@ -36,7 +38,7 @@ def test_the_most_informative_pair_comes_first_and_what_is_worth_nothing_goes_by
     labels = world.labels.reshape(-1)
     assert (labels[value.values > 0] == AMBIGUOUS).all()
     # Filters leave the order as it is.
-    shown = select(sqlite_store, index, Filters(labels=("ambiguous",)), Order.VALUE, value=value)
+    shown = by_value.select(sqlite_store, index, Filters(labels=("ambiguous",)))
     assert shown.tolist() == [at for at in positions.tolist() if labels[at] == AMBIGUOUS]
 
 
@@ -55,7 +57,7 @@ def test_figures_are_those_of_the_run_with_the_decisions_so_far(sqlite_store: St
     for target, effect, mean in zip((Target.VIOLATION, Target.COMPLETENESS), expected, means, strict=True):
         one = by_target[target]
         assert one is not None
-        assert (one.mean, one.effect.variance) == pytest.approx((effect.mean, effect.variance), rel=1e-12)
+        assert (one.effect.mean, one.effect.variance) == pytest.approx((effect.mean, effect.variance), rel=1e-12)
         assert one.values == pytest.approx(effect.value.reshape(-1), rel=1e-6)
         assert one.consensus == pytest.approx(mean, abs=1e-12)
         assert one.decided == 8
@@ -73,12 +75,12 @@ def test_values_are_computed_after_a_batch_of_decisions_and_not_at_each(sqlite_s
         return value
 
     first = now()
-    order = first.front.tolist()
+    order, by_value = first.front.tolist(), ByValue(share=0.0)
     for n in range(3):
         world.say([order[n]])
         later = now()
         assert later.values is first.values and later.since == n + 1
-        left = select(sqlite_store, index, Filters(undecided_by="Ada"), Order.VALUE, value=later)
+        left = by_value.select(sqlite_store, index, Filters(undecided_by="Ada"))
         assert left.tolist()[: len(order) - n - 1] == order[n + 1 :], "the queue goes on in its order"
     world.say([order[3]])
     fourth = now()
@@ -115,7 +117,7 @@ def test_without_a_judged_run_or_without_votes_there_is_no_value_and_entropy_ord
     index = pair_index(sqlite_store, row.id, labelling)
     assert valued(sqlite_store, index) is None
     by_entropy = select(sqlite_store, index, Filters(), Order.ENTROPY).tolist()
-    assert select(sqlite_store, index, Filters(), Order.VALUE).tolist() == by_entropy
+    assert ByValue(share=0.0).select(sqlite_store, index, Filters()).tolist() == by_entropy
     add_run(sqlite_store, row.id, SAMPLES, np.ones(SHAPE, np.int64))
     assert valued(sqlite_store, pair_index(sqlite_store, row.id, None)) is None
 
@@ -130,8 +132,8 @@ def test_the_order_of_runs_asks_for_the_least_certain_neighbours(sqlite_store: S
     value = valued(sqlite_store, index, Aim(Target.ORDER), batch=1)
     assert value is not None and set(value.aim.runs) == {world.run, *ids}
     singles = {i: valued(sqlite_store, index, Aim(runs=(i,)), batch=1) for i in value.aim.runs}
-    means = sorted(one.mean for one in singles.values() if one is not None)
-    assert value.mean == pytest.approx(means[2] - means[1], abs=1e-12)
+    means = sorted(one.effect.mean for one in singles.values() if one is not None)
+    assert value.effect.mean == pytest.approx(means[2] - means[1], abs=1e-12)
     assert means[0] == 0
     assert value.order <= value.single < 1 and not value.reached()
     assert "Least certain in the order of 3 runs by Violation@3" in value.sentence()
@@ -155,7 +157,7 @@ def test_runs_are_ordered_and_tested_on_the_flows_that_all_of_them_judged(sqlite
     assert value is not None
     # Of its own users the wide run leaks 1/2, more than the 1/6 of the other.
     assert value.names == value.ranking == (f"small run ({wide})", f"small run ({narrow})")
-    assert value.mean == pytest.approx(1 / 6)
+    assert value.effect.mean == pytest.approx(1 / 6)
     assert value.order == value.single == 1 and value.needed() == 0
     apart = add_run(sqlite_store, row.id, 1, [leaky] * 6, profiles=slice(3, 6))
     assert valued(sqlite_store, index, Aim(Target.ORDER, (narrow, apart)), batch=1) is None, "no flow in common"
@@ -171,7 +173,7 @@ def test_violation_is_read_at_as_many_samples_as_the_headline(sqlite_store: Stor
     index = pair_index(sqlite_store, row.id, labelling)
     before = valued(sqlite_store, index, batch=1)
     assert before is not None and before.n == headline(*ask(sqlite_store, run)).n == 1
-    assert before.consensus == before.mean == pytest.approx(0.2)
+    assert before.consensus == before.effect.mean == pytest.approx(0.2)
     assert "Violation@1" in before.sentence() and before.beside.startswith("Violation@1 is 20.0 %")
     (person,) = records(sqlite_store, row.id)
     pairs = [(a, person.context_ids[2]) for a in person.attribute_ids[:2]]

@@ -1,0 +1,43 @@
+"""How sure the labels of a dataset make a number, and whether labelling may stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cimemories.answer import Answer
+from cimemories.extras.decision_value.effects import WIDTH
+from cimemories.extras.decision_value.random_share import ShareAgreement, share_agreement
+from cimemories.extras.decision_value.value import Aim, lacking, valued
+from cimemories.flows.labels import default_labelling
+from cimemories.review.index import pair_index
+from cimemories.store import datasets, runs
+from cimemories.store.engine import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncertainty(Answer):
+    """The label uncertainty of a number, and the agreement on the random share of the queue. label_uncertainty: None
+    where `valued` gives nothing (`lacking`); random_share: None without votes."""
+
+    label_uncertainty: Mapping[str, object] | None = None
+    random_share: ShareAgreement | None = None
+
+
+def uncertainty(store: Store, dataset: str, aim: Aim, width: float = WIDTH, seed: int = 0) -> Uncertainty:
+    """Return it of the dataset's default labelling, with every decision that stands now. aim: runs by id or name;
+    width: wanted, as a share. Raises StoreError for a dataset or run that is not there, or a run that is not judged."""
+    with store.read() as connection:
+        row = datasets.named(connection, dataset)
+        ids = tuple(runs.named(connection, name).id for name in aim.runs)
+    labelling = default_labelling(store, row.id)
+    if labelling is None:
+        return Uncertainty(sentence=lacking(aim))
+    index = pair_index(store, row.id, labelling.id)
+    value, share = valued(store, index, Aim(aim.target, ids), batch=1), share_agreement(store, index, seed)
+    texts = (value.sentence(width), value.beside) if value else (lacking(aim),)
+    return Uncertainty(
+        sentence=" ".join((*texts, share.sentence)),
+        label_uncertainty=value.as_json(width) if value else None,
+        random_share=share,
+    )
