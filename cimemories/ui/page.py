@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
@@ -42,18 +43,17 @@ class Moved:
 def rule_sliders(page: str, threshold: float, keys: Sequence[str], priors: Sequence[float]) -> Moved:
     """Draw the sliders for a rule to try: its threshold and the weights of the personas, as the URL has them, else as
     given. page: prefix of the widgets' keys. keys, priors: of the personas, in one order."""
-    key, percent = f"{page}.threshold", url.get_int("threshold")
+    percent = url.get_int("threshold")
     # A link may hold any number; one that the slider cannot show counts as none.
     moved = percent if percent is not None and LEAST <= percent <= MOST else None
-    # Set through the state, not by `value`: Streamlit ignores `value` once the widget exists, and the URL may change.
-    st.session_state[key] = moved or min(max(round(100 * threshold), LEAST), MOST)
-    st.slider(
+    bound(
+        st.slider,
         "Consensus threshold in percent",
         LEAST,
         MOST,
-        key=key,
-        # A callback runs before the page does, which then reads the new value from the URL like any other.
-        on_change=url.durable(lambda: url.put(threshold=st.session_state[key])),
+        key=f"{page}.threshold",
+        value=moved or min(max(round(100 * threshold), LEAST), MOST),
+        put=lambda number: url.put(threshold=number),
         help="A verdict becomes the label where its share in the mixture of personas reaches this value. At 100 every "
         "counted vote has to agree, as in the paper; priors then matter only where one of them is 0.",
     )
@@ -62,12 +62,12 @@ def rule_sliders(page: str, threshold: float, keys: Sequence[str], priors: Seque
     weights = tuple(min(int(part), 100) for part in parts) if valid else None
     names = [f"{page}.weight.{number}" for number in range(len(keys))]
 
-    def changed() -> None:
+    def changed(_: object) -> None:
         url.put(priors="-".join(str(st.session_state[name]) for name in names))
 
     for name, persona, weight in zip(names, keys, weights or [round(100 * prior) for prior in priors], strict=True):
-        st.session_state[name] = weight
-        st.slider(safe.plain_label(f"Weight of the {persona}"), 0, 100, key=name, on_change=url.durable(changed))
+        label = safe.plain_label(f"Weight of the {persona}")
+        bound(st.slider, label, 0, 100, key=name, value=weight, put=changed)
     # Weights that are all 0 have no proportions; the caller says so instead of dividing by 0.
     all_zero = weights is not None and not any(weights)
     return Moved(moved / 100 if moved else None, None if all_zero else weights, all_zero)
@@ -76,19 +76,21 @@ def rule_sliders(page: str, threshold: float, keys: Sequence[str], priors: Seque
 def least_votes(page: str, now: int | None, most: int) -> int | None:
     """Draw the number of votes that each persona needs, and return it, as the URL has it, else as given; None for an
     empty field."""
-    key, linked = f"{page}.votes", url.get_int("votes") or 0
-    # Through the state, not by `value`: the URL may change while the widget exists.
-    url.set_field(key, (linked if 1 <= linked <= most else now) or None)
-    return st.number_input(
+    linked = url.get_int("votes") or 0
+    votes: int | None = bound(
+        st.number_input,
         "Votes needed of each persona",
-        min_value=1,
-        max_value=most,
-        key=key,
+        1,
+        most,
+        key=f"{page}.votes",
+        value=(linked if 1 <= linked <= most else now) or None,
+        put=lambda number: url.put(votes=number),
+        typed=True,
         placeholder="9 in 10 planned",
-        on_change=url.durable(lambda: url.put(votes=st.session_state[key])),
         help="A pair with fewer counted votes of some persona gets no label. Votes agree by chance the more often, "
         "the fewer there are. Empty: nine in ten of the planned votes, all where fewer than ten are.",
     )
+    return votes
 
 
 # ---- samples
@@ -344,6 +346,30 @@ def fold(label: str, icon: str, key: str, draw: Callable[[], T], *, expanded: bo
         return draw()
 
 
+# ---- fields whose value is in the address
+
+
+def bound(
+    widget: Callable[..., Any],
+    label: str,
+    *args: object,
+    key: str,
+    value: object,
+    put: Callable[[Any], object],
+    typed: bool = False,
+    **options: Any,
+) -> Any:
+    """Draw a widget with the value that the address has, and return its value. put: writes a changed one into the
+    address. typed: a person types in it. `label` must be a literal, or come from safe.plain_label."""
+    # Through the state, not by `value`, `index` or `default`, which Streamlit ignores once the widget exists.
+    if typed:
+        url.set_field(key, value)
+    else:
+        st.session_state[key] = value
+    # A callback runs before the page does, which then reads the new value from the URL like any other.
+    return widget(label, *args, key=key, on_change=url.durable(lambda: put(st.session_state[key])), **options)
+
+
 def select(
     label: str,
     options: Sequence[Option],
@@ -361,10 +387,10 @@ def select(
     A change drops the parameters that depend on this one (DEPENDENTS). `label` and `help` must be literals.
     """
 
-    def changed() -> None:
+    def put(chosen: object) -> None:
         # Streamlit matches options by their formatted text. An option whose text has changed since it was drawn (it
         # holds a status) comes back as its old text, a str, and would go into the URL as if it were an id.
-        if st.session_state[key] in options:
+        if chosen in options:
             url.put(**{param: st.session_state[key], **dict.fromkeys(DEPENDENTS.get(param, ()))})
 
     if not options:
@@ -381,19 +407,16 @@ def select(
     value = by_text.get(linked or url.remembered(param) or "", options[0])
     # Also where it is the default: the address alone has to reproduce the view, and defaults change as data comes.
     url.replace(**{param: value})
-    # Through the state, not by `index`, which Streamlit ignores once the widget exists.
-    st.session_state[key] = value
     st.session_state[f"{_SHOWN}{param}"] = safe.option(format(value), 40)
     shown = safe.options(options, format)
-    st.selectbox(
-        label,
-        options,
-        format_func=lambda item: shown.get(item, str(item)),
-        key=key,
-        on_change=url.durable(changed),
-        help=help,
-    )
+    text = partial(_text, shown)
+    bound(st.selectbox, label, options, key=key, value=value, put=put, format_func=text, help=help)
     return value
+
+
+def _text(texts: Mapping[Any, str], item: object) -> str:
+    # Streamlit asks for the text of a text, too: of an option that it has no longer.
+    return texts.get(item, str(item))
 
 
 def choice(
@@ -405,61 +428,91 @@ def choice(
     default: str = "",
     boxed: bool = False,
     remembered: bool = False,
+    missing: str = "",
+    above: DeltaGenerator | None = None,
+    also: Callable[[], Mapping[str, url.Value]] = dict,
     help: str | None = None,
     visible: bool = True,
 ) -> str:
-    """Buttons for a choice of this view, of which the URL says nothing while it is `default`. options: texts by value.
+    """Buttons for a choice of this view, of which the URL says nothing while it is `default`; if that is no option, the
+    first one is, and the URL names it too. options: texts by value.
 
     boxed: as a selectbox. remembered: where the URL says nothing, what the session chose last, on whatever page. A
-    value that is not among the options gives way to the default.
+    value that is not among the options gives way to the default. missing: a notice of that, in the container `above`
+    if it is given. also: called at a change, for other parameters to be set with it.
     """
-
-    def address(value: str) -> str | None:
-        return None if value == default else value
-
-    linked = url.get(param) or (url.remembered(param) if remembered else None)
-    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
+    every = {str(value): text for value, text in options.items()}
+    linked = url.get(param)
+    if missing and linked is not None and linked not in every:
+        with above or st.container():
+            notice(missing.format(safe.option(linked, 40)))
+        url.replace(**{param: None})
+    linked = linked or (url.remembered(param) if remembered else None)
     # As a plain text, since of an enumeration's members Streamlit would compare the classes.
-    st.session_state[key] = str(linked if linked in options else default)
-    shared: dict[str, Any] = {
-        "key": key,
-        "on_change": url.durable(lambda: url.put(**{param: address(st.session_state[key])})),
-        "help": help,
-        "label_visibility": "visible" if visible else "collapsed",
-    }
-    values = [str(option) for option in options]
+    usual = str(default) if str(default) in every else next(iter(every))
+    value = str(linked) if linked in every else usual
+
+    def address(chosen: str) -> str | None:
+        return None if chosen == default else chosen
+
+    def put(chosen: str) -> None:
+        if chosen in every:  # not the old text of an option that is called otherwise by now
+            url.put(**{param: address(chosen), **also()})
+
+    shared: dict[str, Any] = {"key": key, "value": value, "put": put, "help": help}
+    shared["label_visibility"] = "visible" if visible else "collapsed"
+    label = safe.plain_label(label)
     if boxed:
-        shown = safe.options(values, options.__getitem__)
-        st.selectbox(label, values, format_func=shown.__getitem__, **shared)
+        bound(st.selectbox, label, list(every), format_func=partial(_text, safe.options(every, every.get)), **shared)
     else:
-        st.segmented_control(safe.plain_label(label), values, format_func=options.__getitem__, required=True, **shared)
-    value = str(st.session_state[key])
-    if remembered:
+        bound(st.segmented_control, label, list(every), format_func=every.__getitem__, required=True, **shared)
+    if remembered or usual != default:
         url.replace(**{param: address(value)})
     return value
+
+
+def several(
+    label: str,
+    options: Mapping[str, str],
+    key: str,
+    param: str,
+    *,
+    between: str = ".",
+    default: Sequence[str] = (),
+    pills: bool = False,
+    most: int | None = None,
+    **more: Any,
+) -> list[str]:
+    """Draw a choice of several values, and return those that the URL names, in its order; none named, the default.
+    options: texts by value. between: what separates values in the URL. pills: as buttons. more: of the widget."""
+    chosen = [value for value in _named(param, between) if value in options][:most] or list(default)
+
+    def put(values: Sequence[str]) -> None:
+        kept = [value for value in values if value in options]
+        url.put(**{param: None if set(kept) == set(default) else between.join(kept) or None})
+
+    if pills:
+        more |= {"selection_mode": "multi", "format_func": options.__getitem__}
+    else:
+        more |= {"max_selections": most, "format_func": partial(_text, safe.options(options, options.__getitem__, 48))}
+    widget = st.pills if pills else st.multiselect
+    return list(
+        bound(widget, safe.plain_label(label), list(options), key=key, value=chosen, put=put, **more) or default
+    )
+
+
+def _named(param: str, between: str) -> list[str]:
+    return list(dict.fromkeys(part for part in (url.get(param) or "").split(between) if part))
 
 
 def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | None = None) -> list[str]:
     """Draw the choice of runs, at most `most`, and return those that the URL names, in its order; none named means
     those that `everything` describes. names: by id. Those of the link that are not here are left out with a notice."""
-    linked = list(dict.fromkeys(part for part in (url.get("runs") or "").split(".") if part))
-    chosen = [part for part in linked if part in names][:most]
-    if len(chosen) < len(linked):
+    linked = _named("runs", ".")
+    if len([part for part in linked if part in names][:most]) < len(linked):
         notice("Some runs of the link are not here (any more), or are of another dataset.")
-    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    st.session_state[key] = chosen
-    shown = safe.options(names, names.__getitem__, 48)
-    st.multiselect(
-        "Runs",
-        list(names),
-        format_func=lambda item: shown.get(item, str(item)),
-        key=key,
-        max_selections=most,
-        placeholder=everything,
-        on_change=url.durable(lambda: url.put(runs=".".join(st.session_state[key]) or None)),
-        help=f"Runs of one dataset with at least one judgement. None chosen: {everything}.",
-    )
-    return chosen
+    help = f"Runs of one dataset with at least one judgement. None chosen: {everything}."
+    return several("Runs", names, key, "runs", most=most, placeholder=everything, help=help)
 
 
 def number(label: str, param: str, default: float, least: float, most: float, step: float) -> float:
@@ -468,22 +521,21 @@ def number(label: str, param: str, default: float, least: float, most: float, st
         value = float(url.get(param) or default)
     except ValueError:
         value = default
-    value = value if least <= value <= most else default  # nan is in no range
-    key = f"filters.{param}"
-    value = float(value)
-    url.set_field(key, value)
+    value = float(value if least <= value <= most else default)  # nan is in no range
 
-    def keep() -> None:
-        number = st.session_state[key]
+    def put(number: float) -> None:
         url.put(**{param: None if number == default else f"{number:g}"})
 
-    st.number_input(
+    bound(
+        st.number_input,
         safe.plain_label(label),
         float(least),
         float(most),
+        key=f"filters.{param}",
+        value=value,
+        put=put,
+        typed=True,
         step=float(step),
         format="%g",
-        key=key,
-        on_change=url.durable(keep),
     )
     return value

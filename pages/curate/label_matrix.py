@@ -169,19 +169,9 @@ def _sphere(name: str) -> str:
 
 
 def _kinds(counts: Mapping[str, int]) -> Sequence[str]:
-    key = "labels.kinds"
-    chosen = [kind for kind in (url.get("label") or "").split(",") if kind in KINDS]
-    # The URL is the state: it is written to the widget's key before the widget is drawn. A default would be looked at
-    # only once, so that a link opened in the same session would change nothing.
-    st.session_state[key] = chosen
-    return st.pills(
-        "Effective label",
-        [kind for kind in KINDS if counts.get(kind) or kind in chosen],
-        selection_mode="multi",
-        format_func=lambda kind: f"{kind} ({count(counts.get(kind, 0))})",
-        key=key,
-        on_change=url.durable(lambda: url.put(label=",".join(st.session_state[key]) or None)),
-    )
+    chosen = (url.get("label") or "").split(",")
+    shown = {kind: f"{kind} ({count(counts.get(kind, 0))})" for kind in KINDS if counts.get(kind) or kind in chosen}
+    return page.several("Effective label", shown, "labels.kinds", "label", between=",", pills=True)
 
 
 def choice(
@@ -197,29 +187,11 @@ def choice(
     the first of the options holds where none is chosen. An option of the link that is not here is dropped with a notice
     in the container `above` (None: where the list is). Returns None where all are shown. `label` must be a literal;
     title: what an option is called."""
-    key = f"filters.{param}"
-    chosen = url.get(param)
-    if chosen is not None and chosen not in options:
-        with above or st.container():
-            page.notice(f"{label} '{safe.option(chosen, 40)}' is not here: all are shown.")
-        url.replace(**{param: None})
-        chosen = None
-    st.session_state[key] = chosen or ("" if everything else options[0])
-
-    def changed() -> None:
-        # Streamlit tells options by their texts: one that another tab calls otherwise comes back as its text.
-        picked = st.session_state[key]
-        url.put(**{param: picked if picked in options else None})
-
-    shown = safe.options(options, title)
-    st.selectbox(
-        label,
-        ["", *options] if everything else options,
-        format_func=lambda name: shown.get(name, name) if name else everything or "",
-        key=key,
-        on_change=url.durable(changed),
-    )
-    return chosen
+    texts = ({"": everything} if everything else {}) | {option: title(option) for option in options}
+    missing = f"{label} '{{}}' is not here: all are shown."
+    key, default = f"filters.{param}", "" if everything else options[0]
+    picked = page.choice(label, texts, key, param, default=default, boxed=True, missing=missing, above=above)
+    return picked or None
 
 
 # ---- labelling work: started, watched, stopped and resumed; shared with generations on the Profiles page

@@ -246,17 +246,18 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     names = {NEW: "a new context", **{i: f"{c.recipient}: {c.task}" for i, c in own.items()}}
     context = url.get_int("context")
 
-    def changed() -> None:
-        url.put(context=st.session_state["edit.context"])
+    def put(context: int) -> None:
+        url.put(context=context)
         drop()
 
-    st.session_state["edit.context"] = context if context in names else next(iter(own), NEW)
-    chosen = st.selectbox(
+    chosen = page.bound(
+        st.selectbox,
         "Context",
         list(names),
-        format_func=safe.options(names, names.__getitem__).__getitem__,
         key="edit.context",
-        on_change=url.durable(changed),
+        value=context if context in names else next(iter(own), NEW),
+        put=put,
+        format_func=safe.options(names, names.__getitem__).__getitem__,
     )
     before = own.get(chosen)
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.context.{chosen}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -20,40 +20,27 @@ HITS = 200
 _BETWEEN = "|"  # of names in the URL: a comma may be part of one
 
 
-def _filter(param: str, options: Sequence[str], text: Callable[[str], str]) -> list[str]:
-    key = f"profiles.{param}"
-
-    def changed() -> None:
-        url.put(**{param: _BETWEEN.join(st.session_state[key]) or None})
-
-    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    st.session_state[key] = [name for name in (url.get(param) or "").split(_BETWEEN) if name in options]
-    return st.multiselect(
-        safe.plain_label(param.capitalize()), options, key=key, format_func=text, on_change=url.durable(changed)
-    )
-
-
 def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[str], list[str]]:
     """Draw the search and the two filters, and return them: (text to search for, domains, events)."""
-
-    def changed() -> None:
-        url.put(search=st.session_state["profiles.search"].strip() or None)
-
-    url.set_field("profiles.search", url.get("search") or "")
-    text = st.text_input(
+    text = page.bound(
+        st.text_input,
         "Search statements, keys and names",
         key="profiles.search",
+        value=url.get("search") or "",
+        put=lambda text: url.put(search=text.strip() or None),
+        typed=True,
         icon=":material/search:",
         placeholder="rent",
-        on_change=url.durable(changed),
     )
     # Folded, under what is chosen: on a phone the people come sooner.
     names = [display_name(name) for name in (url.get("domains") or "").split(_BETWEEN) if name]
     names += [safe.option(name) for name in (url.get("events") or "").split(_BETWEEN) if name]
     chosen = ", ".join(names) or "All domains and events"
     with st.popover(safe.plain_label(chosen, 60), icon=":material/filter_alt:", key="profiles.filter", width="stretch"):
-        chosen_domains = _filter("domains", domains, display_name)
-        chosen_events = _filter("events", events, safe.option)
+        texts = {name: display_name(name) for name in domains}
+        chosen_domains = page.several("Domains", texts, "profiles.domains", "domains", between=_BETWEEN)
+        texts = dict(zip(events, events, strict=True))
+        chosen_events = page.several("Events", texts, "profiles.events", "events", between=_BETWEEN)
     return text.strip(), chosen_domains, chosen_events
 
 

@@ -54,25 +54,14 @@ def _new(store: Store) -> None:
         curate_datasets.draw_new(store)
 
 
-def _choice(options: Mapping[str, str], key: str, current: str) -> str:
+def _choice(options: Mapping[str, str], key: str, default: str) -> str:
     """Draw buttons for what is shown: a part of the page, or a view of the profile."""
 
-    def changed() -> None:
-        view = st.session_state[key]
-        url.put(view=None if view in (READ, PEOPLE) else view, other=None)
+    def also() -> dict[str, url.Value]:
         profile_edit.drop()
+        return {"other": None}
 
-    st.session_state[key] = current
-    st.segmented_control(
-        "Show",
-        list(options),
-        format_func=options.__getitem__,
-        key=key,
-        on_change=url.durable(changed),
-        required=True,
-        label_visibility="collapsed",
-    )
-    return current
+    return page.choice("Show", options, key, "view", default=default, also=also, visible=False)
 
 
 def _profile(
@@ -86,8 +75,7 @@ def _profile(
     """Draw the right side: one profile in the chosen view."""
     record = catalogue.profile_of(store, chosen)
     profile_edit.show_saved()
-    linked = url.get("view")
-    view = _choice(VIEWS, "profiles.view", linked if linked in VIEWS else READ)
+    view = _choice(VIEWS, "profiles.view", READ)
     if view == "compare":
         _compare(store, labelling, rows, record, filters)
     elif view == READ:
@@ -140,8 +128,7 @@ def main() -> None:
         _new(store)
         return
     by_id = {row.id: row for row in rows}
-    linked = url.get("view") or ""
-    room = _choice(ROOMS, "profiles.room", linked if linked in ROOMS else PEOPLE)
+    room = _choice(ROOMS, "profiles.room", PEOPLE)
     hint = st.container()
     left, right = st.columns(SIDES, gap="large")
     with left:

@@ -242,25 +242,14 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
 
 def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
     """Draw other runs beside the chosen one: their numbers in columns, and what keeps them from being compared."""
-    key = "runs.beside"
     named = {row.id: row for row in rows}
-    others = [i for i in named if i != chosen.id]
-    chosen_ids = (url.get("beside") or "").split(".")
-    st.session_state[key] = [i for i in others if i in chosen_ids]
-    shown = safe.options(others, lambda i: f"{named[i].name} ({i})")
-    st.multiselect(
-        "Compare with",
-        others,
-        format_func=lambda i: shown.get(i, i),
-        key=key,
-        max_selections=MOST_BESIDE,
-        placeholder="other runs, side by side",
-        on_change=url.durable(lambda: url.put(beside=".".join(st.session_state[key]) or None)),
-    )
-    if not st.session_state[key]:
+    others = {row.id: f"{row.name} ({row.id})" for row in rows if row.id != chosen.id}
+    hint = "other runs, side by side"
+    beside = page.several("Compare with", others, "runs.beside", "beside", most=MOST_BESIDE, placeholder=hint)
+    if not beside:
         return
     with st.spinner("Counting the runs", show_time=True):
-        together = run_lines(shared_flows(store), [chosen, *(named[i] for i in st.session_state[key])])
+        together = run_lines(shared_flows(store), [chosen, *(named[i] for i in beside)])
     table = lists.runs_with_numbers(together)
     cells = zip(table.titles, zip(*table.texts(), strict=True), strict=True)
     rows_of = [

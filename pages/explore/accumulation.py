@@ -27,7 +27,7 @@ from pages.explore.accumulation_presenter import Dropped, Show, Slide
 from pages.explore.run_scope import caveats, counting, interval_parts, run_scope
 
 ORDERS = {Order.LISTED: "as listed", Order.WORST: "most leaking first", Order.SHUFFLED: "shuffled"}
-NOBODY, ONE = 0, "1"
+ONE = "1"
 
 
 def draw() -> None:
@@ -87,44 +87,29 @@ def _samples(curves: Accumulation, planned: int) -> list[int]:
     every = list(curves.curves.ns)
     if len(every) == 1:
         return every
-    key = "accumulation.ns"
-    chosen = [int(item) for item in (url.get("ns") or "").split(".") if item.isascii() and item.isdigit()]
-    usual = [every[0], every[-1]]
-    st.session_state[key] = [n for n in every if n in chosen] or usual
-
-    def changed() -> None:
-        picked = sorted(st.session_state[key]) or usual
-        url.put(ns=None if picked == usual else ".".join(map(str, picked)))
-
-    st.pills(
-        safe.plain_label(f"Samples n of each task{'' if len(every) == planned else f', at most {len(every)}'}"),
-        every,
-        selection_mode="multi",
-        key=key,
-        on_change=url.durable(changed),
+    chosen = page.several(
+        f"Samples n of each task{'' if len(every) == planned else f', at most {len(every)}'}",
+        {str(n): str(n) for n in every},
+        "accumulation.ns",
+        "ns",
+        default=[str(every[0]), str(every[-1])],
+        pills=True,
         help="At n, a task leaks an attribute if any of n messages drawn from its judged samples reveals it.",
     )
-    return sorted(st.session_state[key]) or usual
+    return sorted(map(int, chosen))
 
 
 def _user(people: dict[int, str]) -> int | None:
-    key = "accumulation.user"
-    chosen = url.get_int("user")
-    if chosen is not None and chosen not in people:
-        page.notice("The user in the link is not in this run, so no single user is drawn.")
-        chosen = None
-    url.replace(user=chosen)
-    st.session_state[key] = chosen if chosen is not None else NOBODY
-    names = {NOBODY: "average over all orders"} | people
-    st.selectbox(
+    chosen = page.choice(
         "Tasks of",
-        list(names),
-        format_func=safe.options(names, names.__getitem__).__getitem__,
-        key=key,
-        on_change=url.durable(lambda: url.put(user=st.session_state[key] or None)),
+        {"": "average over all orders", **{str(user): name for user, name in people.items()}},
+        "accumulation.user",
+        "user",
+        boxed=True,
+        missing="The user in the link is not in this run, so no single user is drawn.",
         help="One user's tasks in one order, beside the average over all users and all orders of their tasks.",
     )
-    return chosen
+    return int(chosen) if chosen else None
 
 
 def _single(most: int) -> bool:
@@ -139,21 +124,20 @@ def _single(most: int) -> bool:
 
 def _order(chosen: bool) -> tuple[Order, int]:
     """How tasks are ordered, as the URL says: 'worst', or 'shuffled-3' with the seed."""
-    key = "accumulation.order"
     name, _, number = (url.get("sequence") or "").partition("-")
     way = Order(name) if name in set(Order) else Order.LISTED
     seed = int(number) if number.isascii() and number.isdigit() and len(number) < 9 else 1
-    st.session_state[key] = way
-
-    def changed() -> None:
-        picked = st.session_state[key]
-        _put(picked, seed)
-
     shuffled = way == Order.SHUFFLED
     left, *right = st.columns([4, 1] if shuffled else 1, vertical_alignment="bottom", gap="small")
     with left:
-        st.selectbox(
-            "Order", list(Order), format_func=lambda item: ORDERS[item], key=key, on_change=url.durable(changed)
+        page.bound(
+            st.selectbox,
+            "Order",
+            list(Order),
+            key="accumulation.order",
+            value=way,
+            put=lambda picked: _put(picked, seed),
+            format_func=ORDERS.__getitem__,
         )
     if shuffled:
         with right[0]:

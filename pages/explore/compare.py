@@ -53,7 +53,7 @@ def draw() -> None:
         with top:
             page.head(TITLE, takeaway, simulated=compared.board.simulated)
 
-    _draw_tab(_tab(), compared, set_takeaway)
+    _draw_tab(page.choice("Part of the page", TABS, "compare.tab", "tab", visible=False), compared, set_takeaway)
     st.session_state[KEPT] = {name: url.get(name) for name in (*OWN, *SHARED)}
 
 
@@ -80,23 +80,6 @@ def _draw_tab(tab: str, compared: Compared, set_takeaway: SetTakeaway) -> None:
         from pages.explore import compare_leaderboard as board
 
         {LEADERBOARD: board.draw, "plane": board.draw_plane, "sweeps": board.draw_sweeps}[tab](compared, set_takeaway)
-
-
-def _tab() -> str:
-    key = "compare.tab"
-    from_url = url.get("tab")
-    st.session_state[key] = from_url if from_url in TABS else LEADERBOARD
-    url.replace(tab=st.session_state[key])
-    st.segmented_control(
-        "Part of the page",
-        list(TABS),
-        format_func=TABS.__getitem__,
-        key=key,
-        required=True,
-        label_visibility="collapsed",
-        on_change=url.durable(lambda: url.put(tab=st.session_state[key])),
-    )
-    return str(st.session_state[key] or LEADERBOARD)
 
 
 draw()

@@ -151,16 +151,6 @@ def _among(compared: Compared) -> str | None:
 
 def _axis(figures: dict[Axis, SweepFigure]) -> Axis:
     """The axis that the URL says, else the first along which there is something to see."""
-    key = "compare.axis"
-    from_url = url.get("axis")
     first = next((axis for axis, figure in figures.items() if figure.series), Axis.SIZE)
-    st.session_state[key] = Axis(from_url) if from_url in set(Axis) else first
-    st.segmented_control(
-        "What varies",
-        list(Axis),
-        format_func=lambda axis: WHAT[axis].capitalize(),
-        key=key,
-        required=True,
-        on_change=url.durable(lambda: url.put(axis=str(st.session_state[key]))),
-    )
-    return Axis(st.session_state[key] or first)
+    named = {str(axis): WHAT[axis].capitalize() for axis in Axis}
+    return Axis(page.choice("What varies", named, "compare.axis", "axis", default=first))

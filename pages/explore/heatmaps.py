@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.answers.heatmap import (
     BOTH,
@@ -50,17 +51,16 @@ def draw() -> None:
     if chosen is None:
         return
     flows, scope = chosen.flows, chosen.scope
-    notes: list[str] = []
+    above = st.container()  # for what has to be said of the link
     with chosen.columns[1]:
         names = catalogue.run_names(flows.store, scope.run.dataset)
         others = {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
-        rows, columns, view, against = _view(others, notes, recalls(flows, scope))
+        rows, columns, view, against = _view(others, above, recalls(flows, scope))
     other = _other(flows, scope, against)
     # Beyond it some flows lost messages, and cells that pool them would be too low.
     most = min(chosen.numbers.n, headline(flows, other).n if other else scope.run.samples)
     with chosen.columns[0]:
-        n = _samples(most, notes)
-    page.notices(notes)
+        n = _samples(most, above)
     with counting(flows, scope, *([other] if other else [])):
         result = heatmap(flows, scope, rows, columns, n, other=other)
     caveats(chosen.numbers)
@@ -163,7 +163,7 @@ def _flows(chosen: RunScope, result: Heatmap, grid: Grid, selected: tuple[int, i
         safe.heading(name)
         safe.inline(f"{text} Select a row to read the messages{of_which}.", muted=True)
     with closing:
-        st.button("Close", key="heatmaps.close", type="tertiary", on_click=url.durable(_forget_cell))
+        st.button("Close", key="heatmaps.close", type="tertiary", on_click=url.durable(lambda: url.put(**_no_cell())))
     if frame.empty:
         page.notice("No flow of this cell counts: its attributes are ambiguous here, or only sign the message.")
         return
@@ -238,40 +238,48 @@ NOBODY = "none"
 LAST = "heatmaps.cell"
 
 
-def _samples(most: int, notes: list[str]) -> int:
-    """n of violation@n, by a slider where there is a choice; at first, and at most, as many as every flow has. notes:
-    gets what has to be said of the link."""
+def _samples(most: int, above: DeltaGenerator) -> int:
+    """n of violation@n, by a slider where there is a choice; at first, and at most, as many as every flow has."""
     chosen = url.get_int("n") or int(url.remembered("n") or most)
     if (url.get_int("n") or 0) > most:
-        notes.append(f"The maps are {sentences.read_at(most, chosen)}.")
+        with above:
+            page.notice(f"The maps are {sentences.read_at(most, chosen)}.")
     if most == 1:
         return 1
-    st.session_state["heatmaps.n"] = min(chosen, most)
-    n = int(
-        st.slider(
-            "Samples n",
-            1,
-            most,
-            key="heatmaps.n",
-            on_change=url.durable(lambda: url.put(n=_unless(st.session_state["heatmaps.n"], most))),
-            help="Violation@n: revealed at least once in n of the judged samples of a context",
-        )
+
+    def address(number: int) -> int | None:
+        return None if number == most else number
+
+    n: int = page.bound(
+        st.slider,
+        "Samples n",
+        1,
+        most,
+        key="heatmaps.n",
+        value=min(chosen, most),
+        put=lambda number: url.put(n=address(number)),
+        help="Violation@n: revealed at least once in n of the judged samples of a context",
     )
-    url.replace(n=_unless(n, most))
+    url.replace(n=address(n))
     return n
 
 
-def _unless(number: int, usual: int) -> int | None:
-    """What the address says of a number: nothing while it is the usual one."""
-    return None if number == usual else number
-
-
-def _view(others: Mapping[str, str], notes: list[str], recalling: bool) -> tuple[By, By, View, str | None]:
+def _view(others: Mapping[str, str], above: DeltaGenerator, recalling: bool) -> tuple[By, By, View, str | None]:
     """Draw the choices, folded away under a button that says what is shown: six lists would take the browser as long
     as the maps. Returns both sides, how they are drawn, and the run to compare with.
 
-    others: names by id of the runs that this one can be set against. notes: gets what has to be said of the link.
-    recalling: whether something chooses what reaches the run's prompts."""
+    others: names by id of the runs that this one can be set against. recalling: whether something chooses what reaches
+    the run's prompts."""
+
+    def choice(
+        label: str, options: Mapping[str, str], param: str, default: str, also: Callable[[], dict[str, None]] = dict
+    ) -> str:
+        missing = "'{}' in the link is not a choice here. The default is shown."
+        return page.choice(
+            label, options, f"heatmaps.{param}", param,
+            default=default, boxed=True, remembered=True, missing=missing, above=above, also=also,
+        )  # fmt: skip
+
     rows, columns = _sides()
     orders = {str(order): text for order, text in ORDERS.items()}
     named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
@@ -285,20 +293,19 @@ def _view(others: Mapping[str, str], notes: list[str], recalling: bool) -> tuple
         left, right = st.columns(2)
         sides = {str(by): WORDS[by][0] for by in By}
         with left:
-            rows = By(_choice("Rows", {k: v for k, v in sides.items() if k != columns}, "rows", rows, By.DOMAIN, notes))
+            others_left = {side: text for side, text in sides.items() if side != columns}
+            rows = By(choice("Rows", others_left, "rows", By.DOMAIN, _no_cell))
         with right:
-            others_left = {k: v for k, v in sides.items() if k != rows}
-            columns = By(_choice("Columns", others_left, "columns", columns, By.CONTEXT, notes))
+            others_left = {side: text for side, text in sides.items() if side != rows}
+            columns = By(choice("Columns", others_left, "columns", By.CONTEXT, _no_cell))
         with left:
-            row_order = Order(_choice("Order of rows", orders, "roworder", url.get("roworder"), Order.DATASET, notes))
+            row_order = Order(choice("Order of rows", orders, "roworder", Order.DATASET))
         with right:
-            chosen = url.get("columnorder")
-            column_order = Order(_choice("Order of columns", orders, "columnorder", chosen, Order.DATASET, notes))
+            column_order = Order(choice("Order of columns", orders, "columnorder", Order.DATASET))
         with left:
-            measures = SHOWN | (OF_RECALLED if recalling else {})
-            shown = _choice("Maps", measures, "measure", url.get("measure"), BOTH, notes)
+            shown = choice("Maps", SHOWN | (OF_RECALLED if recalling else {}), "measure", BOTH)
         with right:
-            other = _choice("Difference to", named, "against", url.get("against"), NOBODY, notes)
+            other = choice("Difference to", named, "against", NOBODY)
     if other != NOBODY and shown in SAID:  # a difference is one of what was said
         shown = SAID[shown]
     return rows, columns, View(shown, row_order, column_order), None if other == NOBODY else other
@@ -333,39 +340,9 @@ def _sides() -> tuple[By, By]:
     rows, columns = side("rows", By.DOMAIN), side("columns", By.CONTEXT)
     if rows == columns:
         columns = By.CONTEXT if rows != By.CONTEXT else By.DOMAIN
+    named = None if rows == By.DOMAIN else rows, None if columns == By.CONTEXT else columns
+    url.replace(rows=named[0], columns=named[1])
     return rows, columns
-
-
-def _choice(
-    label: str, options: Mapping[str, str], param: str, chosen: str | None, usual: str, notes: list[str]
-) -> str:
-    """A choice of which the address says nothing while it is the usual one."""
-    key = f"heatmaps.{param}"
-
-    def changed() -> None:
-        picked = st.session_state[key]
-        if picked not in options:
-            return
-        url.put(**{param: None if picked == usual else picked})
-        if param in ("rows", "columns"):  # the cell that was chosen lies on the old sides
-            _forget_cell()
-
-    # Plain words: of its own enumerations Streamlit would compare the classes.
-    usual, wanted = str(usual), str(chosen or url.remembered(param) or usual)
-    if wanted not in options:
-        if chosen is not None:
-            notes.append(f"'{safe.option(chosen, 40)}' in the link is not a choice here. The default is shown.")
-        wanted = usual if usual in options else next(iter(options))
-    url.replace(**{param: None if wanted == usual else wanted})
-    st.session_state[key] = wanted
-    st.selectbox(
-        safe.plain_label(label),
-        list(options),
-        format_func=safe.options(options, options.__getitem__).__getitem__,
-        key=key,
-        on_change=url.durable(changed),
-    )
-    return wanted
 
 
 def _most(grid: Grid) -> int:
@@ -373,31 +350,21 @@ def _most(grid: Grid) -> int:
     number = len(grid.rows)
     if number <= ROWS_SHOWN:
         return number
-    chosen = url.get_int("most") or int(url.remembered("most") or 0)
-    wanted = chosen if chosen in MOST else ROWS_SHOWN
-    key = "heatmaps.most"
-    st.session_state[key] = wanted
     left, right = st.columns([2, 5], vertical_alignment="center")
     with left:
-        st.segmented_control(
-            "Rows shown",
-            MOST,
-            key=key,
-            on_change=url.durable(
-                lambda: url.put(most=None if st.session_state[key] == ROWS_SHOWN else st.session_state[key])
-            ),
-            required=True,
-            label_visibility="collapsed",
+        amounts = {str(rows): str(rows) for rows in MOST}
+        usual = str(ROWS_SHOWN)
+        wanted = page.choice(
+            "Rows shown", amounts, "heatmaps.most", "most", default=usual, remembered=True, visible=False
         )
     with right:
-        shown = min(wanted, number)
+        shown = min(int(wanted), number)
         if number > shown:
             safe.inline(
                 f"{shown} of {count(number)} rows shown: those with the most leaked pairs. The table below has all.",
                 muted=True,
             )
-    url.replace(most=None if wanted == ROWS_SHOWN else wanted)
-    return wanted
+    return int(wanted)
 
 
 def _cell(grid: Grid) -> tuple[int, int] | None:
@@ -417,9 +384,10 @@ def _cell(grid: Grid) -> tuple[int, int] | None:
     return None if row is None or column is None else (row, column)
 
 
-def _forget_cell() -> None:
+def _no_cell() -> dict[str, None]:
+    """Forget the chosen cell; parameters of an address that names none."""
     st.session_state.pop(LAST, None)
-    url.put(**dict.fromkeys(PARAMETER.values()))
+    return dict.fromkeys(PARAMETER.values())
 
 
 def _put_cell(grid: Grid, selected: tuple[int, int]) -> None:

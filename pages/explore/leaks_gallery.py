@@ -80,13 +80,14 @@ def _name() -> None:
     if annotator.account():
         safe.inline(f"The basket of {annotator.account()}.", muted=True)
         return
-    key = "leaks.basket.name"
-    url.set_field(key, name())
-    st.text_input(
+    page.bound(
+        st.text_input,
         "Name of the basket",
-        key=key,
+        key="leaks.basket.name",
+        value=name(),
+        put=lambda text: url.put(basket=" ".join(text.split()) or None),
+        typed=True,
         max_chars=basket.LONGEST_NAME,
-        on_change=url.durable(lambda: url.put(basket=" ".join(st.session_state[key].split()) or None)),
         help="Each name is a basket of its own. The name is in the URL, so reloads and links find it.",
     )
     if name() != NOBODY:
@@ -128,15 +129,16 @@ def _example(store: Store, item: BasketRow, number: int, of: int) -> None:
             page.notice(item.gone)
         else:
             _row(item.row, number)
-        key = f"leaks.note.{item.item.id}"
-        url.set_field(key, item.item.note)
-        st.text_input(
+        page.bound(
+            st.text_input,
             "Note",
-            key=key,
+            key=f"leaks.note.{item.item.id}",
+            value=item.item.note,
+            put=lambda note: _change(store, basket.noted(item.item.id, note)),
+            typed=True,
             max_chars=basket.LONGEST_NOTE,
             placeholder="Note for the table",
             label_visibility="collapsed",
-            on_change=url.durable(lambda: _change(store, basket.noted(item.item.id, st.session_state[key]))),
         )
 
 

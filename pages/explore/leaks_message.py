@@ -252,7 +252,7 @@ def browsed() -> Browsed | None:
     url.replace(among=None)
     if several:
         with chosen.columns[0]:
-            _among(ONE)
+            _among()
     return Browsed(chosen.flows, {chosen.scope.run.id: chosen.scope}, chosen.numbers, several, chosen.top)
 
 
@@ -280,28 +280,16 @@ def _every(runs: int) -> Browsed:
         without = f"; {rest} without a judge of messages left out" if rest else ""
         safe.inline(f"{count(len(scopes), 'run')}{of}{without}.", muted=True)
     with among:
-        _among(ALL)
+        _among()
     return Browsed(flows, {scope.run.id: scope for scope in scopes}, None, True, top)
 
 
-def _among(now: str) -> None:
-    key = "leaks.among"
-    st.session_state[key] = now
-
-    def changed() -> None:
-        picked = st.session_state[key]
+def _among() -> None:
+    def also() -> dict[str, url.Value]:
         # A combination of judges is the only choice that both views know.
-        judge = url.get("judge") if url.get("judge") in JUDGES else None
-        url.put(among=ALL if picked == ALL else None, judge=judge, runs=None)
+        return {"judge": url.get("judge") if url.get("judge") in JUDGES else None, "runs": None}
 
-    st.segmented_control(
-        "Examples from",
-        list(AMONG),
-        format_func=lambda item: AMONG[item],
-        key=key,
-        on_change=url.durable(changed),
-        required=True,
-    )
+    page.choice("Examples from", AMONG, "leaks.among", "among", default=ONE, remembered=True, also=also)
 
 
 KIND_OF: dict[Label | None, Kind] = {

@@ -139,14 +139,14 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
     if not any(item.ungrounded for item in quotes):
         url.replace(grounded=None)
         return False
-    key = "explore.grounded"
-    st.session_state[key] = chosen
     left, right = st.columns([2, 7], vertical_alignment="center")
     with left:
-        st.toggle(
+        page.bound(
+            st.toggle,
             "Grounded claims only",
-            key=key,
-            on_change=url.durable(lambda: url.put(grounded=1 if st.session_state[key] else None)),
+            key="explore.grounded",
+            value=chosen,
+            put=lambda on: url.put(grounded=1 if on else None),
             help="Leave out claims whose quote is not in the text that the judge read.",
         )
     with right:

@@ -80,9 +80,9 @@ def test_the_worked_example_is_what_the_page_shows_and_links_reproduce_it(store:
     tasks = next(item.value for item in some.dataframe if "newly_leaked" in item.value)
     assert tasks["newly_leaked"].sum() == 2
     assert (some.query_params["ns"], some.query_params["user"]) == ("2.5", str(person))
-    some.pills(key="accumulation.ns").set_value([1]).run()
+    some.pills(key="accumulation.ns").set_value(["1"]).run()
     assert some.query_params["ns"] == "1"
-    some.pills(key="accumulation.ns").set_value([1, 5]).run()
+    some.pills(key="accumulation.ns").set_value(["1", "5"]).run()
     assert "ns" not in some.query_params
     gone = opened(PAGE, run=run_id, user=999, ns="9.x", sequence="nonsense")
     assert "The user in the link is not in this run" in page_html(gone) and not gone.exception
