@@ -16,7 +16,7 @@ from cimemories.ui.desk import Key
 
 # Plain http and not localhost: a browser takes it for no secure context, as it does an address of a local network.
 ADDRESS = "http://desk.example/review"
-QUEUE, GRID = ("leaving", "uid", "outbox", "keys"), ("leaving", "uid", "outbox", "keys", "deciding")
+QUEUE, GRID = ("leaving", "outbox", "keys"), ("leaving", "outbox", "keys", "deciding")
 KEYS = [
     Key("n", "necessary", "N", "green", "The task needs it."),
     Key("i", "inappropriate", "X", "red"),
@@ -77,10 +77,11 @@ def page(browser: Browser) -> Iterator[Page]:
 
 def mount(page: Page, name: str, *scripts: str) -> None:
     """Load the component made of these assets: `components[name]()` in the page puts it in."""
-    styles = [ASSETS / f"{part}.css" for part in (*scripts, name)]
+    parts = ("dom", *scripts, name)
+    styles = [ASSETS / f"{part}.css" for part in parts]
     style = "".join(path.read_text(encoding="utf-8") for path in styles if path.exists())
     html = f"<style>{style}</style>" + (ASSETS / f"{name}.html").read_text(encoding="utf-8")
-    script = "".join((ASSETS / f"{part}.js").read_text(encoding="utf-8") for part in (*scripts, name))
+    script = "".join((ASSETS / f"{part}.js").read_text(encoding="utf-8") for part in parts)
     page.evaluate(MOUNT, [name, html, script])
 
 

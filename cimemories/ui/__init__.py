@@ -10,7 +10,8 @@ ASSETS = Path(__file__).parent / "assets"
 
 def component(name: str, *scripts: str) -> Any:
     """The component made of assets/NAME.html, .css and .js, the first two where there are such. scripts: others that
-    its script needs, with their styles, all in one, since an inline script cannot import another."""
+    its script needs beside dom.js, with their styles, all in one, since an inline script cannot import another."""
+    parts = ("dom", *scripts, name)
 
     def asset(file: str) -> str | None:
         path = ASSETS / file
@@ -20,6 +21,6 @@ def component(name: str, *scripts: str) -> Any:
     return st.components.v2.component(
         f"cimemories_{name}",
         html=asset(f"{name}.html") or "<div></div>\n",
-        css="".join(asset(f"{part}.css") or "" for part in (*scripts, name)) or None,
-        js="".join(asset(f"{part}.js") or "" for part in (*scripts, name)),
+        css="".join(asset(f"{part}.css") or "" for part in parts) or None,
+        js="".join(asset(f"{part}.js") or "" for part in parts),
     )

@@ -23,7 +23,7 @@ from cimemories.ui.presses import KEYS
 if TYPE_CHECKING:  # what desks need is imported by the pages that open one
     from cimemories.desk.protocol import Desk
 
-_component = component("desk", "leaving", "uid", "outbox", "keys")
+_component = component("desk", "leaving", "outbox", "keys")
 FOLDS = {"memory": "Memory of the message", "history": "History and comments"}
 
 

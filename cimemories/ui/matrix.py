@@ -101,7 +101,7 @@ def timeline(moments: Sequence[tuple[str, str]]) -> Html:
 
 
 Counts = tuple[int, int, int]  # necessary, inappropriate, ambiguous
-_PARTS = ("leaving", "uid", "outbox", "keys", "deciding")
+_PARTS = ("leaving", "outbox", "keys", "deciding")
 _component = component("matrix", *_PARTS, "matrix_drawing")
 _list_component = component("pair_list", *_PARTS)
 _ELSEWHERE = "labels.elsewhere"  # the last decision of this session that no key has made

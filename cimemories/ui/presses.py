@@ -26,7 +26,7 @@ import streamlit as st
 
 from cimemories.ui import component
 
-_component = component("presses", "leaving", "uid", "keys")
+_component = component("presses", "leaving", "keys")
 # By key: what its button says, and what the help says. No key means two things: what is learned on one page holds on
 # all. docs/review.md has the same table.
 KEYS = {

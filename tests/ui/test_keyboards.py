@@ -62,7 +62,7 @@ def test_keys_that_the_page_answers(page: Page, monkeypatch: pytest.MonkeyPatch)
     keys = [key for key in presses.KEYS if key != "?"]
     with drawing(monkeypatch, presses) as data:
         presses.draw(keys, key="leaks.press")
-    mount(page, "presses", "leaving", "uid", "keys")
+    mount(page, "presses", "leaving", "keys")
     page.evaluate("(data) => { window.desk = components.presses(); desk.receive(data); }", data)
     page.evaluate(PRESS, [ARABIC, keys])
     assert page.evaluate("desk.sent.at(-1).presses.map(({ key }) => key)") == keys

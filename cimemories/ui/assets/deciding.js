@@ -4,11 +4,55 @@
 const UNDOABLE = []; // the decisions made since the app was opened, and those that a closed tab has left
 let elsewhere = ""; // the last decision that no key has made, as the page names it
 
+const REST_MS = 120;
+
+// The place of the person in a matrix or list: the server is told where they came to rest. host.card(): the pair there.
+class Place {
+  constructor(host) {
+    this.host = host;
+    this.moved = 0;
+    this.told = 0; // the number of moves that the server was told of last, at `toldAt`
+    this.retry = setInterval(() => {
+      // A run that the next one ends before it has read the place forgets it. One that goes on may still answer.
+      const running = document.querySelector(".stApp")?.dataset.testScriptState === "running";
+      const unheard = this.heard < this.told && this.told === this.moved && performance.now() - this.toldAt > RETRY_MS;
+      if (unheard && !running && !leaving()) this.tell();
+    }, 1000);
+  }
+
+  close() {
+    clearInterval(this.retry);
+    clearTimeout(this.rest);
+  }
+
+  // Whether the place that the server names counts: not where the person has moved on since.
+  receive({ moves }, setTriggerValue, first) {
+    this.send = (value) => setTriggerValue("chosen", value);
+    this.heard = moves;
+    const counts = first || moves >= this.moved;
+    this.moved = Math.max(this.moved, moves);
+    return counts;
+  }
+
+  move(wait) {
+    this.moved += 1;
+    clearTimeout(this.rest);
+    if (wait) this.rest = setTimeout(() => { if (!leaving()) this.tell(); }, wait);
+    else this.tell();
+  }
+
+  tell() {
+    clearTimeout(this.rest);
+    [this.told, this.toldAt] = [this.moved, performance.now()];
+    const [attribute, context] = this.host.card().split(".").map(Number);
+    if (context) this.send({ attribute, context, moves: this.moved });
+  }
+}
+
 class Deciding {
   // host: what shows the pairs. root: its element, with places for .state, .deciding and .table-of-keys; card(): the pair
   // that the person is at, '' for none; mark(card, glyph): show it as decided; shown(): after a key; step(by): to the next
-  // pair that is asked for, or the one before; moves: lines of the table of keys; tell(): the page hears of the place, by
-  // `told`, the number of moves at `toldAt`.
+  // pair that is asked for, or the one before; moves: lines of the table of keys.
   constructor(host) {
     this.host = host;
     this.recorded = []; // decisions that the record has and the page does not show yet
@@ -21,19 +65,13 @@ class Deciding {
       const free = (at === document.body || at.matches?.("[data-testid='stMain']")) && host.root.isConnected && !document.querySelector(OVER);
       if (free && this.data && !event.defaultPrevented && this.key(event)) event.preventDefault();
     };
+    host.place = new Place(host);
     window.addEventListener("keydown", this.onKey);
-    this.part("ask").addEventListener("click", () => this.help());
-    this.retry = setInterval(() => {
-      // A run that the next one ends before it has read the place forgets it. One that goes on may still answer.
-      const { told, toldAt, moved } = host;
-      const running = document.querySelector(".stApp")?.dataset.testScriptState === "running";
-      const unheard = this.data?.moves < told && told === moved && performance.now() - toldAt > RETRY_MS;
-      if (unheard && !running && !leaving()) host.tell();
-    }, 1000);
+    this.part("ask").addEventListener("click", () => openHelp(this.part("table-of-keys"), this.help));
   }
 
   close() {
-    clearInterval(this.retry);
+    this.host.place.close();
     window.removeEventListener("keydown", this.onKey);
     this.log?.detach(this);
   }
@@ -90,13 +128,11 @@ class Deciding {
 
   // Whether the key has a meaning here. Not with Ctrl, Alt or Cmd.
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing) return false;
-    const pressed = pressedKey(event);
+    const pressed = pageKey(event);
+    if (pressed === null) return false;
     const says = this.data.keys.find((item) => item.key === pressed);
-    // The table lies over the pairs, so the key that closes it decides nothing.
-    if (this.part("table-of-keys").matches(":popover-open")) this.part("table-of-keys").hidePopover();
-    else if (pressed === "?") this.help();
-    else if (pressed === "j" || pressed === "k") this.host.step(pressed === "j" ? 1 : -1);
+    if (askedHelp(pressed, this.part("table-of-keys"), this.help)) return true;
+    if (pressed === "j" || pressed === "k") this.host.step(pressed === "j" ? 1 : -1);
     else if (says || (pressed === "z" && this.data.keys.length)) this.decide(says);
     else return false;
     return true;
@@ -143,15 +179,8 @@ class Deciding {
     const hint = this.part("deciding");
     if (hint.childElementCount) return;
     const keys = this.data.help.filter(([key]) => key !== "?" && this.data.keys.length);
-    hint.replaceChildren(...keys.flatMap(([key, label]) => {
-      const shown = document.createElement("kbd");
-      shown.textContent = key;
-      return [shown, label];
-    }));
+    hint.replaceChildren(...keys.flatMap(([key, label]) => [make("kbd", "", key), label]));
   }
 
-  help() {
-    const keys = this.data.help.map(([key, , words]) => [key, words]);
-    toggleHelp(this.part("table-of-keys"), [...keys, ...this.host.moves]);
-  }
+  get help() { return [...this.data.help.map(([key, , words]) => [key, words]), ...this.host.moves]; }
 }

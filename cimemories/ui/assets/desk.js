@@ -39,13 +39,6 @@ const takePlace = async () => {
 };
 const PLACE = takePlace();
 
-const make = (name, cls, text) => {
-  const element = document.createElement(name);
-  if (cls) element.className = cls;
-  if (text !== undefined) element.textContent = text;
-  return element;
-};
-
 // A card of a dispute has a third part, which is another one once somebody else decides the pair.
 const pairOf = (card) => card.split(".").slice(0, 2).join(".");
 
@@ -757,17 +750,4 @@ class Bench {
   }
 }
 
-const benches = new WeakMap();
-
-export default function (component) {
-  const parent = component.parentElement;
-  const root = parent.querySelector(".bench");
-  let bench = benches.get(parent);
-  if (!bench || bench.root !== root) {
-    bench?.close();
-    bench = new Bench(root);
-    benches.set(parent, bench);
-  }
-  bench.receive(component);
-  return () => { bench.close(); benches.delete(parent); };
-}
+export default mounted(Bench, ".bench");

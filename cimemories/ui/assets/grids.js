@@ -38,7 +38,7 @@ class Link {
       plot.on("plotly_click", (event) => this.click(this.cell(event)));
       plot.on("plotly_afterplot", () => this.draw());
     }
-    this.layer = document.createElement("div");
+    this.layer = make("div");
     this.layer.setAttribute("aria-hidden", "true");
     this.layer.style.cssText = "position:absolute;inset:0;pointer-events:none;overflow:hidden";
     plot.style.position = "relative";
@@ -77,13 +77,7 @@ class Link {
     const [row, column] = this.hovered;
     const lines = [rows[row], columns[column], ...maps.map(({ name, cells }) => `${name}: ${cells[row]?.[column]}`)];
     if (rows[row] === undefined || columns[column] === undefined) return;
-    const box = document.createElement("div");
-    box.className = "ci-cell-tooltip";
-    lines.forEach((text, at) => {
-      const line = document.createElement(at ? "div" : "b");
-      line.textContent = text;
-      box.append(line);
-    });
+    const box = make("div", "ci-cell-tooltip", ...lines.map((text, at) => make(at ? "div" : "b", "", text)));
     const ink = getComputedStyle(document.body).color;
     const paper = getComputedStyle(document.querySelector(".stApp") ?? document.body).backgroundColor;
     box.style.cssText =
@@ -124,7 +118,7 @@ class Link {
         bottom: down._offset + bottom,
       };
     }
-    const box = document.createElement("div");
+    const box = make("div");
     box.style.cssText =
       `position:absolute;box-sizing:border-box;left:${across._offset + left}px;top:${down._offset + top}px;` +
       `width:${right - left}px;height:${bottom - top}px;border:${thick}px solid #fff;outline:${thick}px solid #000`;
@@ -137,18 +131,4 @@ class Link {
   }
 }
 
-const links = new WeakMap();
-
-export default function (component) {
-  const parent = component.parentElement;
-  let link = links.get(parent);
-  if (!link) {
-    link = new Link();
-    links.set(parent, link);
-  }
-  link.receive(component);
-  return () => {
-    link.close();
-    links.delete(parent);
-  };
-}
+export default mounted(Link);

@@ -17,19 +17,26 @@ const pressedKey = ({ key, code }) => {
   return key === "؟" ? "?" : /^(?:Key|Digit)(.)$/.exec(code)?.[1].toLowerCase() ?? key;
 };
 
-// keys: [key or several, what it does] each.
-const fillHelp = (box, keys) => {
-  box.replaceChildren(...keys.map(([key, words]) => {
-    const line = document.createElement("div");
-    const shown = document.createElement("kbd");
-    shown.textContent = key;
-    line.append(shown, ` ${words}`);
-    return line;
-  }));
+// The key of an event that is meant for the page; null where a person types, for a repeated one and with Ctrl, Alt or Cmd.
+const pageKey = (event) => {
+  const other = event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing;
+  return other || typing(event) ? null : pressedKey(event);
 };
 
-// A table of keys over the page; Esc and a click elsewhere close it.
-const toggleHelp = (box, keys) => {
+// keys: [key or several, what it does] each.
+const fillHelp = (box, keys) => {
+  box.replaceChildren(...keys.map(([key, words]) => make("div", "", make("kbd", "", key), ` ${words}`)));
+};
+
+// Whether a key was for the table of keys over the page: `?` opens it, any key closes it and does nothing else, since it
+// lies over what the key would be for. Esc and a click elsewhere close it too.
+const askedHelp = (pressed, box, keys) => {
+  const open = box.matches(":popover-open");
+  if (open) box.hidePopover();
+  else if (pressed === "?") openHelp(box, keys);
+  return open || pressed === "?";
+};
+const openHelp = (box, keys) => {
   fillHelp(box, keys);
-  box.togglePopover();
+  box.showPopover();
 };

@@ -2,14 +2,10 @@
 // key press is lost while the server is busy; the server is told where the cursor came to rest, and what was decided
 // (deciding.js). Text of the data is set as textContent, never as markup.
 
-const REST_MS = 120;
-
 class Matrix extends Drawing {
-  constructor(parent, root) {
+  constructor(root, parent) {
     super(parent, root);
     this.tip = root.querySelector(".tip");
-    this.moved = 0;
-    this.told = 0;
     this.moves = [["← ↑ → ↓", "move; Home, End, Page up and Page down, too"], ["+ −", "larger or smaller cells"]];
     this.deciding = new Deciding(this);
     this.listen();
@@ -32,7 +28,6 @@ class Matrix extends Drawing {
   close() {
     this.watch.disconnect();
     this.deciding.close();
-    clearTimeout(this.rest);
     cancelAnimationFrame(this.frameAsked);
   }
 
@@ -40,14 +35,12 @@ class Matrix extends Drawing {
   receive({ data, setTriggerValue }) {
     const arrived = performance.now();
     const first = !this.data;
-    const here = first ? null : this.place();
+    const here = first ? null : this.pair();
     this.data = data;
-    this.send = (value) => setTriggerValue("chosen", value);
     this.deciding.receive(data, setTriggerValue);
     const rows = new Map(data.rows.map((row, i) => [row.id, i]));
     const columns = new Map(data.columns.map((column, j) => [column.id, j]));
-    const wanted = first || data.moves >= this.moved ? data.cursor : here;
-    this.moved = Math.max(this.moved, data.moves);
+    const wanted = this.place.receive(data, setTriggerValue, first) ? data.cursor : here;
     const before = here && here.join();
     this.cursor = [rows.get(wanted?.[0]) ?? 0, columns.get(wanted?.[1]) ?? 0];
     this.scroller.setAttribute("aria-label", data.title);
@@ -55,13 +48,13 @@ class Matrix extends Drawing {
     this.scroller.setAttribute("aria-colcount", data.columns.length);
     this.dress();
     this.measure();
-    if (first || before !== this.place().join()) this.reveal();
+    if (first || before !== this.pair().join()) this.reveal();
     this.draw();
     this.say();
     performance.measure("matrix drawn", { start: arrived });
   }
 
-  place() {
+  pair() {
     return [this.data.rows[this.cursor[0]]?.id, this.data.columns[this.cursor[1]]?.id];
   }
 
@@ -87,12 +80,7 @@ class Matrix extends Drawing {
     const lines = this.words(i, j);
     this.tip.hidden = !lines.length;
     if (!lines.length) return;
-    this.tip.replaceChildren(...lines.map(([words, name]) => {
-      const line = document.createElement("div");
-      line.className = name;
-      line.textContent = words;
-      return line;
-    }));
+    this.tip.replaceChildren(...lines.map(([words, name]) => make("div", name, words)));
     const box = this.frame.getBoundingClientRect();
     const [px, py] = [event.clientX - box.left, event.clientY - box.top];
     const [wide, high] = [this.tip.offsetWidth, this.tip.offsetHeight];
@@ -134,7 +122,7 @@ class Matrix extends Drawing {
     };
     if (event.altKey || (far && !["Home", "End"].includes(event.key))) return;
     if (event.key in targets) this.move(...targets[event.key], REST_MS);
-    else if (event.key === "Enter" || event.key === " ") this.tell();
+    else if (event.key === "Enter" || event.key === " ") this.place.tell();
     else if (this.deciding.key(event)) { /* decided */ }
     else if (event.key === "+" || event.key === "=") this.rescale(1);
     else if (event.key === "-") this.rescale(-1);
@@ -144,8 +132,8 @@ class Matrix extends Drawing {
   }
 
   card() {
-    const place = this.place();
-    return place.includes(undefined) ? "" : place.join(".");
+    const pair = this.pair();
+    return pair.includes(undefined) ? "" : pair.join(".");
   }
 
   mark(card, glyph) {
@@ -179,21 +167,11 @@ class Matrix extends Drawing {
   move(row, column, wait) {
     if (!this.data.rows.length || !this.data.columns.length) return;
     this.cursor = [clamp(row, 0, this.data.rows.length - 1), clamp(column, 0, this.data.columns.length - 1)];
-    this.moved += 1;
     this.tip.hidden = true;
     this.reveal();
     this.redraw();
     this.say();
-    clearTimeout(this.rest);
-    if (wait) this.rest = setTimeout(() => { if (!leaving()) this.tell(); }, wait);
-    else this.tell();
-  }
-
-  tell() {
-    clearTimeout(this.rest);
-    [this.told, this.toldAt] = [this.moved, performance.now()];
-    const [attribute, context] = this.place();
-    if (attribute !== undefined && context !== undefined) this.send({ attribute, context, moves: this.moved });
+    this.place.move(wait);
   }
 
   // Scroll so far that the chosen cell is in sight, clear of the headings.
@@ -233,17 +211,4 @@ class Matrix extends Drawing {
   }
 }
 
-const shown = new WeakMap();
-
-export default function (component) {
-  const parent = component.parentElement;
-  const root = parent.querySelector(".matrix");
-  let matrix = shown.get(parent);
-  if (!matrix || matrix.root !== root) {
-    matrix?.close();
-    matrix = new Matrix(parent, root);
-    shown.set(parent, matrix);
-  }
-  matrix.receive(component);
-  return () => matrix.close();
-}
+export default mounted(Matrix, ".matrix");

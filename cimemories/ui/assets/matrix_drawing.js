@@ -154,15 +154,8 @@ class Drawing {
     if (this.data.columns.some((column) => column.discarded)) items.push(["∅", "discarded"]);
     this.ratio = window.devicePixelRatio || 1;
     place.replaceChildren(...items.map(([glyph, word]) => {
-      const item = document.createElement("span");
-      item.className = "key";
-      if (glyph === "∅") {
-        item.textContent = `∅ ${word}`;
-        return item;
-      }
-      const canvas = glyph === "decided" ? this.stampOf("X", 1, 17, 1) : this.stampOf(glyph, 1, 17);
-      item.append(canvas, word);
-      return item;
+      if (glyph === "∅") return make("span", "key", `∅ ${word}`);
+      return make("span", "key", glyph === "decided" ? this.stampOf("X", 1, 17, 1) : this.stampOf(glyph, 1, 17), word);
     }));
   }
 

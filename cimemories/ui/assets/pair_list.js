@@ -2,16 +2,8 @@
 // lives here, so that no key press is lost while the server is busy; the server is told where the person came to rest.
 // Text of the data is set as textContent, never as markup.
 
-const REST_MS = 120;
 const MARKS = { N: "N", X: "X", "?": "Q" };
 const PAGE = 10; // rows
-
-const make = (name, cls, text) => {
-  const element = document.createElement(name);
-  if (cls) element.className = cls;
-  if (text !== undefined) element.textContent = text;
-  return element;
-};
 
 // Marks in words, for those who do not see them: "XX?" as "2 inappropriate, 1 abstain".
 const votes = (marks) => Object.entries({ N: "necessary", X: "inappropriate", "?": "abstain", "-": "missing" })
@@ -27,8 +19,6 @@ class PairList {
     this.table = root.querySelector("table");
     this.scroller = root.querySelector(".scroller");
     this.at = 0;
-    this.moved = 0;
-    this.told = 0;
     this.moves = [["↑ ↓", "move; Home, End, Page up and Page down, too"]];
     this.deciding = new Deciding(this);
     this.table.addEventListener("keydown", (event) => this.key(event));
@@ -38,10 +28,7 @@ class PairList {
     });
   }
 
-  close() {
-    this.deciding.close();
-    clearTimeout(this.rest);
-  }
+  close() { this.deciding.close(); }
 
   // A row that the server names counts unless this one has moved on since.
   receive({ data, setTriggerValue }) {
@@ -49,10 +36,8 @@ class PairList {
     const first = !this.data || this.data.context !== data.context;
     this.data = data;
     this.given = [...data.rows];
-    this.send = (value) => setTriggerValue("chosen", value);
     this.arrange();
-    const wanted = first || data.moves >= this.moved ? data.cursor : here;
-    this.moved = Math.max(this.moved, data.moves);
+    const wanted = this.place.receive(data, setTriggerValue, first) ? data.cursor : here;
     this.at = Math.max(0, data.rows.findIndex((row) => row.id === wanted));
     this.deciding.receive(data, setTriggerValue);
     this.draw();
@@ -62,8 +47,7 @@ class PairList {
   draw() {
     const { title, columns, rows } = this.data;
     this.table.setAttribute("aria-label", title);
-    const heads = make("tr");
-    heads.append(...columns.map(({ name, kind }, c) => {
+    const heads = make("tr", "", ...columns.map(({ name, kind }, c) => {
       const head = make("th", kind);
       const button = make("button", "sort", name);
       button.type = "button";
@@ -160,18 +144,9 @@ class PairList {
 
   go(at, wait) {
     this.at = Math.max(0, Math.min(this.data.rows.length - 1, at));
-    this.moved += 1;
     this.select();
     this.reveal();
-    clearTimeout(this.rest);
-    if (wait) this.rest = setTimeout(() => { if (!leaving()) this.tell(); }, wait);
-    else this.tell();
-  }
-
-  tell() {
-    const here = this.data.rows[this.at];
-    [this.told, this.toldAt] = [this.moved, performance.now()];
-    if (here) this.send({ attribute: here.id, context: this.data.context, moves: this.moved });
+    this.place.move(wait);
   }
 
   // ---- for the keys that decide
@@ -190,17 +165,4 @@ class PairList {
   shown() { this.draw(); }
 }
 
-const lists = new WeakMap();
-
-export default function (component) {
-  const parent = component.parentElement;
-  const root = parent.querySelector(".pair-list");
-  let list = lists.get(parent);
-  if (!list || list.root !== root) {
-    list?.close();
-    list = new PairList(root);
-    lists.set(parent, list);
-  }
-  list.receive(component);
-  return () => { list.close(); lists.delete(parent); };
-}
+export default mounted(PairList, ".pair-list");

@@ -15,13 +15,6 @@ const percent = (share) => `${(share * 100).toFixed(1)} %`;
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const touched = () => matchMedia("(pointer: coarse)").matches;
 
-const make = (name, cls, text) => {
-  const element = document.createElement(name);
-  if (cls) element.className = cls;
-  if (text !== undefined) element.textContent = text;
-  return element;
-};
-
 const draw = (name, attributes, text) => {
   const element = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -289,17 +282,4 @@ class Presenter {
   }
 }
 
-const shown = new WeakMap();
-
-export default function (component) {
-  const parent = component.parentElement;
-  const root = parent.querySelector(".presenter");
-  let presenter = shown.get(parent);
-  if (!presenter || presenter.root !== root) {
-    presenter?.close();
-    presenter = new Presenter(root);
-    shown.set(parent, presenter);
-  }
-  presenter.receive(component);
-  return () => presenter.close();
-}
+export default mounted(Presenter, ".presenter");

@@ -30,36 +30,21 @@ class Presses {
     this.keys = new Set(data.keys.map(({ key }) => key));
     this.help = [...data.keys.map(({ key, words }) => [key, words]), data.help];
     if (data.tab === TAB) this.log = this.log.filter((press) => press.seq > data.acked);
-    const ask = document.createElement("button");
+    const ask = make("button", "", "?");
     ask.type = "button";
-    ask.textContent = "?";
     ask.title = "Keys (?)";
     ask.setAttribute("aria-label", "Keys");
-    ask.addEventListener("click", () => toggleHelp(this.table, this.help));
-    this.root.replaceChildren(...data.keys.flatMap(({ key, label }) => {
-      const shown = document.createElement("kbd");
-      shown.textContent = key;
-      return [shown, document.createTextNode(label)];
-    }), ask);
+    ask.addEventListener("click", () => openHelp(this.table, this.help));
+    this.root.replaceChildren(...data.keys.flatMap(({ key, label }) => [make("kbd", "", key), label]), ask);
   }
 
   key(event) {
     const target = event.composedPath()[0];
-    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing) return;
-    if (event.defaultPrevented) return;
-    if (typing(event) || (target instanceof Element && target.closest("[role='dialog'] *"))) return;
-    const pressed = pressedKey(event);
+    const pressed = pageKey(event);
+    if (event.defaultPrevented || (target instanceof Element && target.closest("[role='dialog'] *"))) return;
     if (!(this.keys?.has(pressed) || pressed === "?") || !this.root.isConnected) return;
     event.preventDefault();
-    // The table lies over the example, so the key that closes it does nothing else.
-    if (this.table.matches(":popover-open")) {
-      this.table.hidePopover();
-      return;
-    }
-    if (pressed === "?") {
-      toggleHelp(this.table, this.help);
-      return;
-    }
+    if (askedHelp(pressed, this.table, this.help)) return;
     this.log.push({ seq: ++sequence, key: pressed });
     this.flush();
   }
@@ -70,17 +55,4 @@ class Presses {
   }
 }
 
-const held = new WeakMap();
-
-export default function (component) {
-  const parent = component.parentElement;
-  const root = parent.querySelector(".presses");
-  let presses = held.get(parent);
-  if (!presses || presses.root !== root) {
-    presses?.close();
-    presses = new Presses(root);
-    held.set(parent, presses);
-  }
-  presses.receive(component);
-  return () => { presses.close(); held.delete(parent); };
-}
+export default mounted(Presses, ".presses");

@@ -1,13 +1,6 @@
 // Rows with bars and intervals: a real table, so that a browser finds, reads out and copies what is in it. Text only
 // ever becomes textContent. What is pressed goes to the page as {act, id}.
 
-const made = (name, cls, ...children) => {
-  const element = document.createElement(name);
-  if (cls) element.className = cls;
-  element.append(...children);
-  return element;
-};
-
 const percent = (share) => `${Math.min(100, Math.max(0, 100 * share)).toFixed(2)}%`;
 
 class Results {
@@ -32,19 +25,19 @@ class Results {
     const { columns, groups, label } = this.data;
     // What is sorted is one list: groups have an order of their own.
     const shown = this.sorted ? [{ rows: groups.flatMap((group) => group.rows ?? []) }] : groups;
-    const table = made("table", "", this.head(columns), ...shown.map((group) => this.body(group, columns)));
+    const table = make("table", "", this.head(columns), ...shown.map((group) => this.body(group, columns)));
     table.setAttribute("aria-label", label);
     this.root.replaceChildren(table);
     if (focused) this.root.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   }
 
   head(columns) {
-    return made("thead", "", made("tr", "", ...columns.map(({ title, hint, number }, at) => {
-      if (!title) return made("td", "");
-      const cell = made("th", number ? "number" : "");
+    return make("thead", "", make("tr", "", ...columns.map(({ title, hint, number }, at) => {
+      if (!title) return make("td", "");
+      const cell = make("th", number ? "number" : "");
       cell.scope = "col";
       const [column, way] = this.sorted ?? [];
-      const button = made("button", "plain", title, made("span", "arrow", column !== at ? "" : way > 0 ? " ↑" : " ↓"));
+      const button = make("button", "plain", title, make("span", "arrow", column !== at ? "" : way > 0 ? " ↑" : " ↓"));
       button.dataset.focus = `head.${at}`;
       button.title = hint || "Sort";
       button.onclick = () => {
@@ -58,7 +51,7 @@ class Results {
   }
 
   body(group, columns) {
-    const body = made("tbody", group.title ? "group" : "");
+    const body = make("tbody", group.title ? "group" : "");
     const folded = group.title && (this.closed.get(group.id) ?? !group.open);
     if (group.title) body.append(this.groupHead(group, columns, folded));
     if (!folded) body.append(...this.inOrder(group.rows ?? []).map((row) => this.row(row, columns)));
@@ -66,16 +59,16 @@ class Results {
   }
 
   groupHead(group, columns, folded) {
-    const cell = made("th", "");
+    const cell = make("th", "");
     cell.colSpan = columns.length;
     cell.scope = "rowgroup";
-    const fold = made("button", "plain fold", folded ? "▸ " : "▾ ", made("b", "", group.title));
+    const fold = make("button", "plain fold", folded ? "▸ " : "▾ ", make("b", "", group.title));
     fold.ariaExpanded = String(!folded);
     fold.dataset.focus = `fold.${group.id}`;
     fold.onclick = () => { this.closed.set(group.id, !folded); this.draw(); };
-    cell.append(fold, made("span", "muted", ` ${group.note ?? ""} `));
+    cell.append(fold, make("span", "muted", ` ${group.note ?? ""} `));
     for (const [text, act] of group.buttons ?? []) cell.append(" ", this.button(text, act, group.id, group.title));
-    return made("tr", "", cell);
+    return make("tr", "", cell);
   }
 
   inOrder(rows) {
@@ -91,19 +84,19 @@ class Results {
   }
 
   row({ id, cells, grey, chosen }, columns) {
-    const row = made("tr", [grey && "grey", chosen && "chosen"].filter(Boolean).join(" "));
+    const row = make("tr", [grey && "grey", chosen && "chosen"].filter(Boolean).join(" "));
     if (chosen) row.ariaCurrent = "true";
     row.append(...cells.map((cell, at) => {
-      const box = made(at ? "td" : "th", columns[at].number ? "number" : "");
+      const box = make(at ? "td" : "th", columns[at].number ? "number" : "");
       if (!at) box.scope = "row";
       else box.dataset.title = columns[at].title;
       if (cell.hint) box.title = cell.hint;
       if (cell.opens) box.append(this.button(cell.text, "open", id, "", "plain name"));
-      else if (cell.text) box.append(made("span", "text", cell.text));
-      for (const [text, kind] of cell.chips ?? []) box.append(" ", made("span", `chip ${kind}`, text));
+      else if (cell.text) box.append(make("span", "text", cell.text));
+      for (const [text, kind] of cell.chips ?? []) box.append(" ", make("span", `chip ${kind}`, text));
       if (cell.bar !== undefined) box.append(this.bar(cell.bar));
       if (cell.low !== undefined) box.append(this.range(cell));
-      if (cell.small) box.append(made("div", "muted", cell.small));
+      if (cell.small) box.append(make("div", "muted", cell.small));
       for (const [text, act] of cell.buttons ?? []) box.append(" ", this.button(text, act, id, cells[0].text));
       return box;
     }));
@@ -115,7 +108,7 @@ class Results {
   }
 
   button(text, act, id, of, cls = "") {
-    const button = made("button", cls, text);
+    const button = make("button", cls, text);
     button.dataset.focus = `${act}.${id}`;
     if (of) button.ariaLabel = `${text}: ${of}`;
     button.onclick = () => this.press(act, id);
@@ -123,18 +116,18 @@ class Results {
   }
 
   bar(share) {
-    const fill = made("span", "fill");
+    const fill = make("span", "fill");
     fill.style.width = percent(share);
-    return made("span", "bar", fill);
+    return make("span", "bar", fill);
   }
 
   range({ value, low, high }) {
-    const whisker = made("span", "whisker");
+    const whisker = make("span", "whisker");
     whisker.style.left = percent(low);
     whisker.style.width = percent(high - low);
-    const point = made("span", "point");
+    const point = make("span", "point");
     point.style.left = percent(value);
-    return made("span", "range", whisker, point);
+    return make("span", "range", whisker, point);
   }
 
   // Up and down go from name to name.
@@ -148,11 +141,4 @@ class Results {
   }
 }
 
-const held = new WeakMap();
-
-export default function (component) {
-  const root = component.parentElement.querySelector(".results");
-  let results = held.get(root);
-  if (!results) held.set(root, results = new Results(root));
-  results.receive(component);
-}
+export default mounted(Results, ".results");

@@ -71,18 +71,4 @@ class Strips {
   }
 }
 
-const drawn = new WeakMap();
-
-export default function (component) {
-  const parent = component.parentElement;
-  let strips = drawn.get(parent);
-  if (!strips) {
-    strips = new Strips();
-    drawn.set(parent, strips);
-  }
-  strips.receive(component);
-  return () => {
-    strips.close();
-    drawn.delete(parent);
-  };
-}
+export default mounted(Strips);

@@ -1,0 +1,34 @@
+// What every component stands on, in one module with its script. Texts of the data become text nodes, never markup.
+
+// An element with these children, texts or elements; those that are null or undefined are left out.
+const make = (name, cls = "", ...children) => {
+  const element = document.createElement(name);
+  if (cls) element.className = cls;
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+};
+
+// What a component exports: one object of the class for each place where it is put in, made with the element that the
+// query names there. It is given each message, and closed where the place or the element goes.
+const mounted = (Class, query) => {
+  const placed = new WeakMap();
+  return (component) => {
+    const parent = component.parentElement;
+    const root = query ? parent.querySelector(query) : parent;
+    let { root: before, one } = placed.get(parent) ?? {};
+    if (!one || before !== root) {
+      one?.close?.();
+      one = new Class(root, parent);
+      placed.set(parent, { root, one });
+    }
+    one.receive(component);
+    return () => {
+      one.close?.();
+      placed.delete(parent);
+    };
+  };
+};
+
+// A new uid, 32 hexadecimal digits. crypto.randomUUID is there on https and localhost only: at the address of a machine in
+// a local network a queue that asked for it was dead.
+const newUid = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
