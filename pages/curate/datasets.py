@@ -7,43 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from cimemories import launch, uploads
+from cimemories import uploads
 from cimemories.answers import lists
 from cimemories.curation import authoring, editing
 from cimemories.curation.offline import LOCALE_NAMES, generate_dataset
 from cimemories.curation.spec import AuthoringSpec
-from cimemories.evaluation.costs import cost_of
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.exchange.exporting import Format
 from cimemories.flows import catalogue
 from cimemories.formats.importing import Imported
 from cimemories.formats.reading import FormatError
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
-from cimemories.llm.worker import SIMULATOR
 from cimemories.model import WorkStatus
 from cimemories.seeds import PUBLISHED, events_by_name, offline_events, packs
 from cimemories.seeds.reading import SeedError
-from cimemories.simulator.policy import SimulatorError
 from cimemories.store import work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.generations import GenerationRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.upkeep import deleting
-from cimemories.text import count, listed, sentence
+from cimemories.text import count, sentence
 from cimemories.ui import annotator, answers, exports, once, page, safe, url
 from cimemories.ui.annotator import Draft
-from pages.curate.label_matrix import RESUMABLE, named, worker_button, worker_log
-from pages.evaluate.run_detail import raise_and_resume
-from pages.evaluate.run_engine import draw_engine, draw_served
-from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
-from pages.evaluate.run_settings import draw_row, values
+from pages.curate.label_matrix import RESUMABLE, named
+from pages.curate.work import WAYS, draw_form, draw_resume, worker_log
 
 _OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
 
@@ -358,8 +352,7 @@ def delete_form(store: Store, dataset: DatasetRow) -> None:
 # ---- new profiles: from templates at once, or by a model in a worker of its own
 
 
-TEMPLATES, BY_MODEL, BY_SIMULATOR = "Templates, no model", "A model", "The simulator"
-BY_SERVED = "A model served for it"
+TEMPLATES = "Templates, no model"
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
 AT_ONCE = 200  # profiles from templates that a page makes while the user waits
 WIDE, NARROW = 260, 108  # pixels: fields flow into as many rows as there is room for
@@ -441,12 +434,9 @@ def _stopped(store: Store, row: GenerationRow) -> None:
         "Try another model, or a larger token limit." if all_settled else f"{done}. Resume to make the rest.",
     )
     worker_log(store, row.id)
-    cost = cost_of(store, row.id)
-    if cost.cap_reached and not all_settled:
-        raise_and_resume(store, row.id, cost)
     with st.container(horizontal=True):
-        if not all_settled and not cost.cap_reached:
-            worker_button(store, row.id, "Resume", key=f"new.resume.{row.id}", icon=":material/play_arrow:")
+        if not all_settled:
+            draw_resume(store, row.id)
         once.button(
             "Discard",
             lambda: authoring.discard(store, row.id),
@@ -479,7 +469,7 @@ class _Request:
 
 def _form(store: Store) -> None:
     draft = Draft("new")
-    ways = [TEMPLATES, BY_MODEL, BY_SERVED, BY_SIMULATOR]
+    ways = [TEMPLATES, *WAYS]
     how = st.segmented_control("Who writes them?", ways, key=draft.key("how", TEMPLATES, ways), required=True)
     with st.container(horizontal=True):
         name = st.text_input("Dataset name", key=draft.key("name", ""), placeholder="my profiles", width=WIDE)
@@ -508,7 +498,21 @@ def _form(store: Store) -> None:
     if how == TEMPLATES:
         _from_templates(store, request, draft)
     else:
-        _by_model(store, request, draft, simulator=how == BY_SIMULATOR, served=how == BY_SERVED)
+        watched: set[str] = st.session_state[_WATCHED]
+        draw_form(
+            store,
+            draft,
+            AuthoringSpec,
+            str(how),
+            fields=("per_domain", "events", "general", "max_tokens", "temperature", "timeout"),
+            given=vars(request),
+            needed={"a dataset name": request.name},
+            simulated=SIMULATED_MODELS,
+            estimate=partial(authoring.estimate, store),
+            plan=partial(authoring.plan, store),
+            started=watched.add,
+            label="Start writing",
+        )
 
 
 def _from_templates(store: Store, request: _Request, draft: Draft) -> None:
@@ -568,65 +572,3 @@ def _from_templates(store: Store, request: _Request, draft: Draft) -> None:
         )
     if not request.name:
         safe.inline("Enter a dataset name first.", muted=True)
-
-
-# Settings that the form draws as they say themselves.
-FIELDS = ("per_domain", "events", "general", "max_tokens", "temperature", "timeout")
-
-
-def _by_model(store: Store, request: _Request, draft: Draft, *, simulator: bool, served: bool) -> None:
-    base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
-    if served:
-        model, base_url = draw_served(draft)
-    elif simulator:
-        key = draft.key("simulated", SIMULATED_MODELS[0], SIMULATED_MODELS)
-        model = str(st.selectbox("Model", SIMULATED_MODELS, key=key, width=WIDE))
-        st.caption("Answers follow docs/simulator.md. The dataset is marked as simulated wherever it appears.")
-    else:
-        with st.container(horizontal=True):
-            model = st.text_input(
-                "Model", key=draft.key("model", ""), placeholder="openai/gpt-oss-120b", width=WIDE
-            ).strip()
-            base_url = st.text_input("Base URL", key=draft.key("url", "http://localhost:8000/v1"), width=WIDE).strip()
-            key_env = st.text_input("API key variable", key=draft.key("key", DEFAULT_KEY_ENV), width=WIDE).strip()
-    # The simulator answers at once.
-    fields = [name for name in FIELDS if not (simulator and name == "timeout")]
-    draw_row(draft, AuthoringSpec, fields)
-    price = None
-    if not simulator:
-        with page.Reporting("These prices cannot be used.", StoreError):
-            draw_prices(draft, [("model", model or "The model")])
-            price = prices(draft, "model")
-    given = values(draft, AuthoringSpec, fields) | {
-        **vars(request),
-        "model": model,
-        "base_url": base_url,
-        "api_key_env": key_env or DEFAULT_KEY_ENV,
-        "prices": price,
-        "cap": None if simulator else draft.get("cap") or None,
-    }
-    engine = draw_engine(store, draft)
-    draft.keep()
-    needed = {"a dataset name": request.name, "a model": model, "its base URL": base_url}
-    lacking = [name for name, value in needed.items() if not value]
-    ready = bool(not lacking and engine)
-    too_long = not lacking and draw_plan("new", given, lambda: authoring.estimate(store, AuthoringSpec(**given)))
-    watched: set[str] = st.session_state[_WATCHED]
-
-    def write() -> None:
-        generation_id = authoring.plan(store, AuthoringSpec(**given), allow_too_long=too_long)
-        watched.add(generation_id)
-        launch.launch(store, generation_id, engine)
-
-    with page.Reporting("Nothing was started.", EndpointError, StoreError, SeedError, SimulatorError):
-        once.button(
-            "Start writing",
-            write,
-            key="new.write",
-            type="primary",
-            icon=":material/play_arrow:",
-            disabled=not ready,
-            doing="Checking the server",
-        )
-    if lacking:
-        safe.inline(f"Enter {listed(lacking)} first.", muted=True)

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from cimemories import launch
 from cimemories.curation import labelling
 from cimemories.curation.spec import LabellingSpec
-from cimemories.evaluation.costs import cost_of
 from cimemories.flows import catalogue
 from cimemories.flows.labels import TOO_FEW_NAME
 from cimemories.labels.matrix import Differs, Matrix, MatrixView, view
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
-from cimemories.llm.worker import SIMULATOR
 from cimemories.model import Label, Profile, WorkStatus
 from cimemories.seeds.packs import DEFAULTS, pack_files, persona_pack
 from cimemories.seeds.reading import SeedError
-from cimemories.simulator.policy import SimulatorError
 from cimemories.store import labellings, work
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count, display_name, exact_percent, sentence
 from cimemories.ui import matrix, once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from cimemories.ui.matrix import Deciding
-from pages.evaluate.run_detail import raise_and_resume
-from pages.evaluate.run_engine import draw_engine, draw_served
-from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
-from pages.evaluate.run_settings import draw_row, values
+from pages.curate.work import BY_MODEL, WAYS, draw_form, draw_resume, worker_button, worker_log
 
 # ---- dataset and labelling
 
@@ -201,19 +193,6 @@ SIMULATED_MODEL = "sim-labeler"
 RESUMABLE = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
 
 
-def worker_log(store: Store, work_id: str) -> None:
-    """Draw the last lines of a worker's log, folded; nothing without any."""
-    if log := launch.log_tail(store, work_id):
-        with st.expander("Last lines of the worker's log"):
-            st.code(log, language=None, wrap_lines=True)
-
-
-def worker_button(store: Store, work_id: str, label: str, *, key: str, **options: Any) -> None:
-    """Draw a button that starts a worker for planned work, once. label must be a literal; options: of `st.button`."""
-    with page.Reporting("The worker was not started.", StoreError):
-        once.button(label, lambda: launch.launch(store, work_id), key=key, **options)
-
-
 def _settled(row: LabellingRow) -> int:
     """Count the ballots without a remaining call, usable or not."""
     return row.expected - row.ballots.get(labellings.OWED, 0)
@@ -310,12 +289,8 @@ def _stopped(store: Store, row: LabellingRow) -> None:
         )
         _failures(store, row.id)
         worker_log(store, row.id)
-    cost = cost_of(store, row.id)
-    if cost.cap_reached:
-        raise_and_resume(store, row.id, cost)
-        return
     with right:
-        worker_button(store, row.id, "Resume", key=f"resume.{row.id}", icon=":material/play_arrow:", width="stretch")
+        draw_resume(store, row.id, width="stretch")
 
 
 def _failures(store: Store, labelling_id: str) -> None:
@@ -335,105 +310,32 @@ def start(store: Store, dataset: DatasetRow, row: LabellingRow | None) -> None:
     )
 
 
-# Settings that the form draws as they say themselves.
-FIELDS = ("draws", "profiles", "contexts", "temperature", "max_tokens", "timeout")
-
-
 def _form(store: Store, dataset: DatasetRow) -> None:
+    draft = Draft("start")
     left, right = st.columns([5, 3])
-    voter = left.radio(
-        "Who votes",
-        [
-            "A model at an OpenAI-compatible address",
-            "The simulator (no model, for trying things out)",
-            "A model served for it by vLLM",
-        ],
-        horizontal=True,
-        key="start.place",
-    )
+    with left:
+        how = st.segmented_control("Who votes", WAYS, key=draft.key("how", BY_MODEL, WAYS), required=True)
     with right:
-        personas = _personas(store)
-    simulator = voter is not None and voter.startswith("The simulator")
-    served = voter is not None and voter.startswith("A model served")
-    draft = Draft("start.on")
-    # The form stays one element of the page whatever stands above it: in a new one what was typed meanwhile is lost.
-    with st.container():
-        name, served_url = draw_served(draft) if served else ("", "")
-        engine = draw_engine(store, draft)
-        if not simulator:
-            draw_prices(draft, [("model", "The model")])
-    # Keys below name what a default depends on: under one key Streamlit keeps the first default.
-    with st.form("start", enter_to_submit=False, border=False):
-        first, second, third = st.columns([2, 3, 2])
-        model = first.text_input(
-            "Model",
-            value=SIMULATED_MODEL if simulator else name,
-            disabled=served,
-            key=f"start.model.{simulator}.{name}",
-            placeholder="Qwen/Qwen3-8B",
-        )
-        address = second.text_input(
-            "Base URL",
-            value="" if simulator or served else "http://localhost:8000/v1",
-            disabled=simulator or served,
-            key=f"start.url.{simulator or served}",
-        )
-        # The name of a variable: no key passes through the page or the record.
-        key_env = third.text_input(
-            "API key variable", value=DEFAULT_KEY_ENV, disabled=simulator or served, key="start.key"
-        )
-        draw_row(draft, LabellingSpec, FIELDS)
-        button, shown = st.container(horizontal=True), st.container()
-    price = None
-    with page.Reporting("These prices cannot be used.", StoreError):
-        price = None if simulator else prices(draft, "model")
-    draft.keep()
-    given = values(draft, LabellingSpec, FIELDS) | {
-        "dataset": dataset.name,
-        "model": model.strip(),
-        "base_url": SIMULATOR if simulator else served_url if served else address.strip(),
-        "api_key_env": key_env.strip() or DEFAULT_KEY_ENV,
-        "personas": personas,
-        "prices": price,
-        "cap": None if simulator else draft.get("cap") or None,
-    }
-    with shown:
-        too_long = draw_plan("start", given, lambda: labelling.estimate(store, LabellingSpec(**given)), submits=True)
-
-    def begin() -> str:
-        if engine is None:
-            raise StoreError("The engine cannot be used. Correct it and try again.")
-        if not given["model"] or not given["base_url"]:
-            raise StoreError("A labelling needs a model and a base URL. Fill in both and try again.")
-        labelling_id = labelling.plan(store, LabellingSpec(**given), allow_too_long=too_long)
-        # Of a worker that cannot be started the record has the reason, and the page shows it with the labelling.
-        with suppress(StoreError):
-            launch.launch(store, labelling_id, engine)
-        return labelling_id
-
-    with page.Reporting("Nothing was started.", EndpointError, StoreError, SeedError, SimulatorError), button:
-        once.button(
-            "Start",
-            begin,
-            lambda new: url.put(labelling=new),
-            key="start.start",
-            submits=True,
-            doing="Checking the server",
-            type="primary",
-            icon=":material/play_arrow:",
-        )
-
-
-def _personas(store: Store) -> str:
-    """Return the pack whose personas vote, and who they are."""
-    names = list(dict.fromkeys(file.name for file in pack_files("personas", store.workspace)))
-    chosen = st.selectbox(
-        "Personas", names, key="start.personas", help="A pack of personas. You can add your own to the workspace."
+        names = list(dict.fromkeys(file.name for file in pack_files("personas", store.workspace)))
+        help = "A pack of personas. You can add your own to the workspace."
+        personas = draft.select("Personas", "personas", names, help=help)
+        with page.Reporting("This pack cannot be used.", SeedError):
+            pack = persona_pack(personas, store.workspace)
+            safe.inline("; ".join(f"{p.name} {exact_percent(p.prior)}" for p in pack.personas), muted=True)
+    draw_form(
+        store,
+        draft,
+        LabellingSpec,
+        str(how),
+        fields=("draws", "profiles", "contexts", "temperature", "max_tokens", "timeout"),
+        given={"dataset": dataset.name, "personas": personas},
+        needed={},
+        simulated=(SIMULATED_MODEL,),
+        estimate=partial(labelling.estimate, store),
+        plan=partial(labelling.plan, store),
+        started=lambda new: url.put(labelling=new),
+        label="Start",
     )
-    with page.Reporting("This pack cannot be used.", SeedError):
-        pack = persona_pack(chosen, store.workspace)
-        safe.inline("; ".join(f"{p.name} {exact_percent(p.prior)}" for p in pack.personas), muted=True)
-    return chosen
 
 
 # ---- the matrix and its counts

@@ -61,11 +61,10 @@ def show(estimated: Estimate) -> None:
     safe.inline("You can pause, cancel and resume it at any time.", muted=True)
 
 
-def draw_plan(key: str, of: object, estimate: Callable[[], Estimate], *, submits: bool = False) -> bool:
+def draw_plan(key: str, of: object, estimate: Callable[[], Estimate]) -> bool:
     """Draw the button that shows what something would come to, and that plan for as long as it is of these very fields
-    (`of`). Returns whether what does not fit is to be sent all the same. submits: the button is one of a form."""
-    draw = st.form_submit_button if submits else st.button
-    if draw("Show the plan", icon=":material/calculate:", key=f"{key}.show"):
+    (`of`). Returns whether what does not fit is to be sent all the same."""
+    if st.button("Show the plan", icon=":material/calculate:", key=f"{key}.show"):
         wrong = page.Reporting("This cannot be planned yet.", EndpointError, StoreError, SeedError, SimulatorError)
         with wrong, st.spinner("Counting calls"):
             st.session_state[f"{key}.plan"] = (of, estimate())

@@ -102,7 +102,7 @@ def test_the_form_shows_what_writing_comes_to(store: Store) -> None:
 def test_what_is_entered_stays_while_other_pages_are_looked_at(store: Store) -> None:
     app = opened(PAGE, "new.box.prices", view="new")
     app.segmented_control(key="new.how").set_value("A model").run()
-    for key, text in (("new.name", "mine"), ("new.model", "m"), ("new.url", "http://127.0.0.1:9/v1")):
+    for key, text in (("new.name", "mine"), ("new.model", "m"), ("new.base_url", "http://127.0.0.1:9/v1")):
         app.text_input(key=key).set_value(text).run()
     app.number_input(key="new.count.A model").set_value(7).run()
     app.number_input(key="new.max_tokens").set_value(None).run()
@@ -113,7 +113,7 @@ def test_what_is_entered_stays_while_other_pages_are_looked_at(store: Store) -> 
     app.run()
     assert not app.exception
     assert app.segmented_control(key="new.how").value == "A model"
-    assert [app.text_input(key=f"new.{name}").value for name in ("name", "model", "url")] == [
+    assert [app.text_input(key=f"new.{name}").value for name in ("name", "model", "base_url")] == [
         "mine",
         "m",
         "http://127.0.0.1:9/v1",
@@ -130,7 +130,7 @@ def test_what_cannot_be_started_says_why_and_leaves_nothing(store: Store) -> Non
     assert button(app, "Start writing").disabled
     app.text_input(key="new.name").set_value("new").run()
     app.text_input(key="new.model").set_value("m").run()
-    app.text_input(key="new.url").set_value("http://127.0.0.1:9/v1").run()
+    app.text_input(key="new.base_url").set_value("http://127.0.0.1:9/v1").run()
     button(app, "Start writing").click().run()
     assert "Nothing was started." in page_html(app)
     assert "No answer from http://127.0.0.1:9/v1" in page_html(app)
