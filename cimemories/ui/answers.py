@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from cimemories.answer import Answer, Table
@@ -24,8 +23,7 @@ def show(answer: Answer, key: str, about: Mapping[str, object], without: Collect
         if table.empty or name in without:
             continue
         if table.folded:
-            drawn = partial(twin, table, f"{key}.{name}.table")
-            page.fold(table.caption or name, ":material/table:", f"{key}.{name}.box", drawn)
+            folded(table, f"{key}.{name}", f"{key}.{name}.box", table.caption or name)
             continue
         if table.caption:
             safe.inline(table.caption, muted=True)
@@ -39,6 +37,11 @@ def show(answer: Answer, key: str, about: Mapping[str, object], without: Collect
 def export(table: Table, key: str, about: Mapping[str, object], simulated: Parts, fig: go.Figure | None = None) -> None:
     """Draw the exports of a table, and of the picture of it."""
     exports.buttons(key.replace(".", "-"), table.frame, fig=fig, key=key, simulated=simulated, about=about)
+
+
+def folded(table: Table, key: str, box: str, title: str = "The same as a table", *, alt: str = "") -> None:
+    """Draw a table to be sorted in a fold. box: the key of the fold."""
+    page.fold(title, ":material/table:", box, lambda: twin(table, f"{key}.table", alt=alt))
 
 
 def twin(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -15,15 +14,13 @@ from cimemories.charts.sessions import leaks_by_task
 from cimemories.charts.theme import GREY
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.leaks.presentation import closing, definitions, first_messages, leaks_of, quote
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, Clock, Order, accumulation, baseline, effort, hazard
 from cimemories.metrics.one_user import OneUser, first_leak, one_user, users
-from cimemories.text import count, percent, shortened, simulated_text
+from cimemories.text import count, percent, shortened
 from cimemories.ui import answers, charts, page, safe, url
 from cimemories.ui.safe import INAPPROPRIATE, MODEL
-from pages.explore import accumulation_presenter as presenter
-from pages.explore.accumulation_presenter import Dropped, Show, Slide
+from pages.explore import accumulation_presenter
 from pages.explore.run_scope import caveats, counting, interval_parts, run_scope
 
 ORDERS = {Order.LISTED: "as listed", Order.WORST: "most leaking first", Order.SHUFFLED: "shuffled"}
@@ -65,7 +62,7 @@ def draw() -> None:
     with messages:
         single = _single(max(shown.curves))
     with play:
-        draw_presenter(flows, scope, shown, single)
+        accumulation_presenter.draw(flows, scope, shown, single)
     overlaid = shown if user is not None else None
     draw_curves(flows, scope, accumulated, ns, overlaid)
     left, right = st.columns(2, gap="medium")
@@ -196,13 +193,11 @@ def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[
         own = {(n, k): v for n in ns for k, v in enumerate(user.curves[n])}
         mine = [own.get((n, k), float("nan")) for n, k in zip(frame["n"], frame["tasks"], strict=True)]
         frame = frame.assign(one_user=mine)
-    table = curve_table(frame)
     left, right = st.columns([8, 1])
     with left:
-        drawn = partial(answers.twin, table, f"accumulation.table.{scope.run.id}")
-        page.fold("The curves as a table", ":material/table:", "accumulation.box.curves", drawn)
+        answers.folded(curve_table(frame), key, "accumulation.box.curves", "The curves as a table")
     with right:
-        answers.export(table, key, scope.about, scope.simulated, fig)
+        answers.export(curve_table(frame), key, scope.about, scope.simulated, fig)
 
 
 def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
@@ -270,49 +265,10 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
         charts.show(fig, key=key, alt=f"{title}. A falling line of steps; the numbers are in the table.", half=True)
     shown = survival_table(survived)
     with table:
-        drawn = partial(answers.twin, shown, f"accumulation.first.table.{scope.run.id}.{clock}")
-        page.fold("As a table", ":material/table:", "accumulation.box.first", drawn)
+        answers.folded(shown, f"{key}.{clock}", "accumulation.box.first", "As a table")
     exported = shown.frame.assign(clock=str(clock), order=str(way), user=user.name if user else "")
     with export:
         answers.export(replace(shown, frame=exported), key, scope.about, scope.simulated, fig)
-
-
-def draw_presenter(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
-    """The button that begins, or the presentation itself where the URL says so; in the URL while it is open. single:
-    with the first message of each task alone."""
-    key = f"accumulation.presenter.{scope.run.id}.{user.profile}"
-    moved = presenter.moved(key)
-    if moved:
-        url.put(present=0, user=user.profile)
-    elif moved is not None:
-        url.replace(present=None)
-    open_at = url.get_int("present")
-    # Quotes are in the messages, which take a while to read: from the first slide on, while that is shown.
-    leaks = leaks_of(flows, scope, user.profile) if single or open_at is not None else {}
-    shown = first_messages(user, leaks) if single else user
-    slides = [
-        Slide(
-            step.recipient,
-            step.task,
-            step.share,
-            float(shown.expected_share[step.number]),
-            step.judged,
-            [
-                Dropped(
-                    leak.key.replace("_", " "),
-                    safe.clip(leak.statement, safe.FOLD),
-                    "" if single else f"{leak.reveals} of {leak.draws} messages",
-                    safe.clip(quote(leaks, step.context, leak.attribute), safe.FOLD),
-                )
-                for leak in step.leaks
-            ],
-        )
-        for step in shown.steps
-    ]
-    mark = simulated_text(scope.simulated)
-    terms, ends = definitions(shown), closing(shown)
-    show = Show(shown.name, scope.run.name, shown.attributes, sentences.any_message(shown), slides, terms, ends, mark)
-    presenter.presenter(show, key=key, open_at=open_at)
 
 
 def draw_sessions(scope: Scope, answer: Sessions) -> None:

@@ -1,75 +1,69 @@
-"""Presenter mode as a component of the page: one user's tasks, one by one, full screen, controlled by keys alone.
+"""Presenter mode of Accumulation: one user's tasks, one by one, full screen, controlled by keys alone.
 
 Space plays and pauses, the arrow keys (and Page up, Page down of a remote control) go one task back and forth, Home and
-End to either end, Escape leaves. All of it happens in the browser (assets/presenter.js); the server is told when it
-begins and ends. No text of the data is ever read as markup there.
+End to either end, Escape leaves. All of it happens in the browser (assets/presenter.js), which gets the slides once and
+tells when it begins and ends. No text of the data is ever read as markup there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import streamlit as st
 
-from cimemories.text import visible_in
-from cimemories.ui import component
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.leaks.presentation import Leaks, closing, definitions, first_messages, leaks_of, quote
+from cimemories.metrics import sentences
+from cimemories.metrics.one_user import NewLeak, OneUser
+from cimemories.text import simulated_text, visible_in
+from cimemories.ui import component, safe, url
 
 _component = component("presenter")
 
 
-@dataclass(frozen=True)
-class Dropped:
-    """A newly leaked attribute: its name, its memory statement, in how many messages ('2 of 5 messages'), and the words
-    of a message that leak it ('': not known, or not there yet)."""
-
-    name: str
-    statement: str
-    revealed: str
-    quote: str = ""
-
-
-@dataclass(frozen=True)
-class Slide:
-    """One task. share: of the attributes, revealed so far, 0 to 1; expected: the mean of that over all orders. judged:
-    judged messages; where there is none, the slide says so instead of 'nothing new'."""
-
-    recipient: str
-    task: str
-    share: float
-    expected: float
-    judged: int
-    dropped: Sequence[Dropped]
-
-
-@dataclass(frozen=True)
-class Show:
-    """What is played. attributes: the fixed denominator of the shares. messages: of a task, those that are
-    looked at, as 'any of the 5 messages'. definitions: terms
-    with what they mean, on the first slide; closing: sentences on the last. mark: a word shown in the corner the whole
-    time ('simulated'), or empty."""
-
-    user: str
-    run: str
-    attributes: int
-    messages: str
-    slides: Sequence[Slide]
-    definitions: Sequence[tuple[str, str]]
-    closing: Sequence[str]
-    mark: str = ""
-
-
-def moved(key: str) -> bool | None:
-    """Whether the show was started (True) or left (False) since the last run; None where neither."""
-    value = (st.session_state.get(key) or {}).get("moved")
-    # What a browser sends may be anything.
-    return bool(value["open"]) if isinstance(value, dict) and "open" in value else None
-
-
-def presenter(show: Show, *, key: str, open_at: int | None) -> None:
-    """Draw the button that starts the show. open_at: start at once, after so many tasks, where the page is first
-    drawn."""
+def draw(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
+    """Draw the button that begins, or the presentation itself where the URL says so; in the URL while it is open.
+    single: with the first message of each task alone."""
+    key = f"accumulation.presenter.{scope.run.id}.{user.profile}"
+    moved = (st.session_state.get(key) or {}).get("moved")
+    if isinstance(moved, dict):  # what a browser sends may be anything
+        if moved.get("open"):
+            url.put(present=0, user=user.profile)
+        else:
+            url.replace(present=None)
+    open_at = url.get_int("present")
+    # Quotes are in the messages, which take a while to read: from the first slide on, while that is shown.
+    leaks = leaks_of(flows, scope, user.profile) if single or open_at is not None else {}
+    shown = first_messages(user, leaks) if single else user
+    slides = [
+        {
+            "recipient": step.recipient,
+            "task": step.task,
+            "share": step.share,  # of the attributes, revealed so far
+            "expected": float(shown.expected_share[step.number]),  # the mean of that over all orders
+            "judged": step.judged,  # messages: where there is none, the slide says so instead of "nothing new"
+            "dropped": [_dropped(leak, leaks, step.context, single) for leak in step.leaks],
+        }
+        for step in shown.steps
+    ]
+    data = {
+        "user": shown.name,
+        "run": scope.run.name,
+        "attributes": shown.attributes,  # the fixed denominator of the shares
+        "messages": sentences.any_message(shown),
+        "slides": slides,
+        "definitions": definitions(shown),  # on the first slide
+        "closing": closing(shown),  # on the last
+        "mark": simulated_text(scope.simulated),
+        "open": open_at,
+    }
     # The empty callback registers "moved": Streamlit drops what the browser sets under a name without one.
-    slides = [{**vars(slide), "dropped": [vars(item) for item in slide.dropped]} for slide in show.slides]
-    data = visible_in({**vars(show), "slides": slides, "open": open_at})
-    _component(key=key, data=data, on_moved_change=lambda: None)
+    _component(key=key, data=visible_in(data), on_moved_change=lambda: None)
+
+
+def _dropped(leak: NewLeak, leaks: Leaks, context: int, single: bool) -> dict[str, str]:
+    return {
+        "name": leak.key.replace("_", " "),
+        "statement": safe.clip(leak.statement, safe.FOLD),
+        "revealed": "" if single else f"{leak.reveals} of {leak.draws} messages",
+        "quote": safe.clip(quote(leaks, context, leak.attribute), safe.FOLD),
+    }

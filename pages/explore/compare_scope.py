@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import streamlit as st
 
@@ -223,5 +222,4 @@ def show_drawing(drawing: Drawing, key: str, file: str, box: str, marked: Parts,
     page.badge_simulated(marked)
     charts.show(drawing.fig, key=key, alt=drawing.alt)
     exports.buttons(file, drawing.table.frame, fig=drawing.fig, key=key, simulated=marked, about=about)
-    twin = partial(answers.twin, drawing.table, f"{key}.table", alt=drawing.alt)
-    page.fold("The same as a table", ":material/table:", box, twin)
+    answers.folded(drawing.table, key, box, alt=drawing.alt)

@@ -116,8 +116,9 @@ def _maps(chosen: RunScope, result: Heatmap, view: View) -> None:
             _flows(chosen, result, drawn.grid, selected)
     else:
         page.notice("Click a cell to see its flows: which attribute, whose, and in how many samples it was revealed.")
-    twin = partial(answers.twin, result.cells, "heatmaps.table", alt="All cells of the maps")
-    page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", twin)
+    answers.folded(
+        result.cells, "heatmaps.cells", "heatmaps.box.table", "All cells as a table", alt="All cells of the maps"
+    )
 
 
 def _other(flows: Flows, scope: Scope, against: str | None) -> Scope | None:
