@@ -93,37 +93,9 @@ def _import_all() -> None:
 # ---- read-only
 
 
-# Buttons that show something else or make a file to download: by key, or by the start of one that ends in "."; login's
-# have none.
-READING = (
-    *("accumulation.again", "agreement.cell.", "bulk.shuffle", "compare.back", "compare.report.make"),
-    *(
-        "compare.sensitivity.compute",
-        "compare.sensitivity.stop",
-        "consensus.back",
-        "failure.again.",
-        "home.evaluate",
-        "heatmaps.cell.",
-    ),
-    *(
-        "heatmaps.close",
-        "labels.clear",
-        "leaks.basket.open.",
-        "leaks.clear",
-        "leaks.press.j",
-        "leaks.press.k",
-        "run_new.back",
-    ),
-    *(
-        "profiles.export.prepare",
-        "run_new.forward.",
-        "run_new.servers",
-        "runs.close",
-        "runs.export.results",
-        "runs.first",
-    ),
-    *("Log in", "Log out"),
-)
+# Buttons that show something else or make a file to download: by key, or by the start of one that ends in ".". The key
+# of a new one begins with "show."; login's have none.
+READING = ("show.", "agreement.cell.", "bulk.shuffle", "Log in", "Log out")
 NO_CHANGE = "Read-only: nothing can be changed or started here."
 # The role that a button takes, where people log in: by the longest start of its key. Those of READING take none, and
 # neither do those that change only what the person sees; every other one is a curator's.

@@ -61,7 +61,7 @@ def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_ta
         )
         if moved.any or url.get("votes") or url.get("both"):
             back = url.durable(_forget)
-            st.button("Back to the current rule", icon=":material/undo:", on_click=back, key="consensus.back")
+            st.button("Back to the current rule", icon=":material/undo:", on_click=back, key="show.consensus.back")
         least, both = current.least_votes, current.both_lists
         if not labelling.imported:
             least = least_votes("consensus", current.least_votes, labellings.MOST_VOTES)

@@ -306,7 +306,7 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
         *(dataset.id, dataset.created, dataset.revision, choice, with_calls),
         *((labelling.id, labelling.revision) if labelling else ()),
     )
-    if st.button("Prepare the file", icon=":material/inventory_2:", key="profiles.export.prepare"):
+    if st.button("Prepare the file", icon=":material/inventory_2:", key="show.profiles.export.prepare"):
         simulated = exporting.is_simulated(store, dataset, labelling, form, Path(f"x{ending}"))
         name = exporting.suggested_name(dataset, form, ending, simulated=simulated)
         path = exports.path_for(_READY, name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -23,7 +24,7 @@ from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import display_name
-from cimemories.ui import annotator, login, page, safe, tables, url
+from cimemories.ui import annotator, login, once, page, safe, tables, url
 from cimemories.ui import matrix as matrix_ui
 from cimemories.ui.matrix import Deciding
 from pages.curate import label_matrix, pair_panel
@@ -33,13 +34,6 @@ MATRIX, CONTEXT, COUNTS = "matrix", "context", "counts"
 LIST = "labels.list"
 VIEWS = {MATRIX: "Matrix", CONTEXT: "One context", COUNTS: "Counts"}
 SetTakeaway = Callable[[str], None]
-
-
-def _context(record: ProfileRecord) -> int:
-    contexts = dict(zip(record.context_ids, record.profile.contexts, strict=True))
-    texts = {i: f"{context.recipient}: {context.task}" for i, context in contexts.items()}
-    chosen = page.select("Context", list(texts), texts.__getitem__, "labels.context", "context")
-    return record.context_ids[0] if chosen is None else chosen
 
 
 def _filtered(
@@ -202,7 +196,7 @@ def _matrix(shown: Shown) -> PairView | None:
         with left:
             safe.inline(label_matrix.filter_summary(seen, labels, filters), muted=True)
         button.button(
-            "Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=url.durable(label_matrix.clear)
+            "Clear", icon=":material/filter_alt_off:", key="show.labels.clear", on_click=url.durable(label_matrix.clear)
         )
     cursor = label_matrix.draw(labels, seen, filters, shown.deciding, voting=label_matrix.is_voting(labelling))
     if cursor is None:
@@ -227,8 +221,12 @@ def _profile(
         return
     top = st.container()
     left, right = st.columns([2, 1] if view_name == MATRIX else [5, 3], gap="medium")
-    with left:
-        context = None if view_name == MATRIX else _context(labels.record)
+    context = None
+    if view_name == CONTEXT:
+        contexts = zip(labels.record.context_ids, labels.record.profile.contexts, strict=True)
+        texts = {i: f"{context.recipient}: {context.task}" for i, context in contexts}
+        with left:
+            context = page.select("Context", list(texts), texts.__getitem__, "labels.context", "context")
     views = None if context is None else pairs(store, labelling.id if labelling else None, labels.record.id, context)
     set_takeaway(label_matrix.takeaway(labels, voting=voting) if views is None else _takeaway(views))
     with top:
@@ -248,19 +246,14 @@ def _profile(
 
 
 def _default(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> None:
-    """Say which labelling numbers rest on, if it is another than the one in sight, and draw the button that changes
-    it."""
+    """Say which labelling numbers rest on, if it is another than the one in sight, and draw what changes it."""
     default = next(iter(catalogue.labellings_of(store, dataset.id, voted=True).values()), None)
     if labelling is None or default is None or labelling.id == default.id:
         return
     safe.inline(f"Numbers of this dataset rest on another labelling: {default.id}, by {default.model}.", muted=True)
-    if st.button("Rest all numbers on this labelling", key="labels.choose", icon=":material/check:"):
-        try:
-            catalogue.choose_labelling(store, labelling.id)
-        except StoreError as problem:
-            page.error("The labelling was not changed.", str(problem))
-            return
-        st.rerun()
+    with page.Reporting("The labelling was not changed.", StoreError):
+        choose = partial(catalogue.choose_labelling, store, labelling.id)
+        once.button("Rest all numbers on this labelling", choose, key="labels.choose", icon=":material/check:")
 
 
 def main() -> None:

@@ -87,7 +87,7 @@ def draw(
         ids = [i for i, _ in rows]
         first = number == 0 and attribute_id not in record.attribute_ids
         page.fold(
-            _title(domain, ids, labels),
+            f"{display_name(domain).capitalize()} ({len(ids)})" + (f": {_counts(labels, ids)}" if labels else ""),
             ":material/topic:",
             f"person.box.{domain}",
             partial(_domain, store, dataset, record, rows, labels, attribute_id, editing == ATTRIBUTES),
@@ -125,11 +125,6 @@ def _label_line(record: ProfileRecord, labels: ProfileLabels | None) -> None:
         f"to see which.{people}",
         muted=True,
     )
-
-
-def _title(domain: str, ids: Sequence[int], labels: ProfileLabels | None) -> str:
-    title = f"{display_name(domain).capitalize()} ({len(ids)})"
-    return title if labels is None else f"{title}: {_counts(labels, ids)}"
 
 
 def _counts(labels: ProfileLabels, ids: Sequence[int]) -> str:
@@ -183,12 +178,6 @@ def _form(store: Store, dataset: DatasetRow, record: ProfileRecord, attribute_id
 # ---- two profiles side by side
 
 
-def other_select(names: Mapping[int, str], first: int) -> int | None:
-    """Draw the choice of the profile to compare with, and return it; None if there is no other."""
-    others = [profile_id for profile_id in names if profile_id != first]
-    return page.select("Compare with", others, lambda i: names[i], "profiles.other", "other")
-
-
 def compare(
     pair: tuple[ProfileRecord, ProfileRecord],
     labels: tuple[ProfileLabels | None, ProfileLabels | None],
@@ -204,8 +193,9 @@ def compare(
             events(record.profile)
             if side is not None:
                 safe.show(matrix.distribution(side.counts()))
-    shared = {a.key for a in pair[0].profile.attributes} & {a.key for a in pair[1].profile.attributes}
-    safe.inline(_shared(len(shared)), muted=True)
+    shared = len({a.key for a in pair[0].profile.attributes} & {a.key for a in pair[1].profile.attributes})
+    verb = "is in both and stands" if shared == 1 else "are in both and stand"
+    safe.inline(f"{count(shared, 'key')} {verb} side by side." if shared else "No key is in both.", muted=True)
     names = list(dict.fromkeys([*first, *second]))
     for domain in names:
         sides = [{item.key: item for _, item in groups.get(domain, [])} for groups in (first, second)]
@@ -217,13 +207,6 @@ def compare(
         safe.show(tag("div", safe.grid(titles, rows, texts=range(3)), cls="ci-aligned"))
     if not names:
         page.notice("Neither profile has an attribute in the chosen domains and events.")
-
-
-def _shared(keys: int) -> str:
-    if not keys:
-        return "No key is in both."
-    verb = "is in both and stands" if keys == 1 else "are in both and stand"
-    return f"{count(keys, 'key')} {verb} side by side."
 
 
 def _aligned(key: str, sides: Sequence[Mapping[str, Attribute]]) -> Html:

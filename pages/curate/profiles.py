@@ -100,10 +100,10 @@ def _compare(
     record: ProfileRecord,
     filters: tuple[list[str], list[str]],
 ) -> None:
-    names = {row.id: row.name for row in rows}
     if url.get_int("other") == record.id:
         url.replace(other=None)
-    other = profile_person.other_select(names, record.id)
+    names = {row.id: row.name for row in rows if row.id != record.id}
+    other = page.select("Compare with", list(names), names.__getitem__, "profiles.other", "other")
     if other is None:
         page.empty("Nothing to compare with", "This dataset has only one profile.")
         return

@@ -221,7 +221,7 @@ def _export(store: Store, row: RunRow) -> None:
             help="The format has room for one judge",
         )
         request = (row.id, row.revision, "results", judge)
-        if judges and st.button("Prepare results.jsonl", icon=":material/inventory_2:", key="runs.export.results"):
+        if judges and st.button("Prepare results.jsonl", icon=":material/inventory_2:", key="show.runs.export.results"):
             path = exports.path_for(_READY, f"{mark}{row.id}-results.jsonl")
             with refused, st.spinner("Writing the file"):
                 written = export_run(store, row.id, path, judge_id=judge)

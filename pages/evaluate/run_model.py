@@ -113,7 +113,7 @@ def draw_model(store: Store, draft: Draft) -> str:
             "No managed server is ready",
             "Start one on the Servers tab. For a server that you started yourself, choose Endpoint.",
         )
-        if st.button("Servers", icon=":material/dns:", key="run_new.servers"):
+        if st.button("Servers", icon=":material/dns:", key="show.run_new.servers"):
             url.put(tab="servers")
             st.rerun()
         draft.put("managed", None)

@@ -88,7 +88,7 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
                 with columns[0]:
                     _back(draft, step)
             name = "To the experiment" if step == MODEL else "To the plan"
-            icon, key = ":material/arrow_forward:", f"run_new.forward.{step}"
+            icon, key = ":material/arrow_forward:", f"show.run_new.forward.{step}"
             if columns[-2].button(name, type="primary", icon=icon, disabled=bool(missing), key=key):
                 _go(draft, step + 1)
             if missing:
@@ -98,7 +98,7 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
 
 
 def _back(draft: Draft, step: int) -> None:
-    if st.button("Back", icon=":material/arrow_back:", key="run_new.back"):
+    if st.button("Back", icon=":material/arrow_back:", key="show.run_new.back"):
         _go(draft, step - 1)
 
 

@@ -61,7 +61,7 @@ def draw() -> None:
             "In a run, a model writes messages for every profile in every context, and judges say what each reveals. "
             "You can pause and resume it at any time.",
         )
-        if st.button("New run", icon=":material/add:", type="primary", key="runs.first"):
+        if st.button("New run", icon=":material/add:", type="primary", key="show.runs.first"):
             url.put(tab=NEW)
             st.rerun()
     else:
@@ -114,7 +114,7 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
     with left, st.container(key="beside_panel"):
         listed(store, chosen.id, active, counting)
     with right, st.container(key="panel", border=True):
-        if st.button("Close", icon=":material/close:", key="runs.close", help="Back to the list"):
+        if st.button("Close", icon=":material/close:", key="show.runs.close", help="Back to the list"):
             url.drop("run", "beside")
             st.rerun()
         run_detail.draw(store, chosen)

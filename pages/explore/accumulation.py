@@ -141,7 +141,7 @@ def _order(chosen: bool) -> tuple[Order, int]:
             st.button(
                 "",
                 icon=":material/shuffle:",
-                key="accumulation.again",
+                key="show.accumulation.again",
                 help="Shuffle again",
                 on_click=url.durable(lambda: _put(Order.SHUFFLED, seed + 1)),
             )

@@ -52,7 +52,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     # What can change the content of the file: once any of it differs, the report made before is no longer offered.
     stamps = tuple((request.version, request.run.status, request.run.name) for request in scopes)
     request = (stamps, str(compared.rule), form, texts)
-    if st.button("Make the report", type="primary", icon=":material/summarize:", key="compare.report.make"):
+    if st.button("Make the report", type="primary", icon=":material/summarize:", key="show.compare.report.make"):
         _make(compared, request, [item.run.id for item in scopes], str(form), with_texts=texts)
     exports.offer(_READY, request)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -77,7 +78,11 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
     said so."""
     data_column, run_column, judge_column, n_column = st.columns([3, 6, 3, 2], vertical_alignment="bottom")
     with data_column:
-        dataset = _dataset(store, rows)
+        names = {row.id: row.name for row in catalogue.all_datasets(store)}
+        counts = Counter(row.dataset for row in rows)
+        busiest = sorted(counts, key=lambda i: (-counts[i], -i))
+        texts = {i: f"{names.get(i, i)} ({count(counts[i], 'run')})" for i in busiest}
+        dataset = page.select("Dataset", busiest, texts.__getitem__, "compare.dataset", "dataset")
     offered = {row.id: row for row in reversed(rows) if row.dataset == dataset}
     with run_column:
         named = {run_id: f"{row.name} ({run_id})" for run_id, row in offered.items()}
@@ -112,16 +117,6 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
     if len(scopes) > MANY and is_behind(store, scopes[0]):
         page.notice(BEHIND)
     return Compared(flows, tuple(scopes), n, board.rule, board)
-
-
-def _dataset(store: Store, rows: Sequence[RunRow]) -> int:
-    named = {row.id: row.name for row in catalogue.all_datasets(store)}
-    counts = {i: sum(row.dataset == i for row in rows) for i in {row.dataset for row in rows}}
-    busiest = sorted(counts, key=lambda i: (-counts[i], -i))
-    chosen = page.select(
-        "Dataset", busiest, lambda i: f"{named.get(i, i)} ({count(counts[i], 'run')})", "compare.dataset", "dataset"
-    )
-    return int(chosen if chosen is not None else busiest[0])
 
 
 def _judge(judges: Sequence[Sequence[JudgeRow]]) -> str:

@@ -103,14 +103,7 @@ def _maps(chosen: RunScope, result: Heatmap, view: View) -> None:
         safe.inline(drawn.subtitle, muted=True)
     for part, key in zip(drawn.parts, (KEY, f"{KEY}.2"), strict=False):
         charts.show_heatmap(part, drawn.tooltips, key=key, alt=alt, selected=selected)
-    exports.buttons(
-        f"heatmap-{result.run}",
-        result.cells.frame,
-        fig=drawn.figure,
-        key="heatmaps.export",
-        simulated=result.simulated,
-        about=result.about,
-    )
+    answers.export(result.cells, f"heatmap.{result.run}", result.about, result.simulated, drawn.figure)
     if selected is not None:
         with st.container(key="drawer", border=True):
             _flows(chosen, result, drawn.grid, selected)
@@ -164,7 +157,9 @@ def _flows(chosen: RunScope, result: Heatmap, grid: Grid, selected: tuple[int, i
         safe.heading(name)
         safe.inline(f"{text} Select a row to read the messages{of_which}.", muted=True)
     with closing:
-        st.button("Close", key="heatmaps.close", type="tertiary", on_click=url.durable(lambda: url.put(**_no_cell())))
+        st.button(
+            "Close", key="show.heatmaps.close", type="tertiary", on_click=url.durable(lambda: url.put(**_no_cell()))
+        )
     if frame.empty:
         page.notice("No flow of this cell counts: its attributes are ambiguous here, or only sign the message.")
         return
@@ -194,7 +189,7 @@ def _flows(chosen: RunScope, result: Heatmap, grid: Grid, selected: tuple[int, i
             for label, by, there in (("Previous", -CELL_PAGE, start > 0), ("Next", CELL_PAGE, more)):
                 st.button(
                     f"{label} {CELL_PAGE}",
-                    key=f"heatmaps.cell.{label.lower()}",
+                    key=f"show.heatmaps.cell.{label.lower()}",
                     disabled=not there,
                     on_click=url.durable(partial(turn, by)),
                 )

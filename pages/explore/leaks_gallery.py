@@ -180,7 +180,7 @@ def _buttons(store: Store, item: BasketRow, number: int, of: int) -> None:
         st.button(
             "Open",
             icon=":material/open_in_new:",
-            key=f"leaks.basket.open.{own.id}",
+            key=f"show.leaks.basket.open.{own.id}",
             help="The example in the gallery",
             type="tertiary",
             on_click=url.durable(url.put),
@@ -291,7 +291,7 @@ def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
         _filter(facet, sorted(values, key=counts.__getitem__, reverse=True) if shown.many else values, name_of, now)
     if any(url.get(shown.param) for shown in FILTERS.values()):
         st.button(
-            "Clear the filters", key="leaks.clear", icon=":material/filter_alt_off:", on_click=url.durable(_clear)
+            "Clear the filters", key="show.leaks.clear", icon=":material/filter_alt_off:", on_click=url.durable(_clear)
         )
 
 
@@ -456,7 +456,7 @@ def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = 
     st.button(
         safe.plain_label(label),
         icon=icon,
-        key=f"leaks.press.{key}",
+        key=f"leaks.press.{key}" if key == "a" else f"show.leaks.press.{key}",
         disabled=disabled,
         type="primary" if primary else "secondary",
         width="stretch",

@@ -17,7 +17,7 @@ def draw(error: Exception) -> bool:
     """
     if isinstance(error, DatabaseLost):
         database_lost.explain(error)
-        st.button("Try again", key=f"failure.again.{id(error)}", icon=":material/refresh:")
+        st.button("Try again", key=f"show.failure.again.{id(error)}", icon=":material/refresh:")
         return True
     text = for_people(error)
     if text is not None:

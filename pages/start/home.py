@@ -56,7 +56,7 @@ def main() -> None:
         )
         return
     _assigned(store)
-    if st.button("Evaluate my model", type="primary", icon=":material/play_circle:", key="home.evaluate"):
+    if st.button("Evaluate my model", type="primary", icon=":material/play_circle:", key="show.home.evaluate"):
         url.go("runs", tab="new")
     explore, ranked = _explore(here)
     for name, room in (("Curate", _curate(here)), ("Evaluate", _evaluate(here)), ("Explore", explore)):

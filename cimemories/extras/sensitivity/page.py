@@ -260,7 +260,7 @@ def _study_if_requested(compared: Compared, set_takeaway: SetTakeaway) -> Study 
                     "Compute sensitivity",
                     type="primary",
                     icon=":material/tune:",
-                    key="compare.sensitivity.compute",
+                    key="show.compare.sensitivity.compute",
                     on_click=url.durable(lambda: st.session_state.update({ASKED: of})),
                 ),
             )
@@ -279,7 +279,7 @@ def _study_if_requested(compared: Compared, set_takeaway: SetTakeaway) -> Study 
     job = once.job(f"sensitivity.{store.engine.url}.{store.workspace.absolute()}.{of}", compute)
     if not job.done():
         set_takeaway("Computing what the numbers and the order depend on.")
-        once.wait(job, stop="compare.sensitivity.stop")
+        once.wait(job, stop="show.compare.sensitivity.stop")
         return None
     try:
         return job.result()
@@ -339,7 +339,7 @@ def _sliders(compared: Compared, study: Study) -> tuple[Moved, IdentifierRule, i
         st.button(
             "Back to the current settings",
             icon=":material/undo:",
-            key="compare.back",
+            key="show.compare.back",
             on_click=url.durable(lambda: url.put(threshold=None, priors=None, identifiers=None, votes=None)),
         )
     return moved, rule, least

@@ -50,7 +50,7 @@ def test_drawing_a_page_again_writes_nothing_over_its_fields(page: str, query: d
 def test_a_field_is_not_reset_by_leaving_the_one_before() -> None:
     app = opened(PAGES["runs"], tab="new")
     app.segmented_control(key="run_new.where").set_value("simulator").run()
-    app.button(key="run_new.forward.1").click().run()
+    app.button(key="show.run_new.forward.1").click().run()
     fields = {field.label: field for field in app.number_input}
     # Who tabs on to Contexts types there while this run is under way.
     fields["Profiles"].set_value(1).run()
