@@ -104,7 +104,7 @@ TAKES = {
     **dict.fromkeys(("bulk.", "decide.", "review.view.", "review.comment.", "review.spread."), Role.ANNOTATOR),
     "judge_audit.update": Role.VIEWER,
     **dict.fromkeys(("run_new.", "run_sweep.", "run_servers.", "runs.", "start."), Role.OPERATOR),
-    **dict.fromkeys(("retry.", "resume.", "cancel.", "new.start", "new.cancel.", "new.discard."), Role.OPERATOR),
+    **dict.fromkeys(("retry.", "resume.", "cancel.", "new.start", "new.discard."), Role.OPERATOR),
     "team.": Role.ADMIN,
     "team.assign.": Role.CURATOR,
 }

@@ -5,8 +5,7 @@ What an action came to is kept in the session over the rerun that it causes, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ from cimemories.text import count, sentence
 from cimemories.ui import annotator, answers, exports, once, page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.curate.label_matrix import RESUMABLE, named
-from pages.curate.work import WAYS, draw_form, draw_resume, worker_log
+from pages.curate.work import WAYS, draw_failures, draw_form, draw_resume, draw_running, worker_log
 
 _OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
 
@@ -391,7 +390,6 @@ def _watch(store: Store, row: GenerationRow) -> None:
 
 def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
     _title(row, f"is being written: {now.status}")
-    st.progress(now.settled / now.expected if now.expected else 0.0)
     waiting = now.status == WorkStatus.QUEUED
     tokens = f"{count(now.prompt_tokens)} prompt and {count(now.completion_tokens, 'completion token')}"
     parts = [
@@ -403,20 +401,8 @@ def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
     ]
     if rejected := sum(now.rejected.values()):
         parts.append(f"{count(rejected, 'item')} rejected and asked for again")
-    safe.inline(f"{'; '.join(parts)}.", muted=True)
-    if now.slowed:
-        page.notice(sentence(now.slowed))
-    if now.failures:
-        causes = [f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in now.failures]
-        safe.inline(f"Failed or incomplete calls, by cause: {'; '.join(causes)}.", muted=True)
-    cancelling = now.status == WorkStatus.CANCELLING
-    once.button(
-        "Cancel",
-        lambda: catalogue.cancel(store, row.id),
-        key=f"new.cancel.{row.id}",
-        icon=":material/stop_circle:",
-        disabled=cancelling,
-    )
+    draw_running(store, row.id, now.status, now.settled, now.expected, f"{'; '.join(parts)}.", now.slowed)
+    draw_failures("Failed or incomplete calls", now.failures)
 
 
 def _title(row: GenerationRow, what: str) -> None:
@@ -456,17 +442,6 @@ def _finished(store: Store, row: GenerationRow) -> None:
         safe.show(safe.lines(report.lines()))
 
 
-@dataclass(frozen=True)
-class _Request:
-    """The profiles to create."""
-
-    name: str
-    profiles: int
-    locale: str
-    seed: int
-    contexts: Sequence[str]
-
-
 def _form(store: Store) -> None:
     draft = Draft("new")
     ways = [TEMPLATES, *WAYS]
@@ -494,7 +469,13 @@ def _form(store: Store) -> None:
             name for name in st.session_state[key] if name in available
         ]  # a pack may be gone by now
         contexts = st.multiselect("Contexts", available, key=key, format_func=safe.option, width=WIDE)
-    request = _Request(name.strip(), int(profiles), str(locale), int(seed), contexts)
+    request = {
+        "name": name.strip(),
+        "profiles": int(profiles),
+        "locale": str(locale),
+        "seed": int(seed),
+        "contexts": tuple(contexts),
+    }
     if how == TEMPLATES:
         _from_templates(store, request, draft)
     else:
@@ -505,8 +486,8 @@ def _form(store: Store) -> None:
             AuthoringSpec,
             str(how),
             fields=("per_domain", "events", "general", "max_tokens", "temperature", "timeout"),
-            given=vars(request),
-            needed={"a dataset name": request.name},
+            given=request,
+            needed={"a dataset name": request["name"]},
             simulated=SIMULATED_MODELS,
             estimate=partial(authoring.estimate, store),
             plan=partial(authoring.plan, store),
@@ -515,7 +496,7 @@ def _form(store: Store) -> None:
         )
 
 
-def _from_templates(store: Store, request: _Request, draft: Draft) -> None:
+def _from_templates(store: Store, request: Mapping[str, Any], draft: Draft) -> None:
     with st.container(horizontal=True):
         per_domain = st.number_input(
             "Per domain",
@@ -537,23 +518,16 @@ def _from_templates(store: Store, request: _Request, draft: Draft) -> None:
         )
     draft.keep()
     safe.inline(
-        f"{count(request.profiles, 'profile')} with about {count(events * 9 * per_domain + 14, 'attribute')} "
+        f"{count(request['profiles'], 'profile')} with about {count(events * 9 * per_domain + 14, 'attribute')} "
         "each, created immediately. For more, use cimemories generate --offline.",
         muted=True,
     )
 
     def create() -> DatasetRow:
         return generate_dataset(
-            store,
-            request.name,
-            request.profiles,
-            seed=request.seed,
-            locale=request.locale,
-            per_domain=per_domain,
-            events=events,
-            contexts=request.contexts,
-            among=tuple(among),
-        )
+            store, request["name"], request["profiles"], seed=request["seed"], locale=request["locale"],
+            contexts=request["contexts"], per_domain=per_domain, events=events, among=tuple(among),
+        )  # fmt: skip
 
     def created(row: DatasetRow) -> None:
         counts = f"{count(row.profiles, 'profile')}, {count(row.attributes, 'attribute')}"
@@ -567,8 +541,8 @@ def _from_templates(store: Store, request: _Request, draft: Draft) -> None:
             key="new.create",
             type="primary",
             icon=":material/person_add:",
-            disabled=not request.name,
+            disabled=not request["name"],
             doing="Creating the profiles",
         )
-    if not request.name:
+    if not request["name"]:
         safe.inline("Enter a dataset name first.", muted=True)

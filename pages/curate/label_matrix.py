@@ -27,7 +27,16 @@ from cimemories.text import count, display_name, exact_percent, sentence
 from cimemories.ui import matrix, once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from cimemories.ui.matrix import Deciding
-from pages.curate.work import BY_MODEL, WAYS, draw_form, draw_resume, worker_button, worker_log
+from pages.curate.work import (
+    BY_MODEL,
+    WAYS,
+    draw_failures,
+    draw_form,
+    draw_resume,
+    draw_running,
+    worker_button,
+    worker_log,
+)
 
 # ---- dataset and labelling
 
@@ -242,40 +251,24 @@ def _voted(store: Store, row: LabellingRow, profile: int | None) -> tuple[int, i
 
 def _running(store: Store, row: LabellingRow, voted: tuple[int, int]) -> None:
     """Draw the progress of a running labelling. voted: usable and planned ballots of the profile that is shown."""
-    done, waiting = _settled(row), row.status == WorkStatus.QUEUED
-    bar, button = st.columns([5, 1], vertical_alignment="center")
-    with bar:
-        st.progress(done / row.expected if row.expected else 0.0)
-        ballots = f"{count(done)} of {count(row.expected, 'ballot')}"
-        if waiting:
-            text = f"Waiting for the worker to start: {ballots}."
-        elif row.status == WorkStatus.CANCELLING:
-            text = f"Cancelling: {ballots}; votes so far are kept."
-        else:
-            pace = once.pace(f"pace.{row.id}", done, row.expected, "ballots") or "measuring the pace"
-            text = f"The personas are voting: {ballots}, {pace}."
-        safe.inline(f"{text} {_of_profile(*voted)}", muted=True)
-        if row.error:  # while it runs: what slows it down
-            page.notice(sentence(row.error))
-    with button:
-        stopping = row.status == WorkStatus.CANCELLING
-        once.button(
-            "Cancel",
-            lambda: catalogue.cancel(store, row.id),
-            key=f"cancel.{row.id}",
-            icon=":material/stop_circle:",
-            disabled=stopping,
-            width="stretch",
-        )
-    _failures(store, row.id)
-
-
-def _of_profile(usable: int, planned: int) -> str:
+    done, (usable, planned) = _settled(row), voted
+    ballots = f"{count(done)} of {count(row.expected, 'ballot')}"
+    if row.status == WorkStatus.QUEUED:
+        text = f"Waiting for the worker to start: {ballots}."
+    elif row.status == WorkStatus.CANCELLING:
+        text = f"Cancelling: {ballots}; votes so far are kept."
+    else:
+        pace = once.pace(f"pace.{row.id}", done, row.expected, "ballots") or "measuring the pace"
+        text = f"The personas are voting: {ballots}, {pace}."
     if not planned:
-        return "None of them is of this profile."
-    if not usable:
-        return f"The {count(planned, 'ballot')} of this profile will show here as they arrive."
-    return f"Of this profile: {count(usable)} of {count(planned)}."
+        of_profile = "None of them is of this profile."
+    elif not usable:
+        of_profile = f"The {count(planned, 'ballot')} of this profile will show here as they arrive."
+    else:
+        of_profile = f"Of this profile: {count(usable)} of {count(planned)}."
+    # Of running work its error is what slows it down.
+    draw_running(store, row.id, row.status, done, row.expected, f"{text} {of_profile}", row.error)
+    _failures(store, row.id)
 
 
 def _stopped(store: Store, row: LabellingRow) -> None:
@@ -294,9 +287,7 @@ def _stopped(store: Store, row: LabellingRow) -> None:
 
 
 def _failures(store: Store, labelling_id: str) -> None:
-    if failures := catalogue.labelling_failures(store, labelling_id)[:5]:
-        causes = [f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in failures]
-        safe.inline(f"Missing ballots, by cause: {'; '.join(causes)}.", muted=True)
+    draw_failures("Missing ballots", catalogue.labelling_failures(store, labelling_id)[:5])
 
 
 def start(store: Store, dataset: DatasetRow, row: LabellingRow | None) -> None:

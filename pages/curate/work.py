@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,12 +12,14 @@ from cimemories import launch
 from cimemories.curation.spec import CurationSpec
 from cimemories.evaluation.costs import cost_of
 from cimemories.evaluation.estimates import Estimate
+from cimemories.flows import catalogue
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
 from cimemories.llm.worker import SIMULATOR
+from cimemories.model import WorkStatus
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store.engine import Store, StoreError
-from cimemories.text import listed
+from cimemories.text import count, listed, sentence
 from cimemories.ui import once, page, safe
 from cimemories.ui.annotator import Draft
 from pages.evaluate.run_detail import raise_and_resume
@@ -100,6 +102,33 @@ def draw_form(
         )
     if lacking:
         safe.inline(f"Enter {listed(lacking)} first.", muted=True)
+
+
+def draw_running(
+    store: Store, work_id: str, status: WorkStatus, done: int, expected: int, text: str, slowed: str | None
+) -> None:
+    """Draw how far work is, in words too, what slows it down, and the button that cancels it."""
+    bar, button = st.columns([5, 1], vertical_alignment="center")
+    with bar:
+        st.progress(done / expected if expected else 0.0)
+        safe.inline(text, muted=True)
+        if slowed:
+            page.notice(sentence(slowed))
+    with button:
+        once.button(
+            "Cancel",
+            lambda: catalogue.cancel(store, work_id),
+            key=f"cancel.{work_id}",
+            icon=":material/stop_circle:",
+            disabled=status == WorkStatus.CANCELLING,
+            width="stretch",
+        )
+
+
+def draw_failures(what: str, failures: Iterable[tuple[object, object, int]]) -> None:
+    """Draw what is missing, by (status, cause, number); nothing without any."""
+    if causes := [f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in failures]:
+        safe.inline(f"{what}, by cause: {'; '.join(causes)}.", muted=True)
 
 
 def draw_resume(store: Store, work_id: str, *, width: str = "content") -> None:
