@@ -121,21 +121,23 @@ def matrix_data(
     """What the server sends a matrix with these texts of attributes and contexts, whose ids are 100 and 1 onwards."""
     size = len(rows) * len(columns)
     counts = (0, 0, len(columns))
-    drawn = matrix.Drawing(
-        title="Pairs",
-        rows=[matrix.Row(100 + i, f"fact_{i}", text, counts) for i, text in enumerate(rows)],
-        columns=[
-            matrix.Column(1 + j, text, f"Task {text}", counts, retained=True, discarded=False)
+    drawn = {
+        "title": "Pairs",
+        "rows": [
+            {"id": 100 + i, "key": f"fact_{i}", "statement": text, "counts": counts} for i, text in enumerate(rows)
+        ],
+        "columns": [
+            {"id": 1 + j, "recipient": text, "task": f"Task {text}", "counts": counts, "retained": True}
             for j, text in enumerate(columns)
         ],
-        blocks=[matrix.Span("finance", "", 0, len(rows), counts)],
-        spheres=[matrix.Span("", "", 0, len(columns), counts)],
-        cells=cells or "?" * size,
-        consensus=cells or "?" * size,
-        decided="0" * size,
-        matched=settings.pop("matched", "1" * size),
-        above=100,
-    )
+        "blocks": [{"name": "finance", "note": "", "start": 0, "end": len(rows), "counts": counts}],
+        "spheres": [{"name": "", "note": "", "start": 0, "end": len(columns), "counts": counts}],
+        "cells": cells or "?" * size,
+        "consensus": cells or "?" * size,
+        "decided": "0" * size,
+        "matched": settings.pop("matched", "1" * size),
+        "above": 100,
+    }
     given = {"key": "matrix", "cursor": (100, 1), "deciding": matrix.Deciding(KEYS, FakeDesk()), **settings}
     with drawing(monkeypatch, matrix) as data:
         matrix.matrix(drawn, **given)

@@ -100,77 +100,11 @@ def timeline(moments: Sequence[tuple[str, str]]) -> Html:
 # ---- matrix
 
 
-Counts = tuple[int, int, int]  # necessary, inappropriate, ambiguous
+Pair = tuple[int, int]  # ids of an attribute and a context
 _PARTS = ("leaving", "outbox", "keys", "deciding")
 _component = component("matrix", *_PARTS, "matrix_drawing")
 _list_component = component("pair_list", *_PARTS)
 _ELSEWHERE = "labels.elsewhere"  # the last decision of this session that no key has made
-
-
-@dataclass(frozen=True)
-class Row:
-    """An attribute; counts over all contexts of its profile."""
-
-    id: int
-    key: str
-    statement: str
-    counts: Counts
-
-
-@dataclass(frozen=True)
-class Column:
-    """A context; counts over all attributes of the profile. A context that is not labelled yet is neither retained nor
-    discarded."""
-
-    id: int
-    recipient: str
-    task: str
-    counts: Counts
-    retained: bool
-    discarded: bool
-
-
-@dataclass(frozen=True)
-class Span:
-    """Rows or columns [start, end) under a common heading."""
-
-    name: str
-    note: str
-    start: int
-    end: int
-    counts: Counts
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """Everything that is drawn. cells, consensus: N, X, ?, ~ or - a cell, row by row; decided, matched: 0 or 1 a cell,
-    whether people decided its label, and whether the page's filter matches it. above: pixels of the page above and
-    below the matrix, which fills the rest of the window."""
-
-    title: str
-    rows: Sequence[Row]
-    columns: Sequence[Column]
-    blocks: Sequence[Span]
-    spheres: Sequence[Span]
-    cells: str
-    consensus: str
-    decided: str
-    matched: str
-    above: int
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The pair at which the cursor came to rest: ids of an attribute and a context."""
-
-    attribute: int
-    context: int
-
-
-def _plain(drawing: Drawing) -> dict[str, object]:
-    """Return the drawing as JSON takes it. `dataclasses.asdict` copies each number on its own: 3 ms, this 0.01 ms."""
-    lists = ("rows", "columns", "blocks", "spheres")
-    return {name: [vars(item) for item in value] if name in lists else value for name, value in vars(drawing).items()}
 
 
 @dataclass(frozen=True)
@@ -189,14 +123,20 @@ class Deciding:
 
 
 def matrix(
-    drawing: Drawing, *, key: str, cursor: tuple[int, int] | None, deciding: Deciding = Deciding()
-) -> Chosen | None:
-    """Draw it with the cursor on that (attribute, context). Returns where the cursor has come to rest since the last
-    run, None where it has not moved: the answer holds for one run, so keep it (in the URL)."""
-    chosen = _chosen(key, cursor, {row.id for row in drawing.rows}, {column.id for column in drawing.columns})
-    if chosen:
-        cursor = chosen.attribute, chosen.context
-    data = {**visible_in(_plain(drawing)), "cursor": cursor, **_deciding(key, deciding)}
+    drawing: Mapping[str, object], *, key: str, cursor: Pair | None, deciding: Deciding = Deciding()
+) -> Pair | None:
+    """Draw the matrix with the cursor on that pair. Returns where the cursor has come to rest since the last run, None
+    where it has not moved: the answer holds for one run, so keep it (in the URL).
+
+    drawing: title; rows (id, key, statement, counts) and columns (id, recipient, task, counts, retained, discarded), an
+    attribute or context each, with the counts of necessary, inappropriate and ambiguous pairs in all of the profile;
+    blocks and spheres (name, note, start, end, counts), rows or columns [start, end) under a common heading; cells and
+    consensus: N, X, ?, ~ or - a cell, row by row; decided, matched: 0 or 1 a cell, whether people decided its label,
+    and whether the page's filter matches it; above: pixels of the page above and below the matrix, which fills the rest
+    of the window."""
+    rows, columns = ({item["id"] for item in drawing[side]} for side in ("rows", "columns"))  # type: ignore[attr-defined]
+    chosen = _chosen(key, cursor, rows, columns)
+    data = {**visible_in(dict(drawing)), "cursor": chosen or cursor, **_deciding(key, deciding)}
     # Streamlit drops what the browser sets under a name without a callback.
     _component(key=key, data=data, on_chosen_change=lambda: None, on_asked_change=url.durable(_hears(key, deciding)))
     return chosen
@@ -206,13 +146,11 @@ def matrix(
 class _Place:
     """The place to which a session has moved, and the earlier ones that a late address may still name."""
 
-    at: tuple[int, int]
-    before: set[tuple[int, int]]
+    at: Pair
+    before: set[Pair]
 
 
-def _chosen(
-    key: str, named: tuple[int, int] | None, attributes: Collection[int], contexts: Collection[int]
-) -> Chosen | None:
+def _chosen(key: str, named: Pair | None, attributes: Collection[int], contexts: Collection[int]) -> Pair | None:
     """Return the user's position among these, or None if the page's is authoritative. named: the position in the
     address."""
     chosen = (st.session_state.get(key) or {}).get("chosen")
@@ -229,7 +167,7 @@ def _chosen(
     # What ends this run for the next press comes with the address of before: that is no way back.
     st.session_state[f"{key}.place"] = place
     there = place is not None and place.at[0] in attributes and place.at[1] in contexts
-    return Chosen(*place.at) if place is not None and there else None
+    return place.at if place is not None and there else None
 
 
 def leave_place(key: str) -> None:
@@ -302,7 +240,7 @@ def pair_list(
     Returns the attribute that the person has moved to, None where the page says best."""
     chosen = _chosen(key, None if cursor is None else (cursor, context), {row.id for row in rows}, {context})
     if chosen:
-        cursor = chosen.attribute
+        cursor = chosen[0]
     shown = [{**vars(row), "cells": [clip(cell) for cell in row.cells], "by": clip(row.by)} for row in rows]
     data = {
         "title": clip(title),
@@ -319,4 +257,4 @@ def pair_list(
         on_chosen_change=lambda: None,
         on_asked_change=url.durable(_hears(key, deciding)),
     )
-    return chosen.attribute if chosen else None
+    return chosen[0] if chosen else None

@@ -15,7 +15,7 @@ from cimemories.curation import labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.flows import catalogue
 from cimemories.flows.labels import TOO_FEW_NAME
-from cimemories.labels.matrix import Differs, Matrix, MatrixView, view
+from cimemories.labels.matrix import Differs, Group, Matrix, MatrixView, view
 from cimemories.model import Label, Profile, WorkStatus
 from cimemories.seeds.packs import DEFAULTS, pack_files, persona_pack
 from cimemories.seeds.reading import SeedError
@@ -347,56 +347,63 @@ def draw(
         return None
     above = PIXELS_ABOVE + (PIXELS_OF_MATCHES if filters.any else 0)
     shown = _drawing(labels, seen, above, voting=voting)
-    attributes, contexts = [row.id for row in shown.rows], [column.id for column in shown.columns]
+    attributes: list[int] = [row["id"] for row in shown["rows"]]
+    contexts: list[int] = [column["id"] for column in shown["columns"]]
     attribute, last = url.get_int("attribute"), url.remembered("context") or ""
     context = url.get_int("context") or (int(last) if last.isdigit() else None)
     if attribute is not None and attribute not in labels.record.attribute_ids:
         page.notice(f"Attribute {attribute} of the link is not one of this profile's. Choose a cell.")
         url.replace(attribute=None)
-    cursor = (attribute if attribute in attributes else attributes[0], context if context in contexts else contexts[0])
+    cursor = (
+        attribute if attribute is not None and attribute in attributes else attributes[0],
+        context if context is not None and context in contexts else contexts[0],
+    )
     moved = matrix.matrix(shown, key=MATRIX, cursor=cursor, deciding=deciding)
     # The browser may still name a pair that the filters have hidden since.
-    if moved and moved.attribute in attributes and moved.context in contexts:
-        url.replace(attribute=moved.attribute, context=moved.context)
-        return moved.attribute, moved.context
+    if moved and moved[0] in attributes and moved[1] in contexts:
+        url.replace(attribute=moved[0], context=moved[1])
+        return moved
     return cursor
 
 
-def _drawing(labels: Matrix, seen: MatrixView, above: int, *, voting: bool) -> matrix.Drawing:
-    profile = labels.record.profile
+def _drawing(labels: Matrix, seen: MatrixView, above: int, *, voting: bool) -> dict[str, Any]:
+    record, profile = labels.record, labels.record.profile
     by_attribute, by_context = labels.attribute_counts.tolist(), labels.context_counts.tolist()
-    retained = labels.retained.tolist()
     discarded = (labels.discarded & (not voting)).tolist()
-    return matrix.Drawing(
-        title=f"Labels of {profile.name}, attributes by contexts. The arrow keys move from pair to pair.",
-        rows=[
-            matrix.Row(
-                labels.record.attribute_ids[i],
-                profile.attributes[i].key,
-                safe.clip(profile.attributes[i].statement, safe.FOLD),
-                tuple(by_attribute[i]),
-            )
+
+    def heading(span: Group) -> dict[str, Any]:
+        return {**vars(span), "name": display_name(span.name), "note": display_name(span.note)}
+
+    return {
+        "title": f"Labels of {profile.name}, attributes by contexts. The arrow keys move from pair to pair.",
+        "rows": [
+            {
+                "id": record.attribute_ids[i],
+                "key": profile.attributes[i].key,
+                "statement": safe.clip(profile.attributes[i].statement, safe.FOLD),
+                "counts": by_attribute[i],
+            }
             for i in seen.rows
         ],
-        columns=[
-            matrix.Column(
-                labels.record.context_ids[j],
-                profile.contexts[j].recipient,
-                profile.contexts[j].task,
-                tuple(by_context[j]),
-                retained[j],
-                discarded[j],
-            )
+        "columns": [
+            {
+                "id": record.context_ids[j],
+                "recipient": profile.contexts[j].recipient,
+                "task": profile.contexts[j].task,
+                "counts": by_context[j],
+                "retained": bool(labels.retained[j]),
+                "discarded": discarded[j],
+            }
             for j in seen.columns
         ],
-        blocks=[matrix.Span(display_name(b.name), display_name(b.note), b.start, b.end, b.counts) for b in seen.blocks],
-        spheres=[matrix.Span(display_name(s.name), "", s.start, s.end, s.counts) for s in seen.spheres],
-        cells=seen.cells,
-        consensus=seen.consensus,
-        decided=seen.decided,
-        matched=seen.matches,
-        above=above,
-    )
+        "blocks": [heading(block) for block in seen.blocks],
+        "spheres": [heading(sphere) for sphere in seen.spheres],
+        "cells": seen.cells,
+        "consensus": seen.consensus,
+        "decided": seen.decided,
+        "matched": seen.matches,
+        "above": above,
+    }
 
 
 def filter_summary(seen: MatrixView, labels: Matrix, filters: Filters) -> str:
