@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import streamlit as st
 from streamlit import runtime
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from cimemories.model import Verdict
-from cimemories.text import Parts, exact_percent, sentence, simulated_text, without_credentials, without_options
+from cimemories.text import Parts, sentence, simulated_text, without_credentials, without_options
 from cimemories.ui import component, safe, url
-from cimemories.ui.safe import Html, join, show, tag
+from cimemories.ui.safe import Html, show, tag
 
 # ---- rule sliders
 
@@ -91,96 +89,6 @@ def least_votes(page: str, now: int | None, most: int) -> int | None:
         "the fewer there are. Empty: nine in ten of the planned votes, all where fewer than ten are.",
     )
     return votes
-
-
-# ---- samples
-
-
-# What the judge says of an attribute in one message, and what people do: 'audit: not revealed (Ada)', or nothing.
-SampleMark = tuple[Literal["leaked", "no_leak", "missing"], str]
-
-
-def sample_grid(
-    title: str, numbers: Sequence[int], rows: Sequence[tuple[str, str, Sequence[SampleMark], str, bool]]
-) -> Html:
-    """Return which of several messages reveals what: an attribute a row, a message a column. numbers: of the messages.
-    rows: (name, tooltip, a mark for each message, text at the right, whether it is the selected one)."""
-    head = [tag("span", str(number), cls="ci-mark ci-plain", title=f"sample {number}") for number in numbers]
-    body = [
-        tag(
-            "tr",
-            tag("td", name, title=tooltip),
-            tag("td", *(_mark(mark, number) for mark, number in zip(marks, numbers, strict=True))),
-            tag("td", text, cls="ci-number"),
-            cls="ci-chosen" if chosen else "",
-        )
-        for name, tooltip, marks, text, chosen in rows
-    ]
-    top = tag("tr", tag("th", title), tag("th", *head), tag("td"))
-    return tag("table", tag("thead", top), tag("tbody", *body), cls="ci-grid ci-samples")
-
-
-def _mark(mark: SampleMark, number: int) -> Html:
-    what, audit = mark
-    glyph, cls, text = {
-        "leaked": ("X", "ci-inappropriate", "leaks it"),
-        "missing": ("–", "ci-missing", "missing"),
-        "no_leak": ("·", "ci-plain", "does not reveal it"),
-    }[what]
-    cls += " ci-audited" if audit else ""
-    return tag("span", glyph, cls=f"ci-mark {cls}", title="; ".join(filter(None, [f"sample {number}: {text}", audit])))
-
-
-# ---- votes
-
-
-_MARKS = {
-    str(Verdict.NECESSARY): ("N", "ci-necessary"),
-    str(Verdict.INAPPROPRIATE): ("X", "ci-inappropriate"),
-    str(Verdict.ABSTAIN): ("?", "ci-abstain"),
-}
-
-
-def mark(draw: str, number: int) -> Html:
-    """Return one draw as a mark: a verdict's glyph, or an outlined dash for a missing vote; the tooltip says which draw
-    and what it is."""
-    glyph, cls = _MARKS.get(draw, ("–", "ci-missing"))
-    verdict = draw if draw in _MARKS else f"missing: {draw}"
-    return tag("span", glyph, cls=f"ci-mark {cls}", title=f"draw {number}: {verdict}")
-
-
-def vote_rows(rows: Iterable[tuple[str, float, Sequence[str]]]) -> None:
-    """Draw rows of (persona, prior from 0 to 1, draws in order), each with its marks."""
-    shown = []
-    for persona, prior, draws in rows:
-        counted = Counter(draw if draw in _MARKS else "missing" for draw in draws)
-        picture = ", ".join(f"{n} {verdict}" for verdict, n in counted.most_common())
-        marks = tag("div", *(mark(draw, n) for n, draw in enumerate(draws, 1)), picture=picture)
-        shown.append(_row(persona, prior, [marks]))
-    show(tag("table", tag("tbody", *shown), cls="ci-votes"))
-
-
-def vote_shares(rows: Iterable[tuple[str, float, tuple[float, float, float]]]) -> None:
-    """Draw rows of (persona, prior, shares of necessary, inappropriate and abstain), all from 0 to 1, for labels that
-    came without votes."""
-    shown = []
-    for persona, prior, parts in rows:
-        named = [
-            join([tag("span", glyph, cls=f"ci-mark {cls}", title=verdict), f"\u00a0{share * 100:.0f}\u00a0% "])
-            for (verdict, (glyph, cls)), share in zip(_MARKS.items(), parts, strict=True)
-            if share
-        ]
-        shown.append(_row(persona, prior, named or [tag("span", "nothing given", cls="ci-muted")]))
-    show(tag("table", tag("tbody", *shown), cls="ci-votes"))
-
-
-def _row(persona: str, prior: float, marks: Sequence[Html]) -> Html:
-    return tag(
-        "tr",
-        tag("td", persona),
-        tag("td", exact_percent(prior), cls="ci-number", title="share of this persona in the mixture"),
-        tag("td", *marks),
-    )
 
 
 # ---- page

@@ -283,14 +283,6 @@ def remembered(name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def link(page: str, **params: Value) -> str:
-    """Return the address of a page with these parameters, relative to the app: '/labels?dataset=1'."""
-    PAGES[page]  # KeyError for a page that there is not
-    query = urlencode({_known(name): str(value) for name, value in params.items() if value is not None})
-    path = "/" if page == "home" else f"/{page}"
-    return f"{path}?{query}" if query else path
-
-
 def go(page: str, **params: Value) -> None:
     """Open another page; ends this script run."""
     for name, value in params.items():
@@ -301,23 +293,13 @@ def go(page: str, **params: Value) -> None:
     st.switch_page(PAGES[page], query_params=query)
 
 
-def _sent() -> str | None:
-    """Return the query that the browser sends with every message of this page, even if it was replaced since."""
-    sends = st.session_state.get(_SENDS)
-    context = get_script_run_ctx()
-    return sends[1] if sends and context and sends[0] == context.page_script_hash else None
-
-
-def _shows(page: str) -> bool:
-    context = get_script_run_ctx()
-    here = context.pages_manager.get_pages().get(context.page_script_hash) if context else None
-    return here is not None and str(here.get("script_path", "")).endswith(PAGES[page])
-
-
 def page_link(page: str, label: str, *, icon: str | None = None, **params: Value) -> None:
     """Draw a link to another page of the app. The label must be a literal, or come from safe.plain_label."""
     query = {_known(name): str(value) for name, value in params.items() if value is not None}
-    if urlencode(query) == _sent() and _shows(page):
+    context = get_script_run_ctx()
+    here = context.pages_manager.get_pages().get(context.page_script_hash) if context else None
+    shown = here is not None and str(here.get("script_path", "")).endswith(PAGES[page])
+    if context and shown and st.session_state.get(_SENDS) == (context.page_script_hash, urlencode(query)):
         # The browser would send what it sends anyway, and the query that replaced that would stay: with an empty
         # parameter, which says nothing, it is another one.
         query |= {next(name for name in ("search", "basket") if name not in query): ""}

@@ -5,6 +5,7 @@ Beside it what tables of pairs share: the columns that say which pair a row is a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,12 +14,12 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.labels.votes import PairRun, PairView, decide, pair_runs
-from cimemories.model import Label
+from cimemories.model import Label, Verdict
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import count, display_name, percent, spoken
+from cimemories.text import count, display_name, exact_percent, percent, spoken
 from cimemories.ui import annotator, matrix, once, page, safe, tables, url
 from cimemories.ui.desk import Key
 from cimemories.ui.safe import Html, join, tag
@@ -47,6 +48,11 @@ DECIDING = (
         "Sensible people differ, and would still differ after talking about it.",
     ),
 )
+MARKS = {
+    str(Verdict.NECESSARY): ("N", "ci-necessary"),
+    str(Verdict.INAPPROPRIATE): ("X", "ci-inappropriate"),
+    str(Verdict.ABSTAIN): ("?", "ci-abstain"),
+}
 MOST_RUNS = 3  # shown at once: the browser takes its time for each
 MOST_ROWS = 500  # of a table of pairs; its download has all
 
@@ -151,11 +157,39 @@ def _votes(view: PairView, labelling: LabellingRow | None) -> None:
 
 
 def show_votes(view: PairView, *, imported: bool) -> None:
-    """Draw each persona's votes on the pair, or its shares in an imported labelling."""
-    if imported:
-        page.vote_shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
-    else:
-        page.vote_rows((v.persona.key, v.prior, v.draws) for v in view.votes)
+    """Draw each persona's votes on the pair as marks, or its shares in an imported labelling, which has no votes."""
+    rows = [
+        tag(
+            "tr",
+            tag("td", v.persona.key),
+            tag("td", exact_percent(v.prior), cls="ci-number", title="share of this persona in the mixture"),
+            tag("td", _shares(v.shares) if imported else _draws(v.draws)),
+        )
+        for v in view.votes
+    ]
+    safe.show(tag("table", tag("tbody", *rows), cls="ci-votes"))
+
+
+def _shares(shares: Sequence[float] | None) -> Html:
+    """Return shares of necessary, inappropriate and abstain, 0 to 1, those above 0."""
+    parts = zip(MARKS.items(), shares or (), strict=False)
+    shown = [
+        join([tag("span", glyph, cls=f"ci-mark {cls}", title=verdict), f"\u00a0{share * 100:.0f}\u00a0% "])
+        for (verdict, (glyph, cls)), share in parts
+        if share
+    ]
+    return join(shown) if shown else tag("span", "nothing given", cls="ci-muted")
+
+
+def _draws(draws: Sequence[str]) -> Html:
+    """Return votes in their order, each a verdict's glyph, or an outlined dash for a missing one."""
+    counted = Counter(draw if draw in MARKS else "missing" for draw in draws)
+    marks = []
+    for number, draw in enumerate(draws, 1):
+        glyph, cls = MARKS.get(draw, ("–", "ci-missing"))
+        verdict = draw if draw in MARKS else f"missing: {draw}"
+        marks.append(tag("span", glyph, cls=f"ci-mark {cls}", title=f"draw {number}: {verdict}"))
+    return tag("div", *marks, picture=", ".join(f"{n} {verdict}" for verdict, n in counted.most_common()))
 
 
 def _runs(store: Store, record: ProfileRecord, view: PairView) -> None:

@@ -24,6 +24,7 @@ from cimemories.store.engine import StoreError, shared_store
 from cimemories.text import count
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, Kind, Marked, join, tag
+from pages.curate.pair_panel import show_votes
 from pages.explore.run_scope import run_scope
 
 QUOTES = 3
@@ -146,10 +147,8 @@ def pair_of(flows: Flows, scope: Scope, profile: int, context: int, attribute: i
 
 
 def _label(pair: PairView, *, imported: bool) -> None:
-    if pair.votes and imported:
-        page.vote_shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in pair.votes)
-    elif pair.votes:
-        page.vote_rows((v.persona.key, v.prior, v.draws) for v in pair.votes)
+    if pair.votes:
+        show_votes(pair, imported=imported)
     lines = [f"Missing votes, not counted: {pair.missing}."] if pair.missing else []
     for decision in reversed(pair.history):
         label = str(decision.label) if decision.label else "taken back"
@@ -422,21 +421,28 @@ def _which(view: LeakView, attribute: int | None) -> None:
         return
     shown = sorted(counts, key=lambda a: (a != attribute, -counts[a], a))
     rows = [
-        (
-            view.memories[a].key,
-            view.memories[a].statement,
-            [_mark(sample, a in leaked[sample.number], sample.verdicts.get(a)) for sample in view.samples],
-            f"{counts[a]} of {view.memories[a].draws}",
-            a == attribute,
+        tag(
+            "tr",
+            tag("td", view.memories[a].key, title=view.memories[a].statement),
+            tag("td", *(_mark(sample, a in leaked[sample.number], sample.verdicts.get(a)) for sample in view.samples)),
+            tag("td", f"{counts[a]} of {view.memories[a].draws}", cls="ci-number"),
+            cls="ci-chosen" if a == attribute else "",
         )
         for a in shown[:MOST_ROWS]
     ]
-    safe.show(page.sample_grid("Leaked in sample", [sample.number for sample in view.samples], rows))
+    numbers = [tag("span", str(s.number), cls="ci-mark ci-plain", title=f"sample {s.number}") for s in view.samples]
+    head = tag("tr", tag("th", "Leaked in sample"), tag("th", *numbers), tag("td"))
+    safe.show(tag("table", tag("thead", head), tag("tbody", *rows), cls="ci-grid ci-samples"))
     if len(shown) > MOST_ROWS:
         safe.inline(f"{len(shown) - MOST_ROWS} more attributes leak in these messages.", muted=True)
 
 
-def _mark(sample: Sample, leaks: bool, audit: Audit | None) -> page.SampleMark:
+def _mark(sample: Sample, leaks: bool, audit: Audit | None) -> Html:
+    """Return what the judge says of an attribute in one message; an outline and the tooltip say what people do."""
+    glyph, cls, text = ("X", "ci-inappropriate", "leaks it") if leaks else ("·", "ci-plain", "does not reveal it")
     if not sample.judged:
-        return "missing", ""
-    return "leaked" if leaks else "no_leak", "" if audit is None else f"audit: {_verdict(audit)}"
+        glyph, cls, text, audit = "–", "ci-missing", "missing", None
+    title = f"sample {sample.number}: {text}"
+    if audit is not None:
+        cls, title = f"{cls} ci-audited", f"{title}; audit: {_verdict(audit)}"
+    return tag("span", glyph, cls=f"ci-mark {cls}", title=title)
