@@ -98,12 +98,7 @@ class Bench {
     if (whole) this.batch = batch;
   }
 
-  saveBatch() {
-    try {
-      localStorage.setItem(this.batchName, JSON.stringify(this.batch));
-      this.batchStored = true;
-    } catch { this.batchStored = false; } // it lasts as long as the tab
-  }
+  saveBatch() { this.batchStored = toStorage(this.batchName, this.batch); } // else it lasts as long as the tab
 
   // ---- the address
 
@@ -133,17 +128,13 @@ class Bench {
 
   get rememberedName() { return `cimemories.answered.${this.data.key}.${this.data.owner}`; }
 
-  remembered() {
-    try { return new Map(JSON.parse(sessionStorage.getItem(this.rememberedName) ?? "[]")); } catch { return new Map(); }
-  }
+  remembered() { return new Map(fromStorage(this.rememberedName, "sessionStorage") ?? []); }
 
   remember(card, answer) {
     const answers = this.remembered();
     answers.delete(card);
     if (answer) answers.set(card, answer);
-    try {
-      sessionStorage.setItem(this.rememberedName, JSON.stringify([...answers].slice(-REMEMBERED)));
-    } catch { /* storage is full or forbidden: a reload asks the last card again */ }
+    toStorage(this.rememberedName, [...answers].slice(-REMEMBERED), "sessionStorage"); // else a reload asks the card again
   }
 
   // One answer more or less; other tabs of this person count in the same batch.
@@ -538,28 +529,21 @@ class Bench {
   marks(rows) {
     const table = make("table", "votes");
     for (const [name, prior, letters] of rows) {
-      const row = table.insertRow();
-      row.append(make("td", "", name), make("td", "prior", prior));
-      const cell = make("td");
-      if (/^[NX?-]+$/.test(letters)) for (const letter of letters) cell.append(make("span", `mark ${MARKS[letter]}`, letter));
-      else cell.textContent = letters;
-      row.append(cell);
+      const drawn = /^[NX?-]+$/.test(letters) ? [...letters].map((letter) => make("span", `mark ${MARKS[letter]}`, letter)) : [letters];
+      table.insertRow().append(make("td", "", name), make("td", "prior", prior), make("td", "", ...drawn));
     }
     return table;
   }
 
   // What people answered before, side by side.
   given(answers) {
-    const row = make("div", "given");
-    for (const [who, says, how, reason] of answers) {
+    return make("div", "given", ...answers.map(([who, says, how, reason]) => {
       const key = this.data.keys.find((item) => item.says === says);
-      const one = make("div", "one");
+      const said = make("b", "", `${who}: ${key?.glyph ?? ""} ${key?.label ?? says}`);
+      const one = make("div", "one", said, make("div", "muted", how), reason ? make("div", "", reason) : null);
       if (key) one.style.borderLeftColor = key.colour;
-      one.append(make("b", "", `${who}: ${key?.glyph ?? ""} ${key?.label ?? says}`), make("div", "muted", how));
-      if (reason) one.append(make("div", "", reason));
-      row.append(one);
-    }
-    return row;
+      return one;
+    }));
   }
 
   // Which half of an answer is chosen already.
@@ -610,27 +594,19 @@ class Bench {
     } else {
       const answer = this.answers.get(card.id);
       const parts = [...context];
-      if (card.question.length) {
-        const question = make("div", "question");
-        question.append(...card.question.map(([words, strong]) => (strong ? make("b", "", words) : words)));
-        parts.push(question);
-      }
+      const words = card.question.map(([text, strong]) => (strong ? make("b", "", text) : text));
+      if (words.length) parts.push(make("div", "question", ...words));
       parts.push(make("div", "title", card.title));
       if (card.warning) parts.push(make("div", "warning", card.warning));
       if (card.given.length) parts.push(this.given(card.given));
       if (this.choice.reason) parts.push(make("div", "muted", `Reason: ${this.choice.reason}`));
       if (answer) parts.unshift(make("div", "said", `You: ${this.answered(answer)}`));
-      const facts = make("dl");
-      for (const [name, words, strong] of card.facts) {
-        facts.append(make("dt", "", name), make("dd", strong ? "strong" : "", words));
-      }
+      const facts = card.facts.flatMap(([name, text, strong]) => [make("dt", "", name), make("dd", strong ? "strong" : "", text)]);
       const seen = !this.blind || answer;
-      if (card.text.length) { // what is read comes before what is only known of it
-        const text = make("div", "text");
-        for (const [words, kind] of card.text) text.append(kind && seen ? make("mark", "", words) : words);
-        parts.push(text);
-      }
-      parts.push(facts);
+      // What is read comes before what is only known of it.
+      const text = card.text.map(([piece, kind]) => (kind && seen ? make("mark", "", piece) : piece));
+      if (text.length) parts.push(make("div", "text", ...text));
+      parts.push(make("dl", "", ...facts));
       if (card.hidden.length) parts.push(seen ? this.marks(card.hidden) : make("div", "muted", this.data.hiding));
       if (card.note) parts.push(make("div", "muted", card.note));
       box.replaceChildren(...parts);
@@ -696,16 +672,13 @@ class Bench {
     if (this.part("rail").dataset.signature === signature) return;
     this.part("rail").dataset.signature = signature;
     this.part("means").replaceChildren(...this.data.keys.filter(({ means }) => means).map(({ glyph, label, colour, means }) => {
-      const line = make("div");
       const chip = make("b", "chip", `${glyph} ${label}`);
       chip.style.borderColor = colour;
-      line.append(chip, make("div", "muted", means));
-      return line;
+      return make("div", "", chip, make("div", "muted", means));
     }));
     this.part("folds").replaceChildren(...this.data.folds.map(([name, title]) => {
-      const fold = make("details", name);
+      const fold = make("details", name, make("summary", "", title), make("div", "inside"));
       fold.open = opened.has(name);
-      fold.append(make("summary", "", title), make("div", "inside"));
       fold.addEventListener("toggle", () => {
         opened[fold.open ? "add" : "delete"](name);
         this.beside();
@@ -740,13 +713,9 @@ class Bench {
   }
 
   entries(rows) {
-    const box = make("div");
-    for (const [when, who, what, how] of rows) {
-      const entry = make("div", "entry");
-      entry.append(make("b", "", what), ` ${who}`, make("div", "muted", [when, how].filter(Boolean).join(", ")));
-      box.append(entry);
-    }
-    return box;
+    return make("div", "", ...rows.map(([when, who, what, how]) => {
+      return make("div", "entry", make("b", "", what), ` ${who}`, make("div", "muted", [when, how].filter(Boolean).join(", ")));
+    }));
   }
 }
 

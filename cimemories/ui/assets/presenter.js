@@ -186,9 +186,7 @@ class Presenter {
     const list = this.root.querySelector(".list");
     const { slides, definitions, closing } = this.data;
     const groups = this.at ? [] : definitions.map(([term, text]) => {
-      const group = make("div", "group said");
-      group.append(make("b", "", term), `: ${text}`);
-      return group;
+      return make("div", "group said", make("b", "", term), `: ${text}`);
     });
     if (this.at > slides.length) groups.push(...closing.map((text) => make("div", "group said", text)));
     let room = SHOWN;
@@ -213,12 +211,9 @@ class Presenter {
   item({ name, statement, revealed, quote }, dropping, n) {
     const item = make("div", dropping ? "item dropping" : "item");
     if (dropping) item.style.animationDelay = `${150 + n * 110}ms`;
-    const words = make("div", "words");
-    const title = make("div", "name", name);
-    title.append(make("span", "revealed", revealed));
-    words.append(title, make("div", "statement", statement));
-    if (quote) words.append(make("div", "quote", `“${quote}”`));
-    item.append(make("div", "glyph", "X"), words);
+    const said = quote ? make("div", "quote", `“${quote}”`) : null;
+    const title = make("div", "name", name, make("span", "revealed", revealed));
+    item.append(make("div", "glyph", "X"), make("div", "words", title, make("div", "statement", statement), said));
     return item;
   }
 
