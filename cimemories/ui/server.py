@@ -173,12 +173,11 @@ def protected(workspace: Path) -> dict[str, Any]:
             Thread(target=_import_all, daemon=True).start()
             yield
 
+    def login_of(headers: Headers) -> str:
+        return login.browser("; ".join(headers.getlist("cookie")))
+
     passed = [Middleware(Guard, gate=gate, site=site), Middleware(login.Returning, base=below)]
-    return {"middleware": passed, "lifespan": lifespan, "routes": [desk_route(below, _login_of)]}
-
-
-def _login_of(headers: Headers) -> str:
-    return login.browser("; ".join(headers.getlist("cookie")))
+    return {"middleware": passed, "lifespan": lifespan, "routes": [desk_route(below, login_of)]}
 
 
 def _parts(pages: Path) -> list[Path]:

@@ -36,12 +36,12 @@ def to_top() -> None:
     st.session_state[_TOPS] = st.session_state.get(_TOPS, 0) + 1
 
 
-def _measured() -> None:
-    st.session_state[_SCREEN] = (st.session_state.get(_KEY) or {}).get("screen")
-
-
 def draw() -> None:
     """Hand the browser what this run has changed. Once a run, whatever became of the page."""
+
+    def measured() -> None:
+        st.session_state[_SCREEN] = (st.session_state.get(_KEY) or {}).get("screen")
+
     before, after, steps = url.unsent()
     data = {
         "named": bool(annotator.name()),
@@ -54,4 +54,4 @@ def draw() -> None:
         "tops": st.session_state.get(_TOPS, 0),
     }
     with st.container(key="shell"):
-        _component(key=_KEY, data=data, on_screen_change=url.durable(_measured))
+        _component(key=_KEY, data=data, on_screen_change=url.durable(measured))

@@ -105,7 +105,12 @@ def replace(**values: Value) -> None:
         return
     lagging = _lagging(context)
     before_all = lagging[1] if lagging else context.query_string
-    _take_over(context, after)
+    _, sent, replaced = st.session_state.get(_RESENT) or (None, "", {})
+    if urlencode(replaced) != context.query_string:
+        sent = context.query_string
+    if sent:  # without a query the browser sends what its address bar shows
+        st.session_state[_RESENT] = context.page_script_hash, sent, after
+    _set(context, after)
     st.session_state[_BROWSER] = context.page_script_hash, before_all, context.query_string
 
 
@@ -145,15 +150,6 @@ def _same(one: str, other: str, without: Collection[str] = ()) -> bool:
         for query in (one, other)
     )
     return first == second
-
-
-def _take_over(context: ScriptRunContext, query: Mapping[str, str]) -> None:
-    _, sent, replaced = st.session_state.get(_RESENT) or (None, "", {})
-    if urlencode(replaced) != context.query_string:
-        sent = context.query_string
-    if sent:  # without a query the browser sends what its address bar shows
-        st.session_state[_RESENT] = context.page_script_hash, sent, query
-    _set(context, query)
 
 
 def _push(query: Mapping[str, str]) -> None:

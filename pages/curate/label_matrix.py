@@ -122,7 +122,9 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
     are folded under a button that names what is chosen: the browser takes longer for them than for the matrix."""
     left, right = st.columns([7, 4], vertical_alignment="bottom")
     with left:
-        kinds = _kinds(counts)
+        linked = (url.get("label") or "").split(",")
+        shown = {kind: f"{kind} ({count(counts.get(kind, 0))})" for kind in KINDS if counts.get(kind) or kind in linked}
+        kinds = page.several("Effective label", shown, "labels.kinds", "label", between=",", pills=True)
     above = st.container()
     sphere = None
     with (
@@ -167,12 +169,6 @@ def clear() -> None:
 
 def _sphere(name: str) -> str:
     return "without a sphere" if name == NO_SPHERE else display_name(name)
-
-
-def _kinds(counts: Mapping[str, int]) -> Sequence[str]:
-    chosen = (url.get("label") or "").split(",")
-    shown = {kind: f"{kind} ({count(counts.get(kind, 0))})" for kind in KINDS if counts.get(kind) or kind in chosen}
-    return page.several("Effective label", shown, "labels.kinds", "label", between=",", pills=True)
 
 
 def choice(

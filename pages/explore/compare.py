@@ -29,7 +29,10 @@ TABS = {
 
 def draw() -> None:
     store = shared_store()
-    _restore()
+    # Back from a page that a view led to brings this page that one's query, and none of its own: then the view is what
+    # it last was. An address that says anything of this page is taken as it is.
+    if not any(url.get(name) for name in OWN):
+        url.replace(**st.session_state.get(KEPT, {}))
     if not catalogue.all_runs(store):
         page.no_runs(TITLE, "Nothing to compare yet", "Compare runs of one dataset side by side.")
         return
@@ -55,13 +58,6 @@ def draw() -> None:
 
     _draw_tab(page.choice("Part of the page", TABS, "compare.tab", "tab", visible=False), compared, set_takeaway)
     st.session_state[KEPT] = {name: url.get(name) for name in (*OWN, *SHARED)}
-
-
-def _restore() -> None:
-    """Back from a page that a view led to brings this page that one's query, and none of its own: then the view is what
-    it last was. An address that says anything of this page is taken as it is."""
-    if not any(url.get(name) for name in OWN):
-        url.replace(**st.session_state.get(KEPT, {}))
 
 
 def _draw_tab(tab: str, compared: Compared, set_takeaway: SetTakeaway) -> None:

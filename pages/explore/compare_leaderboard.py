@@ -11,7 +11,7 @@ from cimemories.charts import comparison
 from cimemories.charts.comparison import PHONE_PLANE_WIDTH, PLANE_WIDTH, plane, sweep
 from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import coverage_warnings
-from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures, trade_off
+from cimemories.compare.sweeps import WHAT, sweep_figures, trade_off
 from cimemories.flows import catalogue
 from cimemories.seeds.published import Axis, load_published
 from cimemories.store.engine import shared_store
@@ -105,7 +105,10 @@ def draw_sweeps(compared: Compared, set_takeaway: SetTakeaway) -> None:
     lines = [line for line in compared.board.lines if among is None or line.run.sweep == among]
     figures = sweep_figures(lines)
     with left:
-        axis = _axis(figures)
+        # Where the URL names none, the first axis along which there is something to see.
+        first = next((axis for axis, figure in figures.items() if figure.series), Axis.SIZE)
+        named = {str(axis): WHAT[axis].capitalize() for axis in Axis}
+        axis = Axis(page.choice("What varies", named, "compare.axis", "axis", default=first))
     figure = figures[axis]
     set_takeaway(f"{figure.title()}.")
     drawing = sweep(figure, columns=1 if shell.is_phone() else 3)
@@ -147,10 +150,3 @@ def _among(compared: Compared) -> str | None:
     named = {row.id: row.name for row in catalogue.all_sweeps(shared_store()) if row.id in there}
     texts = {"": "all chosen runs"} | named
     return page.choice("Runs of", texts, "compare.sweep", "sweep", boxed=True) or None
-
-
-def _axis(figures: dict[Axis, SweepFigure]) -> Axis:
-    """The axis that the URL says, else the first along which there is something to see."""
-    first = next((axis for axis, figure in figures.items() if figure.series), Axis.SIZE)
-    named = {str(axis): WHAT[axis].capitalize() for axis in Axis}
-    return Axis(page.choice("What varies", named, "compare.axis", "axis", default=first))

@@ -95,7 +95,7 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
         f"Stored, recalled and said as a table, {WORDS[by][1]}",
         ":material/table:",
         "heatmaps.recalled.box",
-        lambda: _table(places, label, by),
+        lambda: _table(places, f"heatmaps.recalled.table.{label}.{by}", opens=_leads(label, by)),
     )
     if picked is not None:
         _open_leaks(flows, scope, by, str(frame["id"].iloc[picked]))
@@ -106,11 +106,9 @@ def _leads(label: Label, by: By) -> bool:
     return label == Label.INAPPROPRIATE and by in FILTERS
 
 
-def _table(places: Table, label: Label, by: By) -> int | None:
-    opens = _leads(label, by)
+def _table(places: Table, key: str, *, opens: bool) -> int | None:
     if opens:
         safe.inline("Select a row to read its leaked messages.", muted=True)
-    key = f"heatmaps.recalled.table.{label}.{by}"
     return answers.twin(places, key, on_select="row" if opens else None)
 
 

@@ -289,9 +289,14 @@ def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
             return f"{_filter_name(facet, value, scopes, people)} ({count(counts.get(value, 0))})"
 
         _filter(facet, sorted(values, key=counts.__getitem__, reverse=True) if shown.many else values, name_of, now)
+
+    def clear() -> None:
+        url.put(**dict.fromkeys(shown.param for shown in FILTERS.values()))
+        st.session_state[FILTERED] = True
+
     if any(url.get(shown.param) for shown in FILTERS.values()):
         st.button(
-            "Clear the filters", key="show.leaks.clear", icon=":material/filter_alt_off:", on_click=url.durable(_clear)
+            "Clear the filters", key="show.leaks.clear", icon=":material/filter_alt_off:", on_click=url.durable(clear)
         )
 
 
@@ -333,11 +338,6 @@ def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now:
         st.multiselect(safe.plain_label(shown.title), values, placeholder="all", **shared)
     else:
         st.pills(safe.plain_label(shown.title), values, selection_mode="multi", help=shown.help, wrap=True, **shared)
-
-
-def _clear() -> None:
-    url.put(**dict.fromkeys(shown.param for shown in FILTERS.values()))
-    st.session_state[FILTERED] = True
 
 
 KEYS = "jka"
