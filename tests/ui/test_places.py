@@ -24,8 +24,7 @@ def run(state: dict[str, Any], named: Place, moved: Place | None = None, among: 
     """A run of the page, whose address names a place; where the person is by their moves. moved: since the last run."""
     number = state.get("key.moves", 0) + 1
     state["key"] = {"chosen": moved and {"attribute": moved[0], "context": moved[1], "moves": number}}
-    chosen = matrix._chosen("key", named, among, (9,))
-    return chosen and (chosen.attribute, chosen.context)
+    return matrix._chosen("key", named, among, (9,))
 
 
 def test_an_address_of_before_is_no_way_back(state: dict[str, Any]) -> None:
