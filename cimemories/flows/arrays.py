@@ -11,7 +11,7 @@ on it, while a block of a large run goes with everything that was found in it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -24,7 +24,7 @@ import pandas as pd
 from cimemories.flows import parts
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, RETAINING, UNLABELLED
-from cimemories.flows.parts import Part
+from cimemories.flows.parts import IN_MEMORY, Part
 from cimemories.flows.scope import Scope
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -212,50 +212,61 @@ _CONTEXTS = "SELECT DISTINCT context FROM {pairs} ORDER BY context"
 
 def flow_arrays(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
     """The arrays of a run, whatever its memories held. Raises TooLargeError for one that does not fit into memory."""
-    return _exact_arrays(flows, scope) if rule == IdentifierRule.EXACT else _arrays_under(flows, scope, rule)
+    if not flows.fits(scope):
+        raise parts.TooLargeError(scope)
+    return _whole(flows, scope, rule)
+
+
+@cached
+def _whole(flows: Flows, scope: Scope, rule: IdentifierRule) -> FlowArrays:
+    return (
+        _read(flows, scope, IN_MEMORY)
+        if rule == IdentifierRule.EXACT
+        else _under(_whole(flows, scope, IdentifierRule.EXACT), rule)
+    )
 
 
 def blocks(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Iterator[FlowArrays]:
     """The arrays of a run in blocks of profiles, in their order, all with the same attributes and contexts; one block
     where all of it fits into memory."""
-    for part in flows.each_part(scope):
-        yield flow_arrays(flows, scope, rule) if part is None else part_arrays(flows, scope, part, rule)
+    return (_block(flows, scope, part, rule) for part in flows.parts(scope))
 
 
-def part_arrays(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
-    """The arrays of some profiles of a large run, with the attributes and contexts of all of them."""
+def _block(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule) -> FlowArrays:
+    """The arrays of some profiles of a run, with the attributes and contexts of all of them."""
+    if not part.files:
+        return _whole(flows, scope, rule)
     whole = axes(flows, scope)
-    names, profiles = _names(pd.DataFrame(flows.part(part, _NAMES)), whole.attributes)
-    own = [int(c) for c in flows.part(part, _CONTEXTS)["context"]]
-    data = _dense(flows.part(part, _COUNTS, [whole.attributes, len(own)]), names, profiles, own)
-    return _under(replace(data if tuple(own) == whole.contexts else _spread(data, whole.contexts), part=part), rule)
+    data = _read(flows, scope, part, whole.attributes)
+    return _under(replace(_spread(data, whole.contexts), part=part), rule)
 
 
 def stretch(
     flows: Flows, scope: Scope, first: int, last: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> FlowArrays | None:
     """The arrays of the profiles between two record ids; None where the run has none of them."""
-    if not flows.is_large(scope):
+    if flows.fits(scope):
         whole = flow_arrays(flows, scope, rule)
         at = np.flatnonzero((np.array(whole.profiles) >= first) & (np.array(whole.profiles) <= last))
         if len(at) in (0, len(whole.profiles)):
             return whole if len(at) else None
         return replace(whole.at(at), part=Part((), (first, last)))
-    files = [
-        (file, first <= low and high <= last)
-        for file, (low, high) in zip(flows.parts(scope), ranges(flows, scope), strict=True)
+    within = [
+        (part, first <= low and high <= last)
+        for part, (low, high) in zip(flows.parts(scope), ranges(flows, scope), strict=True)
         if low <= last and high >= first
     ]
-    part = Part(tuple(file for file, _ in files), None if all(within for _, within in files) else (first, last))
+    files = tuple(file for part, _ in within for file in part.files)
+    part = Part(files, None if all(inside for _, inside in within) else (first, last))
     if not files or (part.stretch and not len(flows.part(part, "SELECT profile FROM {pairs} LIMIT 1")["profile"])):
         return None
-    return part_arrays(flows, scope, part, rule)
+    return _block(flows, scope, part, rule)
 
 
 def arrays_with(flows: Flows, scope: Scope, profile: int, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
     """Arrays that hold a profile (by its record id): those of the run, of a large one its own alone. Raises KeyError
     for one that the run does not have."""
-    data = stretch(flows, scope, profile, profile, rule) if flows.is_large(scope) else flow_arrays(flows, scope, rule)
+    data = flow_arrays(flows, scope, rule) if flows.fits(scope) else stretch(flows, scope, profile, profile, rule)
     if data is None or profile not in data.profiles:
         raise KeyError(f"the run has no profile {profile}")
     return data
@@ -264,10 +275,8 @@ def arrays_with(flows: Flows, scope: Scope, profile: int, rule: IdentifierRule =
 @cached
 def ranges(flows: Flows, scope: Scope) -> tuple[tuple[int, int], ...]:
     """The first and the last profile (record ids) of each block of a run."""
-    if not flows.is_large(scope):
-        return tuple((own[0], own[-1]) for own in [flow_arrays(flows, scope).profiles] if own)
-    ends = flows.of_parts(scope, "SELECT min(profile) AS first, max(profile) AS last FROM {pairs}")
-    return tuple((int(end["first"][0]), int(end["last"][0])) for end in ends)
+    sql = "SELECT min(profile) AS first, max(profile) AS last FROM {pairs} HAVING count(*) > 0"
+    return tuple((int(end["first"][0]), int(end["last"][0])) for end in flows.of_parts(scope, sql) if len(end["first"]))
 
 
 @dataclass(frozen=True)
@@ -283,7 +292,7 @@ class Axes:
 @cached
 def axes(flows: Flows, scope: Scope) -> Axes:
     """The axes of a run of any size. Those of a large run are read from its files, and nothing is counted."""
-    if not flows.is_large(scope):
+    if flows.fits(scope):
         data = flow_arrays(flows, scope)
         return Axes(data.profiles, data.labels.shape[1], data.contexts)
     query = """
@@ -291,7 +300,7 @@ def axes(flows: Flows, scope: Scope) -> Axes:
             list(DISTINCT context ORDER BY context) AS contexts
         FROM {pairs}
     """
-    every = list(flows.of_parts(scope, query))
+    every = flows.of_parts(scope, query)
     # No profile is in two files, and the files are in the order of their profiles.
     profiles = tuple(int(profile) for part in every for profile in part["profiles"][0])
     contexts = sorted({int(context) for part in every for context in part["contexts"][0]})
@@ -302,10 +311,6 @@ def axes(flows: Flows, scope: Scope) -> Axes:
 def texts_of(flows: Flows, scope: Scope, name: str) -> tuple[str, ...]:
     """The different texts of a run's attributes, in the order in which they first appear. name: 'key', 'domain' or
     'event'."""
-    if not flows.is_large(scope):
-        names = flow_arrays(flows, scope).names
-        texts = getattr(names, name)[names.attribute >= 0]
-        return tuple(map(str, pd.unique(texts)))
     query = f"SELECT {name} AS text FROM {{pairs}} GROUP BY text ORDER BY min(profile * 1000000 + position)"
     return tuple(dict.fromkeys(str(text) for part in flows.of_parts(scope, query) for text in part["text"]))
 
@@ -322,6 +327,8 @@ def text_codes(data: FlowArrays, name: str, texts: tuple[str, ...]) -> Ints:
 
 def _spread(data: FlowArrays, contexts: tuple[int, ...]) -> FlowArrays:
     """The same among more contexts, in which these profiles have no pair."""
+    if data.contexts == contexts:
+        return data
     at = np.searchsorted(contexts, data.contexts)
 
     def wide(values: Ints, padding: int) -> Ints:
@@ -335,11 +342,6 @@ def _spread(data: FlowArrays, contexts: tuple[int, ...]) -> FlowArrays:
     return replace(data, reveals=wide(data.reveals, 0), draws=draws, labels=labels, planned=planned, contexts=contexts)
 
 
-@cached
-def _arrays_under(flows: Flows, scope: Scope, rule: IdentifierRule) -> FlowArrays:
-    return _under(_exact_arrays(flows, scope), rule)
-
-
 def _under(arrays: FlowArrays, rule: IdentifierRule) -> FlowArrays:
     if rule == IdentifierRule.EXACT:
         return arrays
@@ -348,21 +350,14 @@ def _under(arrays: FlowArrays, rule: IdentifierRule) -> FlowArrays:
     return replace(arrays, counted=_sealed(~identifiers & (names.attribute >= 0)))
 
 
-@cached
-def _exact_arrays(flows: Flows, scope: Scope) -> FlowArrays:
-    if flows.is_large(scope):
-        raise parts.TooLargeError(scope)
-    names, profiles = _names(flows.query(scope, _NAMES))
-    contexts = [int(c) for c in flows.arrays(scope, _CONTEXTS)["context"]]
-    # The strides of the flat array: attributes to a profile, contexts to an attribute.
-    columns = flows.arrays(scope, _COUNTS, [names.bio.shape[1], len(contexts)])
-    return _dense(columns, names, profiles, contexts)
-
-
-def _dense(
-    columns: Mapping[str, npt.NDArray[Any]], names: Names, profiles: tuple[int, ...], contexts: Sequence[int]
-) -> FlowArrays:
+def _read(flows: Flows, scope: Scope, part: Part, width: int | None = None) -> FlowArrays:
+    """The arrays of a part by the exact rule, with its own contexts. width: attributes along the axis; None: as many
+    as these profiles have at most."""
+    names, profiles = _names(pd.DataFrame(flows.arrays(scope, _NAMES, part=part)), width)
+    contexts = tuple(int(c) for c in flows.arrays(scope, _CONTEXTS, part=part)["context"])
     shape = (*names.bio.shape, len(contexts))
+    # The strides of the flat array: attributes to a profile, contexts to an attribute.
+    columns = flows.arrays(scope, _COUNTS, shape[1:], part)
     dense = {}
     # Most runs lost nothing: then what was planned of each flow is what was judged, one array for both.
     lost = not np.array_equal(columns["planned"], columns["draws"])
@@ -373,11 +368,10 @@ def _dense(
     counted = _sealed(~names.bio & (names.attribute >= 0))
     reveals, draws, labels = (_sealed(dense[name]) for name in ("reveals", "draws", "label"))
     planned = _sealed(dense["planned"]) if lost else draws
-    return FlowArrays(reveals, draws, labels, counted, profiles, tuple(contexts), names, planned=planned)
+    return FlowArrays(reveals, draws, labels, counted, profiles, contexts, names, planned=planned)
 
 
 def _names(frame: pd.DataFrame, width: int | None = None) -> tuple[Names, tuple[int, ...]]:
-    """width: attributes along the axis; None: as many as these profiles have at most."""
     profiles, p = np.unique(frame["profile"].to_numpy(np.int64), return_inverse=True)
     a = frame["position"].to_numpy(np.int64)
     shape = (len(profiles), width if width is not None else int(a.max()) + 1 if len(a) else 0)
@@ -517,8 +511,7 @@ _DECIDED = "SELECT profile, position, context FROM {pairs} WHERE decided"
 
 def decided_pairs(flows: Flows, scope: Scope, data: FlowArrays) -> tuple[Ints, Ints, Ints]:
     """Where people's decisions count in these arrays of a run, as positions along each axis."""
-    of_files = data.part if data.part is not None and data.part.files else None
-    rows = flows.arrays(scope, _DECIDED) if of_files is None else flows.part(of_files, _DECIDED)
+    rows = flows.arrays(scope, _DECIDED, part=data.part or IN_MEMORY)
     profiles, contexts = np.array(data.profiles, np.int64), np.array(data.contexts, np.int64)
     here = np.isin(rows["profile"], profiles) & np.isin(rows["context"], contexts)
     here &= rows["position"] < data.counted.shape[1]

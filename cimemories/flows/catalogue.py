@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
@@ -11,40 +13,55 @@ from cimemories.flows.labels import default_labelling
 from cimemories.model import WorkKind
 from cimemories.store import audits, calls, datasets, decisions, judgements, labellings, reviews, runs, work
 from cimemories.store.calls import ServerId, Source, Tie
-from cimemories.store.datasets import DatasetRow, Hit, ProfileRecord, Summary
-from cimemories.store.decisions import Newest
+from cimemories.store.datasets import Summary
 from cimemories.store.engine import Store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
-from cimemories.store.runs import RunRow, SweepRow
 from cimemories.store.tables import profile
 from cimemories.store.team import log
 from cimemories.store.upkeep import deleting
-from cimemories.store.upkeep.deleting import Deletion
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def last_review(store: Store, annotator: str | None = None) -> Newest | None:
-    """The pair that this annotator, or anybody, decided last; None where no decision is recorded."""
-    with store.read() as connection:
-        return decisions.newest(connection, annotator)
+def _asked(
+    question: Callable[Concatenate[sa.Connection, P], T], role: Role | None = None
+) -> Callable[Concatenate[Store, P], T]:
+    """Return a function of the record as one of the store, in a transaction of its own. role: that it takes to write;
+    None: it only reads."""
+
+    @wraps(question)
+    def ask(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with store.read() if role is None else store.write(role) as connection:
+            return question(connection, *args, **kwargs)
+
+    return ask
 
 
-def people(store: Store) -> list[str]:
-    """Everybody whose name the workspace holds, who worked last first."""
-    with store.read() as connection:
-        return reviews.people(connection)
+all_datasets = _asked(datasets.all_rows)
+all_runs = _asked(runs.all_rows)
+all_sweeps = _asked(runs.all_sweeps)
+ballots_of = _asked(labellings.ballots_of)
+content_hash = _asked(datasets.dataset_hash)
+deletion_of = _asked(deleting.of_dataset)
+deletion_of_work = _asked(deleting.of_work)
+judges_of = _asked(judgements.of_run)
+labelling_failures = _asked(labellings.failures)
+last_review = _asked(decisions.newest)
+people = _asked(reviews.people)
+profile_of = _asked(datasets.profile_record)
+run_marks = _asked(runs.marks)
+run_names = _asked(runs.names)
+run_of = _asked(runs.named)
+search_profiles = _asked(datasets.search_profiles)
 
-
-def all_datasets(store: Store) -> list[DatasetRow]:
-    """Every dataset, in the order of the record."""
-    with store.read() as connection:
-        return datasets.all_rows(connection)
-
-
-def content_hash(store: Store, dataset_id: int) -> str:
-    """The hash of a dataset's profiles and contexts."""
-    with store.read() as connection:
-        return datasets.dataset_hash(connection, dataset_id)
+choose_labelling = _asked(labellings.choose, Role.CURATOR)
+save_rule = _asked(labellings.add_rule, Role.CURATOR)
+use_rule = _asked(labellings.make_current_rule, Role.CURATOR)
+delete_rule = _asked(labellings.delete_rule, Role.CURATOR)
+tie_servers = _asked(calls.tie, Role.OPERATOR)
+untie_servers = _asked(calls.untie, Role.OPERATOR)
 
 
 def labellings_of(store: Store, dataset_id: int, *, voted: bool = False) -> dict[str, LabellingRow]:
@@ -59,75 +76,11 @@ def labellings_of(store: Store, dataset_id: int, *, voted: bool = False) -> dict
     return {row.id: row for row in sorted(rows, key=lambda row: default is None or row.id != default.id)}
 
 
-def choose_labelling(store: Store, labelling_id: str) -> None:
-    """Let all numbers of its dataset rest on a labelling. Raises StoreError as labellings.choose does."""
-    with store.write(Role.CURATOR) as connection:
-        labellings.choose(connection, labelling_id)
-
-
-def labelling_failures(store: Store, labelling_id: str) -> list[tuple[str, str, int]]:
-    """Why votes are missing: (status, cause, count), the most frequent first."""
-    with store.read() as connection:
-        return labellings.failures(connection, labelling_id)
-
-
-def ballots_of(store: Store, labelling_id: str, profile_id: int) -> tuple[int, int]:
-    """How many ballots of one profile are usable, and how many were planned."""
-    with store.read() as connection:
-        return labellings.ballots_of(connection, labelling_id, profile_id)
-
-
 def profile_with(store: Store, dataset_id: int, attribute_id: int) -> int | None:
     """The profile of a dataset that has this attribute; None where none has."""
     with store.read() as connection:
         owned = datasets.attribute_ids(connection, dataset_id)
     return next((profile for profile, own in owned.items() if attribute_id in own), None)
-
-
-def save_rule(
-    store: Store,
-    dataset_id: int,
-    name: str,
-    *,
-    threshold: float,
-    priors: Mapping[str, float],
-    annotator: str,
-    use: bool,
-    least_votes: int | None = None,
-    both_lists: str = labellings.BOTH_LISTS[0],
-) -> None:
-    """Save a rule under a new name, and make it current where `use` says so. Raises StoreError as labellings.add_rule
-    does."""
-    with store.write(Role.CURATOR) as connection:
-        labellings.add_rule(
-            connection,
-            dataset_id,
-            name,
-            threshold=threshold,
-            priors=priors,
-            annotator=annotator,
-            use=use,
-            least_votes=least_votes,
-            both_lists=both_lists,
-        )
-
-
-def use_rule(store: Store, dataset_id: int, name: str) -> None:
-    """Make a rule current; 'paper' is the paper's. Raises StoreError for an unknown one, or a frozen dataset."""
-    with store.write(Role.CURATOR) as connection:
-        labellings.make_current_rule(connection, dataset_id, name)
-
-
-def delete_rule(store: Store, dataset_id: int, name: str) -> None:
-    """Delete a rule; where it was current, the paper's applies again. Raises StoreError as `use_rule` does."""
-    with store.write(Role.CURATOR) as connection:
-        labellings.delete_rule(connection, dataset_id, name)
-
-
-def profile_of(store: Store, profile_id: int) -> ProfileRecord:
-    """One profile with its attributes and contexts. Raises StoreError where there is none of that id."""
-    with store.read() as connection:
-        return datasets.profile_record(connection, profile_id)
 
 
 def profile_names(store: Store, dataset_id: int) -> dict[int, str]:
@@ -143,41 +96,6 @@ def profile_list(store: Store, dataset_id: int) -> tuple[list[Summary], list[str
     """The profiles of a dataset in a few words each, and the domains of their attributes."""
     with store.read() as connection:
         return datasets.profile_summaries(connection, dataset_id), list(datasets.domains_of(connection, dataset_id))
-
-
-def search_profiles(
-    store: Store, dataset_id: int, text: str, *, domains: Sequence[str], profiles: Sequence[int] | None, limit: int
-) -> tuple[list[Hit], int]:
-    """Attributes whose statement, key or profile's name holds the text, at most `limit`, and how many there are.
-
-    domains: empty means all; profiles: ids to search in, None means all.
-    """
-    with store.read() as connection:
-        return datasets.search_profiles(connection, dataset_id, text, domains=domains, profiles=profiles, limit=limit)
-
-
-def all_runs(store: Store) -> list[RunRow]:
-    """Every run, oldest first."""
-    with store.read() as connection:
-        return runs.all_rows(connection)
-
-
-def all_sweeps(store: Store) -> list[SweepRow]:
-    """Every sweep, oldest first."""
-    with store.read() as connection:
-        return runs.all_sweeps(connection)
-
-
-def run_marks(store: Store) -> frozenset[tuple[str, ...]]:
-    """What differs once a run or sweep has come, begun, ended or gone, or has a new name; quick to read."""
-    with store.read() as connection:
-        return runs.marks(connection)
-
-
-def run_names(store: Store, dataset_id: int | None = None) -> dict[str, str]:
-    """Names of runs by id, oldest first; of one dataset where given."""
-    with store.read() as connection:
-        return runs.names(connection, dataset_id)
 
 
 def run_ids(store: Store, text: str) -> list[str]:
@@ -198,18 +116,6 @@ def audited_claims(store: Store, run_id: str) -> int:
     """How many claims of a run's judges a person's verdict stands on."""
     with store.read() as connection:
         return len(audits.standing(audits.of_run(connection, run_id)))
-
-
-def run_of(store: Store, run_id: str) -> RunRow:
-    """A run as it is now. Raises StoreError where it is gone."""
-    with store.read() as connection:
-        return runs.named(connection, run_id)
-
-
-def judges_of(store: Store, run_id: str) -> list[JudgeRow]:
-    """The judges that say what a run's messages reveal, the one that numbers rest on first."""
-    with store.read() as connection:
-        return judgements.of_run(connection, run_id)
 
 
 def judges_of_runs(store: Store, run_ids: Sequence[str]) -> dict[str, list[JudgeRow]]:
@@ -234,30 +140,6 @@ def known_servers(store: Store) -> tuple[list[ServerId], list[Tie]]:
     """The servers that work was planned on, and which of them people say are the same."""
     with store.read() as connection:
         return calls.known(connection), calls.ties(connection)
-
-
-def tie_servers(store: Store, one: str, other: str, author: str) -> None:
-    """Say that two addresses are the same server. Raises StoreError as calls.tie does."""
-    with store.write(Role.OPERATOR) as connection:
-        calls.tie(connection, one, other, author)
-
-
-def untie_servers(store: Store, tie: Tie) -> None:
-    """Take that back."""
-    with store.write(Role.OPERATOR) as connection:
-        calls.untie(connection, tie.first, tie.second)
-
-
-def deletion_of(store: Store, dataset_name: str) -> Deletion:
-    """What deleting a dataset takes along. Raises StoreError where there is none of that name."""
-    with store.read() as connection:
-        return deleting.of_dataset(connection, dataset_name)
-
-
-def deletion_of_work(store: Store, work_id: str) -> Deletion:
-    """What deleting a run, sweep, labelling or generation takes along. Raises StoreError where it must stay."""
-    with store.read() as connection:
-        return deleting.of_work(connection, work_id)
 
 
 def pause(store: Store, work_id: str) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -38,7 +38,7 @@ from cachetools import LRUCache
 from cimemories.flows import parts
 from cimemories.flows.cache import MOST, Cache, workspace_cached
 from cimemories.flows.labels import CODES, RETAINING, UNLABELLED, cache_file, labels_under, write_cache
-from cimemories.flows.parts import Part
+from cimemories.flows.parts import IN_MEMORY, Part, quoted
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.model import Label, is_bio
 from cimemories.store import decisions, judgements
@@ -307,27 +307,27 @@ class Flows:
                 self._tables[version] = name
             return self._tables[version]
 
-    def query(self, scope: Scope, sql: str, parameters: list[object] | None = None) -> pd.DataFrame:
+    def query(self, scope: Scope, sql: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
         """The answer to one question; in the SQL `{flow}` stands for the relation, `{pairs}` for the same with the rows
         of attributes that no memory held, `{rows}` for what is kept of that: texts as enumerations, and no run."""
-        # The lock is not reentrant, so it is taken twice. In between the table can only go if TABLES_KEPT others are
-        # built.
-        name = self.table(scope)
-        with self._lock:
-            # Only names made in this class are formatted into the SQL; values go as parameters.
-            frame: pd.DataFrame = self._duckdb.execute(
-                sql.format(flow=name, pairs=f"{name}_pairs", rows=f"{name}_rows"), parameters or []
-            ).df()
-        return frame
+        return self._ask(scope, sql, parameters).df()
 
-    def arrays(self, scope: Scope, sql: str, parameters: list[object] | None = None) -> dict[str, npt.NDArray[Any]]:
-        """The same as one numpy array a column, for numbers that are never missing: millions of rows without a copy."""
+    def arrays(
+        self, scope: Scope, sql: str, parameters: Sequence[object] = (), part: Part = IN_MEMORY
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The same as one numpy array a column, for numbers that are never missing: millions of rows without a copy.
+        part: of the run, whose rows `{pairs}` stands for; default: all."""
+        if part.files:
+            return self.part(part, sql, parameters)
+        result = self._ask(scope, sql, parameters)
+        return {column: np.asarray(values) for column, values in result.fetchnumpy().items()}
+
+    def _ask(self, scope: Scope, sql: str, parameters: Sequence[object]) -> duckdb.DuckDBPyConnection:
+        # The table can only go before it is read if TABLES_KEPT others are built meanwhile. Only names made in this
+        # class are formatted into the SQL; values go as parameters.
         name = self.table(scope)
-        with self._lock:
-            result = self._duckdb.execute(
-                sql.format(flow=name, pairs=f"{name}_pairs", rows=f"{name}_rows"), parameters or []
-            )
-            return {column: np.asarray(values) for column, values in result.fetchnumpy().items()}
+        sql = sql.format(flow=name, pairs=f"{name}_pairs", rows=f"{name}_rows")
+        return self._duckdb.cursor().execute(sql, list(parameters))
 
     def cached(self, key: tuple[object, ...], compute: Callable[[], T], *, most: int = MOST) -> T:
         """The result of a question, from the cache or computed now. key: the question, then the version of its scope
@@ -338,36 +338,32 @@ class Flows:
         """Whether the result of a question is in the cache."""
         return self.cache.has(str(key[0]), key[1:])
 
-    def is_large(self, scope: Scope) -> bool:
-        """Whether the flows of a run do not fit into memory together: they are then counted in blocks of profiles."""
+    def fits(self, scope: Scope) -> bool:
+        """Whether the flows of a run fit into memory together; else they are counted in blocks of profiles."""
         pairs = self.cached(_pairs_key(scope), lambda: parts.pairs_at_most(self.store, scope))
-        return pairs >= parts.LARGE_PAIRS
+        return pairs < parts.LARGE_PAIRS
 
-    def take_parts(self, scope: Scope, files: list[Path] | None) -> None:
-        """What another process has found of a run: its files; None where it fits into memory."""
-        self.cached(_pairs_key(scope), lambda: 0 if files is None else parts.LARGE_PAIRS)
-        if files is not None:
-            self.cached(("parts of a relation", scope.version), lambda: files)
+    def take_parts(self, scope: Scope, own: tuple[Part, ...]) -> None:
+        """Take over the parts of a run that another process has found."""
+        self.cached(_pairs_key(scope), lambda: parts.LARGE_PAIRS if own[0].files else 0)
+        self.cached(_parts_key(scope), lambda: own)
 
-    def parts(self, scope: Scope) -> list[Path]:
-        """The files of a large run's relation, one a block of profiles, in their order; built where they are not there
-        yet. Raises StoreError where they cannot be written."""
+    def parts(self, scope: Scope) -> tuple[Part, ...]:
+        """The blocks of profiles that a run is counted in, in their order: one of a run that fits into memory, else
+        files, built where they are not there yet. Raises StoreError where they cannot be written."""
 
-        def built() -> list[Path]:
+        def built() -> tuple[Part, ...]:
+            if self.fits(scope):
+                return (IN_MEMORY,)
             folder = relation_file(self.store, scope).with_suffix("")
-            return parts.build(self.store, scope, folder, _cache_name(scope), partial(self._write_part, scope))
+            files = parts.build(self.store, scope, folder, _cache_name(scope), partial(self._write_part, scope))
+            return tuple(Part((file,)) for file in files)
 
-        return self.cached(("parts of a relation", scope.version), built)
+        return self.cached(_parts_key(scope), built)
 
-    def each_part(self, scope: Scope) -> list[Part | None]:
-        """The parts of a run, in the order of its profiles: the files of a large one; None alone where it fits into
-        memory. Raises StoreError as `parts`."""
-        return [Part((file,)) for file in self.parts(scope)] if self.is_large(scope) else [None]
-
-    def of_parts(self, scope: Scope, sql: str) -> Iterator[dict[str, npt.NDArray[Any]]]:
-        """The answer of each part of a run, see `part` and `arrays`."""
-        for part in self.each_part(scope):
-            yield self.arrays(scope, sql) if part is None else self.part(part, sql)
+    def of_parts(self, scope: Scope, sql: str) -> list[dict[str, npt.NDArray[Any]]]:
+        """The answer of each part of a run, see `arrays`."""
+        return [self.arrays(scope, sql, part=part) for part in self.parts(scope)]
 
     def part(
         self, part: Part | pa.Table, sql: str, parameters: Sequence[object] | None = None
@@ -390,7 +386,7 @@ class Flows:
         name, cursor = f"part_{threading.get_ident()}", self._duckdb.cursor()
         try:
             self._join(name, scope, frames, cursor)
-            cursor.execute(f"COPY {name}_built TO {_quoted(file)} (FORMAT parquet)")
+            cursor.execute(f"COPY {name}_built TO {quoted(file)} (FORMAT parquet)")
         finally:
             cursor.execute(f"DROP TABLE IF EXISTS {name}_built")
             cursor.close()
@@ -400,18 +396,17 @@ class Flows:
             return judgements.partial_memories(connection, scope.run.id)
 
     def _build(self, name: str, scope: Scope) -> None:
-        if self.is_large(scope):
+        if not self.fits(scope):
             # What a view cannot stream (sorting millions of rows) goes to the disk instead of into memory.
             folder = self.store.workspace / "cache"
-            self._duckdb.execute(f"SET memory_limit = '{LARGE_MEMORY}'; SET temp_directory = {_quoted(folder)}")
-            files = self.parts(scope)
-            source = f"read_parquet([{', '.join(map(_quoted, files))}])"
-            self._duckdb.execute(_LARGE.format(name=name, source=source, run=_quoted(scope.run.id)))
+            self._duckdb.execute(f"SET memory_limit = '{LARGE_MEMORY}'; SET temp_directory = {quoted(folder)}")
+            files = tuple(file for part in self.parts(scope) for file in part.files)
+            self._duckdb.execute(_LARGE.format(name=name, source=Part(files).sql, run=quoted(scope.run.id)))
             return
         path = relation_file(self.store, scope)
         if path.exists():
             try:
-                self._keep(name, scope, _read(path))
+                self._keep(name, scope, Part((path,)).sql)
                 return
             except duckdb.Error:  # a damaged file (after a power cut, say), or one that was purged just now
                 _drop(self._duckdb, name)
@@ -435,7 +430,7 @@ class Flows:
 
     def _copy(self, table: str, file: Path) -> None:
         try:
-            self._duckdb.execute(f"COPY {table} TO {_quoted(file)} (FORMAT parquet)")
+            self._duckdb.execute(f"COPY {table} TO {quoted(file)} (FORMAT parquet)")
         except duckdb.IOException as error:
             raise OSError(str(error)) from error
 
@@ -449,20 +444,15 @@ class Flows:
         cursor.execute(_BUILD.format(name=name, **(_PARTIAL if "held" in frames else _WHOLE)), [scope.run.id])
 
     def _keep(self, name: str, scope: Scope, source: str) -> None:
-        self._duckdb.execute(_HELD.format(name=name, source=source, run=_quoted(scope.run.id)))
+        self._duckdb.execute(_HELD.format(name=name, source=source, run=quoted(scope.run.id)))
 
 
 def _pairs_key(scope: Scope) -> tuple[object, ...]:
     return "pairs of a run", scope.run.id, scope.run.revision, scope.dataset_revision
 
 
-def _quoted(text: object) -> str:
-    """As a string of SQL, for what takes no parameters (views, files); the name of a folder is the user's."""
-    return "'" + str(text).replace("'", "''") + "'"
-
-
-def _read(file: Path) -> str:
-    return f"read_parquet({_quoted(file)})"
+def _parts_key(scope: Scope) -> tuple[object, ...]:
+    return "parts of a relation", scope.version
 
 
 def cached(function: Callable[Concatenate[Flows, P], T]) -> Callable[Concatenate[Flows, P], T]:

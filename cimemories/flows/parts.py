@@ -38,12 +38,19 @@ class Part:
 
     @property
     def sql(self) -> str:
-        """Its rows, as what stands after FROM. Names of folders are the user's, so they are quoted."""
-        files = ", ".join("'" + str(file).replace("'", "''") + "'" for file in self.files)
-        rows = f"read_parquet([{files}])"
+        """Its rows, as what stands after FROM."""
+        rows = f"read_parquet([{', '.join(map(quoted, self.files))}])"
         if self.stretch is None:
             return rows
         return f"(SELECT * FROM {rows} WHERE profile BETWEEN {self.stretch[0]} AND {self.stretch[1]})"
+
+
+IN_MEMORY = Part(())
+
+
+def quoted(text: object) -> str:
+    """As a string of SQL, for what takes no parameters (views, files); the name of a folder is the user's."""
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def pairs_at_most(store: Store, scope: Scope) -> int:

@@ -17,11 +17,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 from cimemories.flows import arrays
 from cimemories.flows.flows import Flows
+from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
 from cimemories.installation import environment, python
 from cimemories.store.engine import StoreError, open_store
@@ -35,40 +35,24 @@ LEAST_BLOCKS = 40  # of a process, where none is asked for: to start takes it as
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of every block of the run at `lead`, and of the same profiles of the others. ask: a function of a
-    module, called with flows, scopes and arrays, then args and kwargs. files: of each scope; None for one that fits
-    into memory."""
+    """What is asked of every block of the run that has most, and of the same profiles of the others. ask: a function of
+    a module, called with flows, scopes and arrays, then args and kwargs. parts: of each scope."""
 
     scopes: tuple[Scope, ...]
-    lead: int
+    parts: tuple[tuple[Part, ...], ...]
     rule: arrays.IdentifierRule
     ask: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    files: tuple[list[Path] | None, ...]
-
-    @classmethod
-    def of(
-        cls,
-        flows: Flows,
-        scopes: Sequence[Scope],
-        rule: arrays.IdentifierRule,
-        ask: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Task:
-        """Of runs of which at least one is large."""
-        files = tuple(flows.parts(scope) if flows.is_large(scope) else None for scope in scopes)
-        lead = next(i for i, own in enumerate(files) if own is not None)
-        return cls(tuple(scopes), lead, rule, ask, args, kwargs, files)
 
     @property
     def blocks(self) -> int:
-        return len(self.files[self.lead] or [])
+        return max(map(len, self.parts))
 
     def of_block(self, flows: Flows, number: int) -> tuple[bool, Any]:
         """Whether all runs have profiles in a block, and what is said of it."""
-        first, last = arrays.ranges(flows, self.scopes[self.lead])[number]
+        lead = self.scopes[[len(own) for own in self.parts].index(self.blocks)]
+        first, last = arrays.ranges(flows, lead)[number]
         every = [arrays.stretch(flows, scope, first, last, self.rule) for scope in self.scopes]
         if any(data is None for data in every):
             return False, None
@@ -87,8 +71,9 @@ def each_block(
     there are many; those that some run lacks may be among them. One block where all runs fit into memory. ask: a
     function of a module."""
     any_block = False
-    if any(map(flows.is_large, scopes)):
-        for there, answer in answers(flows, Task.of(flows, scopes, rule, ask, args, kwargs)):
+    if not all(map(flows.fits, scopes)):
+        task = Task(tuple(scopes), tuple(map(flows.parts, scopes)), rule, ask, args, kwargs)
+        for there, answer in answers(flows, task):
             if there:
                 any_block = True
                 yield answer
@@ -169,8 +154,8 @@ def main(source: IO[bytes], sink: IO[bytes]) -> None:
     workspace, url, task, numbers = pickle.load(source)
     store = open_store(workspace, url)
     flows = Flows(store)
-    for scope, files in zip(task.scopes, task.files, strict=True):
-        flows.take_parts(scope, files)
+    for scope, own in zip(task.scopes, task.parts, strict=True):
+        flows.take_parts(scope, own)
     try:
         for number in numbers:
             pickle.dump(task.of_block(flows, number), sink, protocol=pickle.HIGHEST_PROTOCOL)

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from cimemories.access import readonly
 from cimemories.flows.flows import LARGE_MEMORY, Flows, cached, relation_file
-from cimemories.flows.parts import Part
+from cimemories.flows.parts import Part, quoted
 from cimemories.flows.scope import Scope
 from cimemories.leaks.gallery import COLUMNS, RANKS, Facet, examples_of
 from cimemories.model import Strength
@@ -47,7 +47,7 @@ class Left:
 @cached
 def examples(flows: Flows, scopes: Sequence[Scope]) -> Examples:
     """Return the gallery of these scopes (one a run). Raises StoreError where it cannot be written to the disk."""
-    if not any(map(flows.is_large, scopes)):
+    if all(len(flows.parts(scope)) == 1 for scope in scopes):
         frames = [_of_run(flows, scope).assign(run_at=at) for at, scope in enumerate(scopes)]
         filled = [frame for frame in frames if len(frame)]
         return Examples(flows, in_order(pd.concat(filled)) if filled else None)
@@ -239,7 +239,7 @@ def _built(flows: Flows, scopes: Sequence[Scope]) -> Path:
 
 def _write(flows: Flows, scope: Scope, at: int, folder: Path) -> Iterator[Path]:
     """The examples of a run in files, block by block; those that are there are taken."""
-    for number, part in enumerate(flows.each_part(scope)):
+    for number, part in enumerate(flows.parts(scope)):
         file = folder / f"{at:03}-{number:05}.parquet"
         if not file.exists():
             frame = examples_of(flows, scope, part)
@@ -255,13 +255,9 @@ def _order(files: Sequence[Path], ordered: Path, folder: Path) -> None:
     draft = ordered.with_suffix(".draft")
     # On the disk, since a table of millions of texts would not fit beside the limit.
     with duckdb.connect(folder / "ordering.duckdb") as connection:
-        connection.execute(f"SET memory_limit = '{LARGE_MEMORY}'; SET temp_directory = {_quoted(folder)}")
-        connection.execute(_RECORDED.format(rows=f"read_parquet([{', '.join(map(_quoted, files))}])"))
-        connection.execute(f"COPY ({_ORDERED}) TO {_quoted(draft)} (FORMAT parquet)")
+        connection.execute(f"SET memory_limit = '{LARGE_MEMORY}'; SET temp_directory = {quoted(folder)}")
+        connection.execute(_RECORDED.format(rows=Part(tuple(files)).sql))
+        connection.execute(f"COPY ({_ORDERED}) TO {quoted(draft)} (FORMAT parquet)")
     draft.replace(ordered)
     for file in (*files, *folder.glob("ordering.duckdb*")):
         file.unlink(missing_ok=True)
-
-
-def _quoted(text: object) -> str:
-    return "'" + str(text).replace("'", "''") + "'"

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 
 from cimemories.flows.flows import Flows, frame_of
 from cimemories.flows.labels import INAPPROPRIATE, PAPER_THRESHOLD, consensus, rule_of, vote_counts, votes_of
-from cimemories.flows.parts import Part
+from cimemories.flows.parts import IN_MEMORY, Part
 from cimemories.flows.scope import Combine, Labels, Scope, resolve_scope
 from cimemories.model import JudgementStatus, Strength
 from cimemories.store import datasets, decisions, judgements
@@ -255,14 +255,14 @@ _VERSIONS = (
 )
 
 
-def examples_of(flows: Flows, scope: Scope, part: Part | None = None) -> pd.DataFrame:
+def examples_of(flows: Flows, scope: Scope, part: Part = IN_MEMORY) -> pd.DataFrame:
     """Return the examples of a run, or of a part of a large one, in the order of the record: id, run, model, profile
     (id), user, attribute (id), key, statement, domain, event, context (id), task, recipient, sphere ('' where unknown),
     strength, claimed (messages that claim it so), reveals, draws, quote, certainty, agreement, judges, kind, and the
     ordinal of the attribute. Empty where nothing is labelled or nothing leaks."""
     profiles: list[int] | None = None
-    if part is not None:
-        of_part = flows.part(part, "SELECT DISTINCT profile FROM {pairs} ORDER BY profile")
+    if part.files:
+        of_part = flows.arrays(scope, "SELECT DISTINCT profile FROM {pairs} ORDER BY profile", part=part)
         profiles = of_part["profile"].tolist()
     with flows.store.read() as connection:
         claims = judge_claims(connection, scope, profiles)
@@ -271,7 +271,7 @@ def examples_of(flows: Flows, scope: Scope, part: Part | None = None) -> pd.Data
     less = claims[claims["strength"] != Strength.FULL]
     # Without weaker claims only revealed flows can be examples, far fewer than all inappropriate ones.
     sql = _FLOWS.replace("{which}", "" if len(less) else "AND reveals > 0")
-    pairs = flows.query(scope, sql) if part is None else pd.DataFrame(flows.part(part, sql))
+    pairs = pd.DataFrame(flows.arrays(scope, sql, part=part))
     for strength in Strength:
         of = claims[claims["strength"] == strength].drop(columns="strength")
         named = of.rename(columns={"messages": f"{strength}_messages", "grounded": f"{strength}_grounded"})

@@ -251,7 +251,7 @@ def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]
     do not fit into memory (`uncounted_labels`)."""
     by_rule: dict[tuple[str, str], LabelFacts] = {}
     for scope in scopes:
-        if scope.labelling is None or flows.is_large(scope):
+        if scope.labelling is None or len(flows.parts(scope)) > 1:
             continue
         row = scope.labelling
         counted = survival(flows.store, row.id, scope.rule)
@@ -266,7 +266,7 @@ def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]
 
 def uncounted_labels(flows: Flows, scopes: tuple[Scope, ...]) -> str:
     """What is said in the place of the consensus of labellings whose votes do not fit into memory; '' where all do."""
-    large = sorted({scope.labelling.id for scope in scopes if scope.labelling and flows.is_large(scope)})
+    large = sorted({scope.labelling.id for scope in scopes if scope.labelling and len(flows.parts(scope)) > 1})
     if not large:
         return ""
     return (

@@ -494,7 +494,7 @@ def _needs_id(basis: Basis, scope: Scope) -> bool:
 def card(basis: Basis) -> Section:
     """The dataset card, its headings one level below the section's."""
     scope = basis.scopes[0]
-    if basis.flows.is_large(scope):
+    if len(basis.flows.parts(scope)) > 1:
         text = (
             "The card counts the consensus of all votes, which do not fit into memory: `cimemories datasets card` "
             "writes it."

@@ -243,7 +243,7 @@ def _recorded(store: Store) -> None:
             safe.inline(f"{tie.first} and {tie.second} are the same server, {made}")
         with act:
             key = f"run_servers.same.undo.{tie.first}.{tie.second}"
-            _button("Unlink", partial(catalogue.untie_servers, store, tie), key=key, width="stretch")
+            _button("Unlink", partial(catalogue.untie_servers, store, tie.first, tie.second), key=key, width="stretch")
     addresses = list(dict.fromkeys(item.address for item in known))
     one, two, act = st.columns([4, 4, 2], vertical_alignment="bottom")
     with one:

@@ -36,7 +36,7 @@ def draw() -> None:
     if chosen is None:
         return
     flows, scope = chosen.flows, chosen.scope
-    with counting(flows, scope):
+    with counting():
         accumulated, people = accumulation(flows, scope), users(flows, scope)
         effort(flows, scope)
     with chosen.top:
@@ -162,7 +162,7 @@ SHORT: dict[str, str] = {Clock.TASKS: "all tasks", Clock.EXPOSURES: "where priva
 
 def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
     frame, most = accumulated.frame(), max(ns)
-    with counting(flows, scope):
+    with counting():
         even = list(baseline(flows, scope, most))
     independent = f"independent, n = {most}"
     lines = [mean_line(frame[frame["n"] == n], f"n = {n}", shade(i, len(ns)), band=True) for i, n in enumerate(ns)]
@@ -230,7 +230,7 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
     chart, (way_of_counting, table, export) = st.container(), st.columns([4, 3, 2], vertical_alignment="bottom")
     with way_of_counting:
         clock = Clock(page.choice("Count time in", SHORT, "accumulation.clock", "clock", default=Clock.TASKS))
-    with counting(flows, scope):
+    with counting():
         survived = first_leak(flows, scope, user.profile if user else None, way, seed, clock)
     whose = f"of {user.name}" if user else f"of {count(people, 'user')}"
     title = sentences.first_leak(survived)

@@ -44,7 +44,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         second = str(page.select("Compared run", others, run_names.__getitem__, "compare.run", "run"))
     reference, scope = compared.scope_of(first), compared.scope_of(second)
     try:
-        with counting(compared.flows, reference, scope):
+        with counting():
             # Read beside all others, each is one of so many comparisons.
             beside = [
                 paired_on_common(compared.flows, reference, compared.scope_of(run), compared.rule)

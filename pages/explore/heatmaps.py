@@ -61,7 +61,7 @@ def draw() -> None:
     most = min(chosen.numbers.n, headline(flows, other).n if other else scope.run.samples)
     with chosen.columns[0]:
         n = _samples(most, above)
-    with counting(flows, scope, *([other] if other else [])):
+    with counting():
         result = heatmap(flows, scope, rows, columns, n, other=other)
     caveats(chosen.numbers)
     with chosen.top:  # before the chart, which takes the browser a while
@@ -91,7 +91,7 @@ def draw() -> None:
 def _maps(chosen: RunScope, result: Heatmap, view: View) -> None:
     """Draw the maps and what is under them."""
     view = replace(view, most=_most(result.grid), phone=shell.is_phone())
-    with counting(chosen.flows, chosen.scope):
+    with counting():
         drawn = drawing(result, view)
     size = len(drawn.grid.rows), len(drawn.grid.columns)
     selected = charts.clicked_cell(KEY, *size) or charts.clicked_cell(f"{KEY}.2", *size) or _cell(drawn.grid)
@@ -137,7 +137,7 @@ def _flows(chosen: RunScope, result: Heatmap, grid: Grid, selected: tuple[int, i
         name = f"{grid.rows.titles[row]}, {grid.columns.titles[column]}"
     place = ".".join((result.run, *cell))
     start = st.session_state.get(_START, {}).get(place, 0)
-    with counting(chosen.flows, chosen.scope):
+    with counting():
         listed = result.cell(*cell, start, CELL_PAGE + 1)  # one more tells whether there is a page after it
     more, frame = len(listed.frame) > CELL_PAGE, listed.frame.head(CELL_PAGE)
     wrong, needed = int(grid.violation_pairs[selected]), int(grid.completeness_pairs[selected])

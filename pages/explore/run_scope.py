@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,10 +76,9 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
     return RunScope(flows, scope, top, columns, numbers)
 
 
-def counting(flows: Flows, *scopes: Scope) -> AbstractContextManager[object]:
-    """Return a spinner that shows the time, for a run that does not fit into memory; counting others is quick."""
-    large = any(map(flows.is_large, scopes))
-    return st.spinner("Counting the run on the disk", show_time=True) if large else nullcontext()
+def counting() -> AbstractContextManager[object]:
+    """Return a spinner that shows the time; Streamlit draws it only where counting takes more than half a second."""
+    return st.spinner("Counting the run", show_time=True)
 
 
 def caveats(numbers: Headline) -> None:

@@ -53,7 +53,7 @@ def test_what_changes_labels_samples_and_servers_is_logged_by_name(store: Store)
     delete_slice(store, pairs)
     catalogue.tie_servers(store, "http://one/v1", "http://two/v1", "Ada")
     (tie,) = catalogue.known_servers(store)[1]
-    catalogue.untie_servers(store, tie)
+    catalogue.untie_servers(store, tie.first, tie.second)
     editing.new_version(store, data.id)
     with store.write() as connection:
         connection.execute(sa.insert(request).values(hash="of nothing", body="{}"))
