@@ -42,9 +42,9 @@ from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics import accumulation, completeness, heatmap
 from cimemories.metrics.headline import headline
-from cimemories.metrics.heatmap import By
 from cimemories.metrics.intervals import intervals, intervals_under
 from cimemories.metrics.label_uncertainty import Posterior
+from cimemories.metrics.places import By
 from cimemories.metrics.violation import exposures
 from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
 from cimemories.store import datasets, work

@@ -41,10 +41,10 @@ from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.leaks.examples import FULL, examples
 from cimemories.metrics.accumulation import accumulation
 from cimemories.metrics.blocks import counted_numbers
-from cimemories.metrics.breakdown import By as Group
 from cimemories.metrics.breakdown import breakdown
-from cimemories.metrics.heatmap import By, grid
+from cimemories.metrics.heatmap import grid
 from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
+from cimemories.metrics.places import By
 from cimemories.metrics.separation import worst_cell
 from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
 from cimemories.review.attribute_audit import attribute_population
@@ -116,12 +116,12 @@ ASKED: dict[str, Ask] = {
     "intervals": lambda flows, one, two: intervals(flows, one, EXACT),
     "heatmap": lambda flows, one, two: grid(flows, one, By.DOMAIN, By.CONTEXT, SAMPLES, EXACT),
     "title": lambda flows, one, two: worst_cell(flows, one, By.DOMAIN, By.CONTEXT, SAMPLES),
-    "groups": lambda flows, one, two: breakdown(flows, one, Group.DOMAIN, SAMPLES, EXACT),
+    "groups": lambda flows, one, two: breakdown(flows, one, By.DOMAIN, SAMPLES, EXACT),
     "curves": lambda flows, one, two: accumulation(flows, one, EXACT),
     "compare": lambda flows, one, two: difference(flows, one, two, EXACT),
     "cell": lambda flows, one, two: flows.query(one, _CELL, ["finance", 1]),
     "rates": lambda flows, one, two: rate_intervals(flows, one, EXACT),
-    "by group": lambda flows, one, two: group_intervals(flows, one, Group.DOMAIN, SAMPLES, EXACT),
+    "by group": lambda flows, one, two: group_intervals(flows, one, By.DOMAIN, SAMPLES, EXACT),
     "audit": lambda flows, one, two: attribute_population(flows, one, 1, EXACT),
     "gallery": lambda flows, one, two: examples(flows, [one]).left(FULL),
 }

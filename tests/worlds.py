@@ -337,7 +337,8 @@ def figure_3(flows: Flows, scope: Scope, n: int, rule: str = "exact") -> pd.Data
     import pandas as pd  # imported late, as above
 
     from cimemories.flows.arrays import IdentifierRule, flow_arrays
-    from cimemories.metrics.heatmap import By, grid
+    from cimemories.metrics.heatmap import grid
+    from cimemories.metrics.places import By
 
     data = flow_arrays(flows, scope)
     figure = grid(flows, scope, By.DOMAIN, By.CONTEXT, n, IdentifierRule(rule))

@@ -21,7 +21,8 @@ from cimemories.flows.scope import Scope, parts_of
 from cimemories.metrics import heatmap as cells
 from cimemories.metrics import sentences
 from cimemories.metrics.headline import headline
-from cimemories.metrics.heatmap import By, Grid, Order
+from cimemories.metrics.heatmap import Grid, Order
+from cimemories.metrics.places import By, places
 from cimemories.metrics.recalled.groups import recalled_draws, recalled_grid
 from cimemories.metrics.recalled.split import recalled_numbers
 from cimemories.metrics.separation import cell_changes, worst_cell
@@ -198,8 +199,8 @@ class Heatmap(Answer):
                 return f"{label.capitalize()} attributes: {sentences.outcomes(split.by_label[label])}", below
             maps = {BOTH: "Pairs leaked and completeness", VIOLATION: "Pairs leaked", COMPLETENESS: "Completeness"}
             return self.worst(of, clear=True) or f"{maps[measure]} by {row.lower()} and {column.lower()}", below
-        places = cells.places(flows, scope, self.rows), cells.places(flows, scope, self.columns)
-        tested = cell_changes(flows, (scope, other), places, self.n, of, self._rule)
+        both = places(flows, scope, self.rows), places(flows, scope, self.columns)
+        tested = cell_changes(flows, (scope, other), both, self.n, of, self._rule)
         # A test is of the flows that both runs judged; a cell of the map has all of each.
         alone = {int(getattr(grid, f"{of}_pairs").sum()) for grid in (shown, second)} != {tested.pairs}
         counted = f"{pairs[0]} in each" if cells.same_pairs(shown, second) else f"{pairs[0]} before, {pairs[1]} after"

@@ -22,11 +22,11 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, judge_title
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import effort
-from cimemories.metrics.breakdown import By, breakdown, run_baselines, run_dropped
+from cimemories.metrics.breakdown import breakdown, run_baselines, run_dropped
 from cimemories.metrics.headline import Headline, headline
-from cimemories.metrics.heatmap import By as Side
 from cimemories.metrics.intervals import Intervals, group_intervals, intervals, rate_intervals
 from cimemories.metrics.judge_uncertainty import ViolationAudit, violation_audits
+from cimemories.metrics.places import By
 from cimemories.metrics.recalled.groups import recalled_by
 from cimemories.metrics.recalled.sessions import session_numbers
 from cimemories.metrics.recalled.split import OUTCOMES, RecalledNumbers, recalled_numbers
@@ -501,7 +501,7 @@ OUTCOMES_COLUMNS = {
 }
 
 
-def recalled_places(flows: Flows, scope: Scope, side: Side, rule: IdentifierRule = IdentifierRule.EXACT) -> Table:
+def recalled_places(flows: Flows, scope: Scope, side: By, rule: IdentifierRule = IdentifierRule.EXACT) -> Table:
     """Return what became of the judged samples of each place of a side, by label."""
     columns = {"place": Column("text", side.capitalize()), "label": Column("text", "Label"), **OUTCOMES_COLUMNS}
     return Table(recalled_by(flows, scope, side, rule), columns, f"Stored, recalled and said, by {side}", folded=True)
@@ -533,8 +533,8 @@ def recalled(flows: Flows, scope: Scope, rule: IdentifierRule, n: int) -> Recall
         by_label=Table(
             pd.DataFrame(labels), {"label": Column("text", "Label"), **OUTCOMES_COLUMNS}, "Samples by label"
         ),
-        by_domain=recalled_places(flows, scope, Side.DOMAIN, rule),
-        by_context=recalled_places(flows, scope, Side.CONTEXT, rule),
+        by_domain=recalled_places(flows, scope, By.DOMAIN, rule),
+        by_context=recalled_places(flows, scope, By.CONTEXT, rule),
         lines=numbers.ungrounded.lines,
         messages=numbers.ungrounded.messages,
     )

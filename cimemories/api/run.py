@@ -121,7 +121,7 @@ class Run:
         recalled_not_said, not_recalled. Where all that is stored is in every prompt, all of it is recalled. Raises
         StoreError for another word.
         """
-        from cimemories.metrics.heatmap import By
+        from cimemories.metrics.places import By
         from cimemories.metrics.recalled.groups import recalled_by
 
         scope, rule = self._read(**reading)
@@ -221,7 +221,7 @@ class Run:
         sphere (paper, Figure 3). n: samples that violation is read at; default: the largest n that messages support.
         Raises StoreError for two sides that are the same, another word, or an n above the run's samples."""
         from cimemories.answers.heatmap import heatmap
-        from cimemories.metrics.heatmap import By
+        from cimemories.metrics.places import By
 
         row, column = (word_of(By, side, "side of a heatmap") for side in (rows, columns))
         scope, rule = self._read(**reading)

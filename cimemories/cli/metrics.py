@@ -35,10 +35,12 @@ def show_metrics(
     """
     from cimemories.answers import metrics as question
     from cimemories.flows.flows import Flows
-    from cimemories.metrics.breakdown import By
+    from cimemories.metrics.places import By
 
     rule = options.identifier_rule()
-    groups = list(By) if printing.as_json else [word_of(By, by, "breakdown by")] if by else []
+    groups = [word_of(By, by, "breakdown by")] if by else []
+    if printing.as_json:
+        groups = [own for own in By if own != By.RECIPIENT]  # contexts say it already
     scope = options.scope(printing.record, run_id)
     result = question.metrics(
         Flows(printing.record), scope, rule, by=groups, norms=True, identifier_rules=printing.as_json

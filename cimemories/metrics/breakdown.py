@@ -11,34 +11,31 @@ are retained (`FlowCoverage`). Of every other flow of the run the headline says 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from cimemories.flows.arrays import (
     Bools,
+    Entries,
     Floats,
     FlowArrays,
     IdentifierRule,
     Ints,
-    axes,
     blocks,
     decided_pairs,
     is_identifier,
     mean_or_nan,
-    text_codes,
-    texts_of,
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, TOO_FEW, TOO_FEW_NAME, UNLABELLED
-from cimemories.flows.processes import added
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness, violation
-from cimemories.store import datasets
+from cimemories.metrics.places import By, places
 
 
 @dataclass(frozen=True)
@@ -109,38 +106,38 @@ def dropped(every: Iterable[FlowArrays], rule: IdentifierRule) -> list[str]:
     return sorted(lost)
 
 
-class By(StrEnum):
-    """What flows are grouped by. ATTRIBUTE is the key, which several profiles may have."""
-
-    PROFILE = "profile"
-    DOMAIN = "domain"
-    EVENT = "event"
-    SPHERE = "sphere"
-    CONTEXT = "context"
-    ATTRIBUTE = "attribute"
-
-
-COLUMNS = [
-    "group",
-    "violation",
-    "attributes",
-    "leak_rate",
-    "inappropriate_flows",
-    "completeness",
-    "necessary_flows",
-    "ambiguous_exposure",
-    "ambiguous_flows",
-    "coverage",
-]
-
-
 @dataclass(frozen=True)
-class Grouping:
-    """Which group each flow belongs to. names: [groups]; codes: integers that broadcast to [profile, attribute,
-    context]."""
+class GroupSums:
+    """What the numbers of groups rest on, as sums over profiles: of blocks of profiles they add up. violation,
+    completeness: the means of profiles' own means, summed, and how many profiles they are of, [2, groups]; attributes:
+    [groups]; counts: flows, reveals and draws of what violation, completeness and ambiguous exposure rest on, [3, 3,
+    groups]; coverage: judged and planned draws, [2, groups]."""
 
-    names: tuple[str, ...]
-    codes: Ints
+    violation: Floats
+    completeness: Floats
+    attributes: Ints
+    counts: Ints
+    coverage: Ints
+
+    def frame(self) -> pd.DataFrame:
+        """`breakdown` of these sums, one row a group, without names."""
+        flows, reveals, draws = self.counts.swapaxes(0, 1)
+        rates = np.where(flows > 0, reveals / np.maximum(draws, 1), np.nan)
+        judged, planned = self.coverage
+        means = [np.where(n > 0, s / np.maximum(n, 1), np.nan) for s, n in (self.violation, self.completeness)]
+        return pd.DataFrame(
+            {
+                "violation": means[0],
+                "attributes": self.attributes,
+                "leak_rate": rates[0],
+                "inappropriate_flows": flows[0],
+                "completeness": means[1],
+                "necessary_flows": flows[1],
+                "ambiguous_exposure": rates[2],
+                "ambiguous_flows": flows[2],
+                "coverage": np.where(planned > 0, judged / np.maximum(planned, 1), np.nan),
+            }
+        )
 
 
 @cached
@@ -148,195 +145,99 @@ def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule =
     """One row a group, by name: its Violation@n with the (profile, attribute) pairs behind it, per-exposure leak rate,
     completeness, ambiguous exposure, the flows that each rests on, and coverage (judged over planned draws of its
     flows). Shares are 0 to 1, nan where a group has no such flow."""
-    parts = [
-        (groups.names, _sums(data, groups, n, data.planned_draws))
-        for data, groups in grouped_blocks(flows, scope, by, rule)
-    ]
-    # A profile is in one block: its rows stand below each other. Other groups are in all blocks, and their sums add up.
-    if by == By.PROFILE:
-        frame = pd.concat([_frame(names, sums) for names, sums in parts], ignore_index=True)
-    else:
-        frame = _frame(parts[0][0], added([sums for _, sums in parts]))
-    # The padding of the arrays has the empty name; nothing else without a name has any flow.
+    parts = [group_sums(data, codes, number, n) for data, codes, number in _grouped(flows, scope, by, rule)]
+    fields = zip(*(vars(part).values() for part in parts), strict=True)
+    groups = places(flows, scope, by).groups
+    frame = GroupSums(*(_together(by, own) for own in fields)).frame()
+    frame.insert(0, "group", "")
+    frame = frame.iloc[list(groups.values())].assign(group=list(groups)).reset_index(drop=True)
+    # What has no name is listed only where it has a flow.
     used = frame[["inappropriate_flows", "necessary_flows", "ambiguous_flows"]].sum(axis=1) > 0
     return frame[used | (frame["group"] != "")].reset_index(drop=True)
 
 
-def grouped_blocks(
-    flows: Flows, scope: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT
-) -> Iterator[tuple[FlowArrays, Grouping]]:
-    """The arrays of a run in blocks of profiles, each with the groups of its flows (`grouping`)."""
-    return ((data, grouping(flows, scope, by, data)) for data in blocks(flows, scope, rule))
+def _grouped(flows: Flows, scope: Scope, by: By, rule: IdentifierRule) -> Iterator[tuple[FlowArrays, Ints, int]]:
+    """The blocks of a run, with the group of each flow and how many groups there are; of profiles those of the block
+    alone, whose tables stand below each other."""
+    side = places(flows, scope, by)
+    for data in blocks(flows, scope, rule):
+        codes = side.codes_in(data)
+        yield (data, codes - codes[:1], len(codes)) if by == By.PROFILE else (data, codes, len(side))
 
 
-# What a side of attributes is called in the arrays, which is also what its column is called.
-_TEXTS = {By.DOMAIN: "domain", By.EVENT: "event", By.ATTRIBUTE: "key"}
+def _together(by: By, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """What blocks have found, by group along the last axis."""
+    return np.concatenate(parts, axis=-1) if by == By.PROFILE else np.asarray(sum(parts[1:], parts[0]))
 
 
-@cached
-def group_names(flows: Flows, scope: Scope, by: By) -> tuple[str, ...]:
-    """The groups of a run: of attributes with the empty name of the padding; contexts are called 'recipient: task',
-    with a number where two are called alike."""
-    if by in _TEXTS:
-        return tuple(sorted({"", *texts_of(flows, scope, _TEXTS[by])}))
-    whole = axes(flows, scope)
-    with flows.store.read() as connection:
-        if by == By.PROFILE:
-            users = datasets.profile_names(connection, scope.run.dataset)
-            return _numbered([users[profile] for profile in whole.profiles])
-        rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
-    if by == By.SPHERE:
-        return tuple(sorted({rows[context].sphere or "" for context in whole.contexts}))
-    return _numbered([f"{rows[context].recipient}: {rows[context].task}" for context in whole.contexts])
-
-
-def grouping(flows: Flows, scope: Scope, by: By, data: FlowArrays) -> Grouping:
-    """The groups of the flows of a block: those of the run (`group_names`), of profiles those of the block."""
-    names = group_names(flows, scope, by)
-    match by:
-        case By.PROFILE:
-            first = bisect_left(axes(flows, scope).profiles, data.profiles[0]) if data.profiles else 0
-            own = names[first : first + len(data.profiles)]
-            return Grouping(own, np.arange(len(own))[:, None, None])
-        case By.CONTEXT:
-            return Grouping(names, np.arange(len(names))[None, None, :])
-        case By.SPHERE:
-            with flows.store.read() as connection:
-                rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
-            codes = [names.index(rows[context].sphere or "") for context in data.contexts]
-            return Grouping(names, np.array(codes, np.int64)[None, None, :])
-        case _:
-            return Grouping(names, text_codes(data, _TEXTS[by], names)[:, :, None])
-
-
-@dataclass(frozen=True)
-class _GroupSums:
-    """What `measured` rests on, as sums over profiles: of blocks of profiles they add up. violation, completeness: the
-    means of profiles' own means, summed, and how many profiles they are of, [2, groups]; attributes: [groups]; counts:
-    flows, reveals and draws of what violation, completeness and ambiguous exposure rest on, [3, 3, groups]; coverage:
-    judged and planned draws, [2, groups]."""
-
-    violation: Floats
-    completeness: Floats
-    attributes: Ints
-    counts: Floats
-    coverage: Floats
-
-
-def measured(data: FlowArrays, groups: Grouping, n: int, planned: Ints | None = None) -> pd.DataFrame:
-    """`breakdown` of arrays: pure. planned: draws that were planned, [profile, attribute, context]; None: as judged."""
-    return _frame(groups.names, _sums(data, groups, n, data.draws if planned is None else planned))
-
-
-def _sums(data: FlowArrays, groups: Grouping, n: int, planned: Ints) -> _GroupSums:
-    size = len(groups.names)
-    leaking, needed = _Rows(data.can_violate, groups), _Rows(data.is_needed, groups)
-    everything = _Rows(planned > 0, groups)
-    violation, attributes = _violation(data, leaking, n, size)
-    counts = [
-        [part.sums(values, size) for values in (np.ones_like(data.draws), data.reveals, data.draws)]
-        for part in (leaking, needed, _Rows(data.is_ambiguous, groups))
-    ]
-    return _GroupSums(
-        violation,
-        _completeness(data, needed, size),
+def group_sums(data: FlowArrays, codes: Ints, groups: int, n: int) -> GroupSums:
+    """The sums of a block of profiles: pure. codes: the group of each flow, as Places.codes_in has them; groups: how
+    many there are. Raises ValueError for n < 1."""
+    every = data.inappropriate, data.necessary, data.entries(data.is_ambiguous)
+    of = []
+    for part in every:
+        profile, attribute = np.divmod(part.owners, max(part.shape[1], 1))
+        of.append(np.broadcast_to(codes, part.shape)[profile, attribute, part.contexts].astype(np.int64))
+    counts = []
+    for part, group in zip(every, of, strict=True):
+        values = [np.ones(len(group)), part.each(part.kinds[:, 1]), part.each(part.kinds[:, 0])]
+        counts.append([np.bincount(group, weights=own, minlength=groups) for own in values])
+    violated, attributes = _violation(every[0], of[0], n, groups)
+    return GroupSums(
+        violated,
+        _completeness(every[1], of[1], groups),
         attributes,
-        np.array(counts),
-        np.stack([everything.sums(values, size) for values in (data.draws, planned)]),
+        np.array(counts).astype(np.int64),
+        np.stack([_summed(values, codes, groups) for values in (data.draws, data.planned_draws)]),
     )
 
 
-def _frame(names: Sequence[str], sums: _GroupSums) -> pd.DataFrame:
-    numbers = sums.counts[:, 0].astype(np.int64)
-    # 0 / 1 where a group has no such flow; nan stands there in the frame.
-    rates = sums.counts[:, 1] / np.maximum(sums.counts[:, 2], 1)
-    judged, expected = sums.coverage
-    frame = pd.DataFrame(
-        {
-            "group": list(names),
-            "violation": _mean(sums.violation),
-            "attributes": sums.attributes,
-            "leak_rate": np.where(numbers[0] > 0, rates[0], np.nan),
-            "inappropriate_flows": numbers[0],
-            "completeness": _mean(sums.completeness),
-            "necessary_flows": numbers[1],
-            "ambiguous_exposure": np.where(numbers[2] > 0, rates[2], np.nan),
-            "ambiguous_flows": numbers[2],
-            "coverage": np.where(expected > 0, judged / np.maximum(expected, 1), np.nan),
-        }
-    )
-    return frame[COLUMNS]
+def _summed(values: Ints, codes: Ints, groups: int) -> Ints:
+    """Sums by group, [groups]. values: [profile, attribute, context]."""
+    # First over the sides that groups do not depend on.
+    total = values.sum(axis=tuple(np.flatnonzero(np.array(codes.shape) == 1)), keepdims=True, dtype=np.int64)
+    total = np.broadcast_to(total, codes.shape).reshape(-1)
+    own = codes.reshape(-1)
+    return np.bincount(own[own >= 0], weights=total[own >= 0], minlength=groups).astype(np.int64)
 
 
-def _mean(sums: Floats) -> Floats:
-    total, profiles = sums
-    return np.where(profiles > 0, total / np.maximum(profiles, 1), np.nan)
-
-
-class _Rows:
-    """Some flows of the arrays, one entry a flow: where it stands and its group."""
-
-    def __init__(self, mask: Bools, groups: Grouping) -> None:
-        self.flat = np.flatnonzero(mask)
-        _, attributes, contexts = mask.shape
-        self.owner = self.flat // max(contexts, 1)
-        self.profile = self.owner // max(attributes, 1)
-        self.context = self.flat % max(contexts, 1)
-        self.group = np.broadcast_to(groups.codes, mask.shape).reshape(-1)[self.flat].astype(np.int64)
-
-    def sums(self, values: Ints, size: int) -> Floats:
-        sums = np.bincount(self.group, weights=values.reshape(-1)[self.flat], minlength=size)
-        return sums.astype(np.float64)
-
-
-def _violation(data: FlowArrays, rows: _Rows, n: int, size: int) -> tuple[Floats, Ints]:
+def _violation(flows: Entries, group: Ints, n: int, groups: int) -> tuple[Floats, Ints]:
     """V@n of each group as `_over_profiles` has it, and how many (profile, attribute) pairs it is the mean of."""
-    if not rows.flat.size:
-        return np.zeros((2, size)), np.zeros(size, np.int64)
-    q = violation.no_leak_probabilities(data.reveals.reshape(-1)[rows.flat], data.draws.reshape(-1)[rows.flat], n)
+    profiles, attributes, _ = flows.shape
+    if not len(group):
+        return np.zeros((2, groups)), np.zeros(groups, np.int64)
+    q = violation.kind_no_leak(flows.kinds, n)[flows.outcomes]
     # Owners are smaller than the factor, so each (group, attribute) has a number of its own.
-    key = rows.group * (data.counted.size + 1) + rows.owner
+    key = group * (profiles * attributes + 1) + flows.owners
     order = np.argsort(key, kind="stable")
     # -1 before the first, so that it starts a group too.
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     # The product of q over the contexts of one attribute in one group.
     leaked = 1.0 - np.multiply.reduceat(q[order], starts)
-    group, profile = rows.group[order][starts], rows.profile[order][starts]
-    number = np.bincount(group, minlength=size)
-    return _over_profiles(leaked, group, profile, size, len(data.profiles)), number
+    own, profile = group[order][starts], flows.owners[order][starts] // attributes
+    return _over_profiles(leaked, own, profile, groups, profiles), np.bincount(own, minlength=groups)
 
 
-def _completeness(data: FlowArrays, rows: _Rows, size: int) -> Floats:
-    rate = data.reveals.reshape(-1)[rows.flat] / np.maximum(data.draws.reshape(-1)[rows.flat], 1)
-    width = max(len(data.contexts), 1)
+def _completeness(flows: Entries, group: Ints, groups: int) -> Floats:
+    profiles, attributes, contexts = flows.shape
+    rate = (flows.kinds[:, 1] / flows.kinds[:, 0])[flows.outcomes]
     # A (group, profile, context) as one number; sorted by it, cells of a group's profile stand together.
-    cell = (rows.group * len(data.profiles) + rows.profile) * width + rows.context
+    cell = (group * profiles + flows.owners // max(attributes, 1)) * max(contexts, 1) + flows.contexts
     pairs = np.bincount(cell, minlength=1)
     used = np.flatnonzero(pairs)
     means = np.bincount(cell, weights=rate, minlength=1)[used] / pairs[used]
-    of = used // width
-    profiles = max(len(data.profiles), 1)
-    return _over_profiles(means, of // profiles, of % profiles, size, profiles)
+    of = used // max(contexts, 1)
+    return _over_profiles(means, of // max(profiles, 1), of % max(profiles, 1), groups, max(profiles, 1))
 
 
-def _over_profiles(values: Floats, group: Ints, profile: Ints, size: int, profiles: int) -> Floats:
+def _over_profiles(values: Floats, group: Ints, profile: Ints, groups: int, profiles: int) -> Floats:
     """The sum over profiles of the mean over what each has in the group, and how many have anything: [2, groups]."""
     cell = group.astype(np.int64) * profiles + profile
-    total = np.bincount(cell, weights=values, minlength=size * profiles).reshape(size, profiles)
-    number = np.bincount(cell, minlength=size * profiles).reshape(size, profiles)
+    total = np.bincount(cell, weights=values, minlength=groups * profiles).reshape(groups, profiles)
+    number = np.bincount(cell, minlength=groups * profiles).reshape(groups, profiles)
     # 0 stands for a profile that has nothing in the group: it is left out by the divisor below.
     means = np.where(number > 0, total / np.maximum(number, 1), 0.0)
     return np.stack([means.sum(axis=1), (number > 0).sum(axis=1).astype(np.float64)])
-
-
-def _numbered(names: Sequence[str]) -> tuple[str, ...]:
-    """The same names, with a number behind those that occur more than once."""
-    seen: dict[str, int] = {}
-    unique = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        unique.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return tuple(unique)
 
 
 # What a flow is to the headline; the first two are what it covers.
@@ -408,14 +309,19 @@ def flow_coverage(
 ) -> FlowCoverage:
     """Of the flows of a run, those that the headline numbers of this scope rest on, by group."""
     tables = []
-    for data, groups in grouped_blocks(flows, scope, by, rule):
+    for data, codes, number in _grouped(flows, scope, by, rule):
         decided = np.zeros(data.draws.shape, np.bool_)
         decided[decided_pairs(flows, scope, data)] = True
-        codes = part_codes(data)
-        tables.append((groups.names, _counts(codes, decided, groups)))
-    if by == By.PROFILE:
-        return _coverage([name for names, _ in tables for name in names], np.concatenate([t for _, t in tables]))
-    return _coverage(tables[0][0], np.sum([table for _, table in tables], axis=0))
+        tables.append(_counts(part_codes(data), decided, codes, number).T)
+    groups, table = places(flows, scope, by).groups, _together(by, tables).T
+    parts = table[list(groups.values()), :-1]
+    frame = pd.DataFrame({"group": list(groups), "pairs": parts.sum(axis=1), "speaks": parts[:, :2].sum(axis=1)})
+    frame["share"] = frame["speaks"] / np.maximum(frame["pairs"], 1)
+    frame["decided"] = table[list(groups.values()), -1]
+    for position, name in enumerate(PARTS):
+        frame[name] = parts[:, position]
+    whole = {name: int(parts[:, position].sum()) for position, name in enumerate(PARTS)}
+    return FlowCoverage(whole | {"decided": int(table[:, -1].sum())}, frame[frame["pairs"] > 0].reset_index(drop=True))
 
 
 def part_codes(data: FlowArrays) -> Ints:
@@ -436,25 +342,14 @@ def part_codes(data: FlowArrays) -> Ints:
     return codes
 
 
-def _counts(codes: Ints, decided: Bools, groups: Grouping) -> Ints:
-    """Flows by group and part, and as the last column those of people: [groups, parts + 1]. codes, decided: [profile,
-    attribute, context]."""
-    size, width = len(groups.names), len(PARTS)
+def _counts(codes: Ints, decided: Bools, groups: Ints, number: int) -> Ints:
+    """Flows by group and part, and as the last column those of people: [number, parts + 1]. codes, decided: [profile,
+    attribute, context]; groups: as of Places.codes_in."""
+    width = len(PARTS)
     flat = np.flatnonzero(codes >= 0)
-    group = np.broadcast_to(groups.codes, codes.shape).reshape(-1)[flat].astype(np.int64)
+    group = np.broadcast_to(groups, codes.shape).reshape(-1)[flat].astype(np.int64)
     part = codes.reshape(-1)[flat]
-    table = np.bincount(group * width + part, minlength=size * width).reshape(size, width)
+    table = np.bincount(group * width + part, minlength=number * width).reshape(number, width)
     # The first two parts are those that the headline covers.
     of_people = decided.reshape(-1)[flat] & (part < 2)
-    return np.column_stack([table, np.bincount(group[of_people], minlength=size)])
-
-
-def _coverage(names: Sequence[str], table: Ints) -> FlowCoverage:
-    parts = table[:, :-1]
-    frame = pd.DataFrame({"group": list(names), "pairs": parts.sum(axis=1), "speaks": parts[:, :2].sum(axis=1)})
-    frame["share"] = frame["speaks"] / np.maximum(frame["pairs"], 1)
-    frame["decided"] = table[:, -1]
-    for position, name in enumerate(PARTS):
-        frame[name] = parts[:, position]
-    whole = {name: int(parts[:, position].sum()) for position, name in enumerate(PARTS)}
-    return FlowCoverage(whole | {"decided": int(table[:, -1].sum())}, frame[frame["pairs"] > 0].reset_index(drop=True))
+    return np.column_stack([table, np.bincount(group[of_people], minlength=number)])

@@ -8,7 +8,6 @@ necessary pairs. A cell without a pair has no value, which is not 0.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -23,120 +22,22 @@ from cimemories.flows.arrays import (
     FlowArrays,
     IdentifierRule,
     Ints,
-    axes,
     blocks,
     identifier_sql,
-    text_codes,
-    texts_of,
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.metrics.places import COLUMN, By, Places, contexts_of_run, places
 from cimemories.metrics.violation import no_leak_probabilities
-from cimemories.model import DOMAINS, Context
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError
 from cimemories.text import count
-
-NO_NAME = "(none)"
 
 
 def pairs_leaked(n: int) -> str:
     """What the violation of a cell is called: a share of pairs, while violation@n elsewhere is one of attributes."""
     return f"Pairs leaked in {count(n, 'sample')}"
-
-
-class By(StrEnum):
-    """What a side of a heatmap can be. ATTRIBUTE is the key, which several profiles may have."""
-
-    DOMAIN = "domain"
-    EVENT = "event"
-    ATTRIBUTE = "attribute"
-    PROFILE = "profile"
-    CONTEXT = "context"
-    RECIPIENT = "recipient"
-    SPHERE = "sphere"
-
-    @property
-    def of_context(self) -> bool:
-        """Whether it says where something is revealed; else what, and of whom."""
-        return self in (By.CONTEXT, By.RECIPIENT, By.SPHERE)
-
-
-@dataclass(frozen=True)
-class Places:
-    """The places along one side, in the order of the dataset, domains in the paper's. ids: what an address
-    calls them; names: short, no two alike; titles: in full. codes: which place each context of the run is in, in the
-    order of its axis; of attributes none: `of` has those of a block.
-    """
-
-    by: By
-    ids: tuple[str, ...]
-    names: tuple[str, ...]
-    titles: tuple[str, ...]
-    codes: Ints
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def of(self, data: FlowArrays, owners: Ints, contexts: Ints) -> Ints:
-        """The place of each flow of a block. owners, contexts: [flows], as of Entries."""
-        if self.by == By.PROFILE:
-            first = self.ids.index(str(data.profiles[0])) if data.profiles else 0
-            at: Ints = first + owners.astype(np.int64) // max(data.counted.shape[1], 1)
-        elif self.by.of_context:
-            at = self.codes[contexts]
-        else:
-            at = text_codes(data, _COLUMN[self.by], self.ids).reshape(-1)[owners]
-        return at
-
-    def position(self, place_id: str | None) -> int | None:
-        """Where a place of that id stands; None where there is none."""
-        return self.ids.index(place_id) if place_id in self.ids else None
-
-
-@cached
-def places(flows: Flows, scope: Scope, by: By) -> Places:
-    """One side of the heatmaps of a run."""
-    none = np.zeros(0, np.int64)
-    if by in _COLUMN:
-        ids = list(texts_of(flows, scope, _COLUMN[by]))
-        if by == By.DOMAIN:
-            ids.sort(key=lambda domain: DOMAINS.index(domain) if domain in DOMAINS else len(DOMAINS))
-        return _of_texts(by, ids, none)
-    whole = axes(flows, scope)
-    if by == By.PROFILE:
-        with flows.store.read() as connection:
-            users = datasets.profile_names(connection, scope.run.dataset)
-        titles = [users[profile] for profile in whole.profiles]
-        return Places(by, tuple(map(str, whole.profiles)), numbered(titles), tuple(titles), none)
-    rows = _contexts(flows, scope)
-    own = [rows[context] for context in whole.contexts]
-    if by == By.CONTEXT:
-        titles = [f"{item.recipient}: {item.task}" for item in own]
-        often = Counter(item.recipient for item in own)
-        names = [item.recipient if often[item.recipient] == 1 else f"{item.recipient}: {item.task}" for item in own]
-        ids = list(map(str, whole.contexts))
-        return Places(by, tuple(ids), numbered(names), tuple(titles), np.arange(len(titles)))
-    texts = [item.recipient if by == By.RECIPIENT else item.sphere or "" for item in own]
-    # In the order of first appearance; np.unique would sort.
-    ids = list(dict.fromkeys(texts))
-    return _of_texts(by, ids, np.array([ids.index(text) for text in texts], np.int64))
-
-
-def _of_texts(by: By, ids: Sequence[str], codes: Ints) -> Places:
-    names = [text.replace("_", " ") or NO_NAME for text in ids]
-    return Places(by, tuple(ids), numbered(names), tuple(names), codes)
-
-
-def numbered(names: Sequence[str]) -> tuple[str, ...]:
-    """The same names, those that occur twice with a number."""
-    often, seen = Counter(names), Counter[str]()
-    unique = []
-    for name in names:
-        seen[name] += 1
-        unique.append(f"{name} ({seen[name]})" if often[name] > 1 else name)
-    return tuple(unique)
 
 
 # draws > 0 keeps the ratio defined.
@@ -150,7 +51,6 @@ _LISTED = """
     SELECT * EXCLUDE (ordinal) FROM ({cell})
     ORDER BY label DESC, reveals::DOUBLE / draws DESC, profile, ordinal, context {page}
 """
-_COLUMN = {By.DOMAIN: "domain", By.EVENT: "event", By.ATTRIBUTE: "key"}
 
 
 def cell_flows(
@@ -182,7 +82,7 @@ def _paged(page: tuple[int, int] | None) -> str:
 
 def _cell(flows: Flows, scope: Scope, cell: Mapping[By, str], rule: IdentifierRule) -> tuple[str, list[object]]:
     """The rows of a cell as SQL, with its parameters."""
-    contexts = _contexts(flows, scope)
+    contexts = contexts_of_run(flows, scope)
     clauses, values = "", list[object]()
     for by, value in cell.items():
         if by in (By.RECIPIENT, By.SPHERE):
@@ -197,7 +97,7 @@ def _cell(flows: Flows, scope: Scope, cell: Mapping[By, str], rule: IdentifierRu
             # BIGINT. No id is -1.
             values.append(int(value) if value.isascii() and value.isdigit() and len(value) < 16 else -1)
         else:
-            clauses += f" AND {_COLUMN[by]} = ?"
+            clauses += f" AND {COLUMN[by]} = ?"
             values.append(value)
     # replace, not format: `{flow}` is for Flows.query. What was asked for is a parameter.
     return _CELL_FLOWS.replace("{identifier}", identifier_sql(rule)).replace("{there}", clauses), values
@@ -205,7 +105,7 @@ def _cell(flows: Flows, scope: Scope, cell: Mapping[By, str], rule: IdentifierRu
 
 def _worded(flows: Flows, scope: Scope, frame: pd.DataFrame, n: int) -> pd.DataFrame:
     """Return the flows with what a person reads."""
-    contexts = _contexts(flows, scope)
+    contexts = contexts_of_run(flows, scope)
     with flows.store.read() as connection:
         users, statements = datasets.wording_of(connection, *(frame[name].unique().tolist() for name in FLOW_IDS))
     return frame.assign(
@@ -214,11 +114,6 @@ def _worded(flows: Flows, scope: Scope, frame: pd.DataFrame, n: int) -> pd.DataF
         statement=[statements[a] for a in frame["attribute"]],
         recipient=[contexts[c].recipient for c in frame["context"]],
     )
-
-
-def _contexts(flows: Flows, scope: Scope) -> dict[int, Context]:
-    with flows.store.read() as connection:
-        return {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from cimemories.flows.arrays import Bools, Entries, FlowArrays, IdentifierRule, 
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.processes import added, each_block
 from cimemories.flows.scope import Scope
-from cimemories.metrics.breakdown import By, group_names, grouping
 from cimemories.metrics.label_uncertainty import LabelSums, Posterior, label_sums, posterior
+from cimemories.metrics.places import By, places
 from cimemories.metrics.uncertainty import (
     ROUNDING,
     UNDEFINED,
@@ -155,13 +155,14 @@ def group_intervals(
 ) -> dict[str, tuple[Interval, Interval]]:
     """Violation@n and completeness of each group of `breakdown`, by its name, with intervals: of the group's flows
     alone, what their labels leave open included. One profile's interval is over its attributes and contexts."""
-    names = group_names(flows, scope, by)
+    names = places(flows, scope, by).groups
     if by == By.PROFILE:  # each lies in one block
         results = (own for part in each_block(flows, [scope], rule, _users_of_block, n) for own in part)
         return dict(zip(names, results, strict=True))
     parts = list(each_block(flows, [scope], rule, _groups_of_block, by, n))
     result = {}
-    for name, *of_group in zip(names, *parts, strict=True):
+    for name, at in names.items():
+        of_group = [part[at] for part in parts]
         whole = NumberTerms.joined([terms for terms, _ in of_group])
         by_n, needed = added([labels for _, labels in of_group]).variances((n,))
         result[name] = share_interval(whole.violation[n], by_n[n]), share_interval(whole.completeness, needed)
@@ -185,10 +186,9 @@ def _groups_of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], by: By, n: int
 ) -> list[tuple[NumberTerms, LabelSums]]:
     data, labels = every[0], posterior(flows, scopes[0], every[0])
-    groups = grouping(flows, scopes[0], by, data)
-    parts = []
-    for code in range(len(groups.names)):
-        own = _only(data, np.broadcast_to(groups.codes == code, data.draws.shape))
+    side, parts = places(flows, scopes[0], by), []
+    for code in range(len(side)):
+        own = _only(data, np.broadcast_to(side.codes_in(data) == code, data.draws.shape))
         # Without their contexts, which would take more memory than all else.
         terms = NumberTerms.of(own.inappropriate, own.necessary, (n,)).summed()
         parts.append((terms, label_sums(own, labels, (n,))))

@@ -21,8 +21,7 @@ from cimemories.flows.arrays import Entries, Floats, FlowArrays, IdentifierRule,
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.processes import added, each_block
 from cimemories.flows.scope import Scope
-from cimemories.metrics import heatmap
-from cimemories.metrics.breakdown import By, Grouping, grouping
+from cimemories.metrics.places import By, Places, places
 from cimemories.metrics.uncertainty import LEAST_USERS, Terms, difference_interval, holm, violation_terms
 from cimemories.metrics.violation import no_leak_probabilities, no_leak_probability
 
@@ -113,59 +112,68 @@ def mean_p(sums: Floats, squares: Floats, clusters: int) -> Floats:
     return np.where(known, 2.0 * stdtr(clusters - 1, -t), 1.0)
 
 
-def cell_standing(cells: Ints, clusters: Ints, wrong: Floats, number: int, of: int) -> Standing | None:
-    """The cell with the highest sum of `wrong` against every other. cells, clusters: [flows], positions below number
-    and of; wrong: [flows], 0 to 1. p is the larger one of two: that of the differences between clusters (users), and
-    the exact binomial one, since few pairs may happen not to vary. None without a flow."""
-    sums = _cell_sums(cells, clusters, wrong, number, of)
-    first = sums.first
-    return None if first is None else _stands(sums, first, _shared_with(first, cells, clusters, wrong, number, of))
-
-
 @dataclass(frozen=True)
-class _CellSums:
-    """Of each cell: pairs, the sum of `wrong`, and the squares of its sums by cluster, summed; clusters: how many have
-    any flow. Of blocks of profiles they add up where no cluster is in two of them."""
+class CellSums:
+    """Of each cell of a heatmap: the sum of a number of its flows (what is wrong with each, or how it changed), rises
+    and falls apart, the squares of its sums by cluster, summed, and how many flows it has. clusters: how many have any
+    flow. Of blocks of profiles they add up where no cluster is in two of them."""
 
-    pairs: Ints
-    wrong: Floats
+    sums: Floats
+    rises: Floats
+    falls: Floats
     squares: Floats
+    pairs: Ints
     clusters: int
+
+    @classmethod
+    def of(cls, cells: Ints, clusters: Ints, values: Floats, number: int, of: int) -> CellSums:
+        """values: [flows], -1 to 1; cells, clusters: [flows], positions below number, of."""
+        cell, _, parts = _by_cluster(cells, clusters, values, number, of)
+
+        def summed(at: Ints, what: Floats) -> Floats:
+            return np.bincount(at, weights=what, minlength=number).astype(np.float64)
+
+        return cls(
+            summed(cells, values),
+            summed(cells, np.maximum(values, 0)),
+            summed(cells, np.maximum(-values, 0)),
+            summed(cell, parts**2),
+            np.bincount(cells, minlength=number),
+            int(np.count_nonzero(np.bincount(clusters, minlength=of))),
+        )
 
     @property
     def first(self) -> int | None:
         """The cell with the highest sum; None without a flow."""
         with_any = self.pairs > 0
-        return int(np.nanargmax(np.where(with_any, self.wrong, np.nan))) if with_any.any() else None
+        return int(np.nanargmax(np.where(with_any, self.sums, np.nan))) if with_any.any() else None
+
+    def p(self) -> Floats:
+        """Of each cell, that its flows changed by chance alone: the larger one of Student's t over clusters and the
+        exact sign test."""
+        tested = mean_p(self.sums, self.squares, self.clusters), fewer_by_chance(self.rises, self.falls)
+        larger: Floats = np.maximum(*tested)
+        return larger
+
+    def standing(self, first: int, common: Floats) -> Standing | None:
+        """How the first cell stands to the others. common: `shared_with` it. p is the larger one of two: that of the
+        differences between clusters, and the exact binomial one, since few pairs may happen not to vary."""
+        values = np.where(self.pairs > 0, self.sums, np.nan)
+        apart = values[first] - self.sums
+        p = np.maximum(
+            mean_p(apart, self.squares[first] + self.squares - 2 * common, self.clusters),
+            fewer_by_chance(np.full(len(values), values[first]), self.sums),
+        )
+        return standing(values, np.where(self.pairs > 0, p, np.nan), first)
 
 
-def _cell_sums(cells: Ints, clusters: Ints, wrong: Floats, number: int, of: int) -> _CellSums:
-    cell, _, parts = _by_cluster(cells, clusters, wrong, number, of)
-    return _CellSums(
-        np.bincount(cells, minlength=number),
-        np.bincount(cells, weights=wrong, minlength=number).astype(np.float64),
-        np.bincount(cell, weights=parts**2, minlength=number).astype(np.float64),
-        int(np.count_nonzero(np.bincount(clusters, minlength=of))),
-    )
-
-
-def _shared_with(first: int, cells: Ints, clusters: Ints, wrong: Floats, number: int, of: int) -> Floats:
+def shared_with(first: int, cells: Ints, clusters: Ints, values: Floats, number: int, of: int) -> Floats:
     """What each cell has in common with the first, summed over clusters: [cells]."""
-    cell, cluster, parts = _by_cluster(cells, clusters, wrong, number, of)
+    cell, cluster, parts = _by_cluster(cells, clusters, values, number, of)
     own = np.zeros(of)
     own[cluster[cell == first]] = parts[cell == first]
     common: Floats = np.bincount(cell, weights=parts * own[cluster], minlength=number).astype(np.float64)
     return common
-
-
-def _stands(sums: _CellSums, first: int, common: Floats) -> Standing | None:
-    values = np.where(sums.pairs > 0, sums.wrong, np.nan)
-    apart = values[first] - sums.wrong
-    p = np.maximum(
-        mean_p(apart, sums.squares[first] + sums.squares - 2 * common, sums.clusters),
-        fewer_by_chance(np.full(len(values), values[first]), sums.wrong),
-    )
-    return standing(values, np.where(sums.pairs > 0, p, np.nan), first)
 
 
 DENSE = 8_000_000  # cells x clusters up to which one count is quicker than sorting the flows: 64 MB of sums
@@ -186,16 +194,16 @@ def _by_cluster(cells: Ints, clusters: Ints, values: Floats, number: int, of: in
 def worst_cell(
     flows: Flows,
     scope: Scope,
-    rows: heatmap.By,
-    columns: heatmap.By,
+    rows: By,
+    columns: By,
     n: int,
     measure: str = "violation",
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> Cell | None:
     """The cell with the most leaked pairs (violation: each counts by its 1 - q), or with the most left out of what is
     necessary (completeness: each by 1 - r / N), and how it stands to the others. None where no cell has a pair."""
-    sides = heatmap.places(flows, scope, rows), heatmap.places(flows, scope, columns)
-    options = _CellOptions(sides, n, measure, heatmap.By.PROFILE not in (rows, columns))
+    sides = places(flows, scope, rows), places(flows, scope, columns)
+    options = _CellOptions(sides, n, measure, By.PROFILE not in (rows, columns))
     results = list(each_block(flows, [scope], rule, _sums_of_cells, options))
     # Too few users say nothing of users: attributes are the clusters then.
     if options.by_user and sum(each.clusters for each in results) < LEAST_USERS:
@@ -205,7 +213,7 @@ def worst_cell(
     if sums.first is None:
         return None
     common = np.sum(list(each_block(flows, [scope], rule, _shared_with_cell, options, sums.first)), axis=0)
-    result = _stands(sums, sums.first, common)
+    result = sums.standing(sums.first, common)
     if result is None:
         return None
     row, column = divmod(result.first, len(sides[1]))
@@ -218,7 +226,7 @@ class _CellOptions:
     """What is asked of the cells of a heatmap: its sides, n and measure, and whether users are the clusters, else
     attributes."""
 
-    sides: tuple[heatmap.Places, heatmap.Places]
+    sides: tuple[Places, Places]
     n: int
     measure: str
     by_user: bool
@@ -240,14 +248,14 @@ class _CellOptions:
 
 def _sums_of_cells(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], options: _CellOptions
-) -> _CellSums:
-    return _cell_sums(*_cells(every[0], options))
+) -> CellSums:
+    return CellSums.of(*_cells(every[0], options))
 
 
 def _shared_with_cell(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], options: _CellOptions, first: int
 ) -> Floats:
-    return _shared_with(first, *_cells(every[0], options))
+    return shared_with(first, *_cells(every[0], options))
 
 
 def _cells(data: FlowArrays, options: _CellOptions) -> tuple[Ints, Ints, Floats, int, int]:
@@ -300,13 +308,13 @@ class CellChanges:
 def cell_changes(
     flows: Flows,
     scopes: tuple[Scope, Scope],
-    sides: tuple[heatmap.Places, heatmap.Places],
+    sides: tuple[Places, Places],
     n: int,
     measure: str,
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> CellChanges:
     """Tests of the second run against the first in every cell. sides: the places of the first run."""
-    options = _CellOptions(sides, n, measure, heatmap.By.PROFILE not in (sides[0].by, sides[1].by))
+    options = _CellOptions(sides, n, measure, By.PROFILE not in (sides[0].by, sides[1].by))
     results = list(each_block(flows, scopes, rule, _changes_of_cells, options))
     if options.by_user and sum(users for _, users in results) < LEAST_USERS:
         results = list(each_block(flows, scopes, rule, _changes_of_cells, replace(options, by_user=False)))
@@ -337,7 +345,7 @@ def cell_changes(
 
 def _changes_of_cells(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], options: _CellOptions
-) -> tuple[_Changes, int]:
+) -> tuple[CellSums, int]:
     """The changes of a block, and how many users the first run has in it."""
     one, two = map(options.entries, every)
     _, (at, other) = _shared((one, two), every)
@@ -346,45 +354,7 @@ def _changes_of_cells(
     clusters, of = _clusters(one, by_user=options.by_user)
     cells = options.of(every[0])[at]
     users = np.unique(one.owners // max(one.shape[1], 1)).size
-    return changes_of(cells, clusters[at], values, options.number, of), users
-
-
-@dataclass(frozen=True)
-class _Changes:
-    """Of each cell: the sum of its flows' changes, rises and falls apart, the squares of its sums by cluster, summed,
-    and how many flows it has. clusters: how many there are. Of blocks of profiles they add up."""
-
-    sums: Floats
-    rises: Floats
-    falls: Floats
-    squares: Floats
-    pairs: Ints
-    clusters: int
-
-    def p(self) -> Floats:
-        """Of each cell, that its flows changed by chance alone: the larger one of Student's t over clusters and the
-        exact sign test."""
-        tested = mean_p(self.sums, self.squares, self.clusters), fewer_by_chance(self.rises, self.falls)
-        larger: Floats = np.maximum(*tested)
-        return larger
-
-
-def changes_of(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> _Changes:
-    """The changes of flows by cell. changes: [flows], -1 to 1; cells, clusters: [flows], positions below number, of."""
-    cell, _, parts = _by_cluster(cells, clusters, changes, number, of)
-
-    def summed(at: Ints, values: Floats) -> Floats:
-        total: Floats = np.bincount(at, weights=values, minlength=number).astype(np.float64)
-        return total
-
-    return _Changes(
-        summed(cells, changes),
-        summed(cells, np.maximum(changes, 0)),
-        summed(cells, np.maximum(-changes, 0)),
-        summed(cell, parts**2),
-        np.bincount(cells, minlength=number),
-        int(np.count_nonzero(np.bincount(clusters, minlength=of))),
-    )
+    return CellSums.of(cells, clusters[at], values, options.number, of), users
 
 
 def _shared(parts: Sequence[Entries], data: Sequence[FlowArrays]) -> tuple[Ints, tuple[Ints, Ints]]:
@@ -424,34 +394,25 @@ def most_violated_group(
     users and contexts as crossed clusters; None where no group has any. Of a run that does not fit into memory by
     anything but profiles."""
     parts = list(each_block(flows, [scope], rule, _group_terms_of_block, by, n))
-    result = _standing_of([_joined([part[code] for _, part in parts]) for code in range(len(parts[0][0]))])
-    return None if result is None else (parts[0][0][result.first], result)
-
-
-def group_standing(data: FlowArrays, groups: Grouping, n: int) -> Standing | None:
-    """`most_violated_group` of arrays: pure."""
-    return _standing_of([_joined([terms]) for terms in _group_terms(data, groups, n)])
+    groups = places(flows, scope, by).groups
+    result = highest_group([Terms.joined([part[at] for part in parts]) for at in groups.values()])
+    return None if result is None else (list(groups)[result.first], result)
 
 
 def _group_terms_of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], by: By, n: int
-) -> tuple[tuple[str, ...], list[Terms]]:
-    groups = grouping(flows, scopes[0], by, every[0])
-    return groups.names, _group_terms(every[0], groups, n)
+) -> list[Terms]:
+    side = places(flows, scopes[0], by)
+    return group_terms(every[0], side.codes_in(every[0]), len(side), n)
 
 
-def _group_terms(data: FlowArrays, groups: Grouping, n: int) -> list[Terms]:
-    """Of each group; no test asks for the part of the samples."""
-    mask = data.can_violate
-    codes, contexts = np.broadcast_to(groups.codes, mask.shape), np.arange(mask.shape[2])
-    return [violation_terms(data.entries(mask & (codes == code)), n, contexts) for code in range(len(groups.names))]
+def group_terms(data: FlowArrays, codes: Ints, groups: int, n: int) -> list[Terms]:
+    """Of each group; no test asks for the part of the samples. codes: as of Places.codes_in."""
+    mask, contexts = data.can_violate, np.arange(len(data.contexts))
+    return [violation_terms(data.entries(mask & (codes == code)), n, contexts) for code in range(groups)]
 
 
-def _joined(parts: Sequence[Terms]) -> Terms:
-    return Terms.joined(parts, np.arange(parts[0].without.shape[1]))
-
-
-def _standing_of(terms: Sequence[Terms]) -> Standing | None:
+def highest_group(terms: Sequence[Terms]) -> Standing | None:
     """How the group with the highest number stands to the others."""
     values = [term.value for term in terms]
     if all(map(math.isnan, values)):

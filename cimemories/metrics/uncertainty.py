@@ -182,8 +182,9 @@ class Terms:
         return replace(self, without=self.without[:, :0], left=LeftOut.of(self))
 
     @classmethod
-    def joined(cls, parts: Sequence[Terms], contexts: Ints) -> Terms:
-        """Blocks of profiles, in their order, as one, over these contexts."""
+    def joined(cls, parts: Sequence[Terms], contexts: Ints | None = None) -> Terms:
+        """Blocks of profiles, in their order, as one, over these contexts; default: all."""
+        contexts = np.arange(parts[0].without.shape[1]) if contexts is None else contexts
         own = np.concatenate([part.own for part in parts])
         lefts = [part.left for part in parts if part.left is not None]
         columns = contexts if not lefts else np.arange(0)

@@ -31,11 +31,11 @@ from cimemories.leaks.gallery import SEVERITY
 from cimemories.leaks.table import leak_rows
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, accumulation, baseline, effort
-from cimemories.metrics.breakdown import By, run_dropped
+from cimemories.metrics.breakdown import run_dropped
 from cimemories.metrics.headline import headline
-from cimemories.metrics.heatmap import By as Side
 from cimemories.metrics.intervals import intervals, rate_intervals
 from cimemories.metrics.judge_uncertainty import violation_audits
+from cimemories.metrics.places import By
 from cimemories.metrics.power import POWER, pilot
 from cimemories.metrics.sentences import bias, confirmed, corrected
 from cimemories.metrics.separation import most_violated_group
@@ -342,7 +342,7 @@ def heatmaps(basis: Basis) -> Section | None:
     """Contexts by domains as in the paper's Figure 3, a figure and its table a run. None where no cell has a value."""
     blocks: list[Block] = []
     for line in basis.lines:
-        result = heatmap(basis.flows, line.scope, Side.CONTEXT, Side.DOMAIN, line.numbers.n, basis.rule)
+        result = heatmap(basis.flows, line.scope, By.CONTEXT, By.DOMAIN, line.numbers.n, basis.rule)
         if result.grid.empty:
             continue
         name, frame = basis.run_names[line.run.id], result.cells.frame

@@ -31,7 +31,8 @@ from cimemories.flows.recalled import recalls
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences, warnings
 from cimemories.metrics.headline import headline
-from cimemories.metrics.heatmap import By, Grid, Order, as_first, pairs_leaked
+from cimemories.metrics.heatmap import Grid, Order, as_first, pairs_leaked
+from cimemories.metrics.places import By
 from cimemories.store.engine import StoreError
 from cimemories.text import count, percent, sentence
 from cimemories.ui import answers, charts, exports, page, safe, shell, url

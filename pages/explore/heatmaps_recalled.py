@@ -17,7 +17,7 @@ from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
-from cimemories.metrics.heatmap import By, places
+from cimemories.metrics.places import By, places
 from cimemories.metrics.recalled.split import recalled_numbers
 from cimemories.model import Label
 from cimemories.text import count, sentence

@@ -28,7 +28,7 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.formats.importing import import_file
 from cimemories.formats.reading import FormatError
 from cimemories.labels.whatif import effective_labels
-from cimemories.metrics.breakdown import By
+from cimemories.metrics.places import By
 from cimemories.model import Label
 from cimemories.store import decisions, judgements, labellings, runs
 from cimemories.store.engine import Store, StoreError, open_store

@@ -19,10 +19,11 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.examples import examples
 from cimemories.leaks.gallery import scopes_of as all_scopes
 from cimemories.metrics import accumulation
-from cimemories.metrics.breakdown import By, breakdown, flow_coverage
+from cimemories.metrics.breakdown import breakdown, flow_coverage
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.one_user import one_user, users
+from cimemories.metrics.places import By
 from cimemories.model import JudgementStatus, Label
 from cimemories.store import decisions, judgements, labellings, runs, work
 from cimemories.store.decisions import NewDecision

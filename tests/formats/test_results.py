@@ -30,8 +30,8 @@ from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.formats.official import record_of
 from cimemories.formats.reading import FormatError
 from cimemories.labels.whatif import effective_labels
-from cimemories.metrics.breakdown import By
 from cimemories.metrics.headline import headline
+from cimemories.metrics.places import By
 from cimemories.model import JudgementStatus, Label, Profile, ResponseStatus
 from cimemories.store import datasets, decisions, judgements, labellings, runs, versions
 from cimemories.store.engine import WORKSPACE, Store, StoreError, open_store, shared_store

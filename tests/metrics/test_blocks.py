@@ -42,10 +42,11 @@ from cimemories.metrics import breakdown as groups
 from cimemories.metrics.accumulation import Order, accumulation, baseline, effort
 from cimemories.metrics.breakdown import run_baselines, run_dropped
 from cimemories.metrics.headline import headline
-from cimemories.metrics.heatmap import By, as_frame, cell_flows, flows_of_both, grid, places
+from cimemories.metrics.heatmap import as_frame, cell_flows, flows_of_both, grid
 from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
 from cimemories.metrics.judge_uncertainty import audited_difference, violation_audits
 from cimemories.metrics.one_user import first_leak, one_user, users
+from cimemories.metrics.places import By, places
 from cimemories.metrics.power import Size, pilot
 from cimemories.metrics.separation import cell_changes, most_violated_group, worst_cell
 from cimemories.model import Label, ResponseStatus

@@ -16,10 +16,8 @@ from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.metrics import heatmap
 from cimemories.metrics.heatmap import (
-    By,
     Grid,
     Order,
-    Places,
     alike,
     as_first,
     as_frame,
@@ -30,6 +28,7 @@ from cimemories.metrics.heatmap import (
     orders,
     same_pairs,
 )
+from cimemories.metrics.places import By, Places
 from cimemories.model import Context
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, Names, retained
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, Ints, Names, retained
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.metrics import violation as metrics_violation
-from cimemories.metrics.breakdown import Grouping, baselines, dropped, measured
+from cimemories.metrics.breakdown import baselines, dropped, group_sums
 from cimemories.metrics.intervals import intervals_of, paired_arrays
 
 CODES = st.sampled_from([NECESSARY, INAPPROPRIATE, INAPPROPRIATE, AMBIGUOUS, UNLABELLED])
@@ -36,9 +36,9 @@ def some_arrays(draw: st.DrawFn, profiles: int | None = None) -> FlowArrays:
     return FlowArrays(reveals, draws, array(CODES), counted, tuple(range(shape[0])), tuple(range(shape[2])), names)
 
 
-def brute_group(data: FlowArrays, groups: Grouping, group: int, n: int) -> tuple[float, float]:
+def brute_group(data: FlowArrays, groups: Ints, group: int, n: int) -> tuple[float, float]:
     """Violation@n and completeness of one group, by the words of the definitions."""
-    codes = np.broadcast_to(groups.codes, data.draws.shape)
+    codes = np.broadcast_to(groups, data.draws.shape)
     kept = retained(data.labels)
     leaked, complete = [], []
     for p in range(data.draws.shape[0]):
@@ -75,14 +75,14 @@ def test_a_breakdown_is_the_definition_on_the_flows_of_each_group(data: FlowArra
     length = data.draws.shape[axis]
     shape = [1, 1, 1]
     shape[axis] = length
-    groups = Grouping(("even", "odd", "nothing"), (np.arange(length) % 2).reshape(shape))
-    frame = measured(data, groups, n)
+    groups = (np.arange(length) % 2).reshape(shape)  # even, odd, and a third one that has nothing
+    frame = group_sums(data, groups, 3, n).frame()
     for group in range(3):
         wanted = brute_group(data, groups, group, n)
         computed = frame.loc[group, ["violation", "completeness"]].to_numpy(float)
         assert np.allclose(computed, wanted, rtol=0, atol=1e-12, equal_nan=True)
     whole = intervals_of(data, (n,))
-    one = measured(data, Grouping(("all",), np.zeros((1, 1, 1), np.int64)), n)
+    one = group_sums(data, np.zeros((1, 1, 1), np.int64), 1, n).frame()
     assert np.allclose(one["violation"], whole.violation[n].value, rtol=0, atol=1e-12, equal_nan=True)
     assert np.allclose(one["completeness"], whole.completeness.value, rtol=0, atol=1e-12, equal_nan=True)
 

@@ -30,7 +30,8 @@ from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.recalled import RecalledArrays, count_recalled, recalled_blocks, recalls
 from cimemories.flows.scope import Combine, resolve_scope
 from cimemories.metrics.headline import headline
-from cimemories.metrics.heatmap import By, grid
+from cimemories.metrics.heatmap import grid
+from cimemories.metrics.places import By
 from cimemories.metrics.recalled.groups import recalled_by, recalled_grid
 from cimemories.metrics.recalled.split import (
     OUTCOMES,

@@ -39,7 +39,6 @@ from cimemories.metrics.breakdown import (
     NECESSARY_FLOWS,
     PARTS,
     FlowCoverage,
-    Grouping,
 )
 from cimemories.metrics.intervals import (
     Paired,
@@ -55,18 +54,19 @@ from cimemories.metrics.sentences import Ranked, Ranking, alone, difference, fam
 from cimemories.metrics.separation import (
     Cell,
     CellChanges,
+    CellSums,
     Standing,
     Widest,
     cell_changes,
-    cell_standing,
-    changes_of,
     fewer_by_chance,
-    group_standing,
+    group_terms,
+    highest_group,
     largest_count,
     separates,
+    shared_with,
     standing,
 )
-from cimemories.metrics.uncertainty import Interval, holm
+from cimemories.metrics.uncertainty import Interval, Terms, holm
 from cimemories.metrics.violation import balanced
 from cimemories.store.engine import Store
 
@@ -302,7 +302,10 @@ def equal_cells(generator: np.random.Generator, users: int, cells: int, pairs: i
     leaks = generator.random((users, cells, pairs)) < own[:, None, None]
     leaks[:, 0] |= generator.random((users, pairs)) < more
     user, cell, _ = np.indices(leaks.shape)
-    result = cell_standing(cell.ravel(), user.ravel(), leaks.ravel().astype(float), cells, users)
+    flows = cell.ravel(), user.ravel(), leaks.ravel().astype(float), cells, users
+    sums = CellSums.of(*flows)
+    assert sums.first is not None
+    result = sums.standing(sums.first, shared_with(sums.first, *flows))
     assert result is not None
     return result
 
@@ -345,16 +348,20 @@ def test_ten_groups_at_zero_are_no_finding_and_a_real_one_is() -> None:
     generator = np.random.default_rng(1)
     shape = (10, 21, 6)
     draws = np.full(shape, 5)
-    groups = Grouping(tuple(f"group {i}" for i in range(10)), (np.arange(21) % 10)[None, :, None])
-    nothing = group_standing(arrays(np.zeros(shape, int), draws), groups, 5)
+
+    def standing_of(reveals: np.ndarray) -> Standing | None:
+        codes = (np.arange(21) % 10)[None, :, None]
+        return highest_group([Terms.joined([own]) for own in group_terms(arrays(reveals, draws), codes, 10, 5)])
+
+    nothing = standing_of(np.zeros(shape, int))
     assert nothing == Standing(0, 0.0, 9, 9, 9)
     leaky = np.where((np.arange(21) % 10 == 4)[None, :, None], 0.6, 0.005)
-    real = group_standing(arrays(generator.binomial(5, np.broadcast_to(leaky, shape)), draws), groups, 5)
+    real = standing_of(generator.binomial(5, np.broadcast_to(leaky, shape)))
     assert real is not None and real.first == 4 and real.clear
     claims = 0
     for _ in range(100):
         users = generator.beta(1, 40, (10, 1, 1))
-        result = group_standing(arrays(generator.binomial(5, np.broadcast_to(users, shape)), draws), groups, 5)
+        result = standing_of(generator.binomial(5, np.broadcast_to(users, shape)))
         claims += result is not None and result.alike < result.others
     assert claims <= 9
 
@@ -366,7 +373,7 @@ def test_cells_of_equal_runs_are_rarely_told_apart() -> None:
         p = np.broadcast_to(generator.beta(1, 6, (10, 1, 1)), (10, 30, 6))
         user, cell, _ = np.indices(p.shape)
         d = (generator.binomial(5, p) - generator.binomial(5, p)) / 5
-        tests = changes_of(cell.ravel(), user.ravel(), d.ravel(), 30, 10).p()
+        tests = CellSums.of(cell.ravel(), user.ravel(), d.ravel(), 30, 10).p()
         false += min(holm(tests.tolist())) < 0.05
     assert false <= 0.065 * 300
 

@@ -24,9 +24,10 @@ from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.metrics import sentences
-from cimemories.metrics.breakdown import By, breakdown
+from cimemories.metrics.breakdown import breakdown
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
+from cimemories.metrics.places import By
 from cimemories.metrics.uncertainty import PARTS
 from cimemories.model import JudgementStatus, Label, ResponseStatus, WorkStatus
 from cimemories.report.collect import collect

@@ -19,7 +19,8 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import custom_rule
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
-from cimemories.metrics.breakdown import By, flow_coverage
+from cimemories.metrics.breakdown import flow_coverage
+from cimemories.metrics.places import By
 from cimemories.metrics.warnings import comparison_warnings
 from cimemories.store.engine import StoreError
 from cimemories.text import sentence

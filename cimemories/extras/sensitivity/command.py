@@ -45,7 +45,7 @@ def sensitivity(
     from cimemories.compare.ranking import Measure
     from cimemories.extras.sensitivity.answer import sensitivity as question
     from cimemories.flows.flows import Flows
-    from cimemories.metrics.breakdown import By
+    from cimemories.metrics.places import By
 
     rule = options.identifier_rule()
     measure, group_by = word_of(Measure, order_by, "order by"), word_of(By, by, "breakdown by")

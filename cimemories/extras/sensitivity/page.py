@@ -32,7 +32,8 @@ from cimemories.extras.sensitivity.choices import (
 )
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.scope import parts_of
-from cimemories.metrics.breakdown import PARTS, WORDS, By, flow_coverage
+from cimemories.metrics.breakdown import PARTS, WORDS, flow_coverage
+from cimemories.metrics.places import By
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import MOST_VOTES
 from cimemories.text import count, sentence

@@ -13,7 +13,8 @@ from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import LABELS
 from cimemories.flows.recalled import RecalledArrays, recalled_arrays, recalled_blocks
 from cimemories.flows.scope import Scope
-from cimemories.metrics.heatmap import By, Grid, grid_of, places
+from cimemories.metrics.heatmap import Grid, grid_of
+from cimemories.metrics.places import By, places
 from cimemories.metrics.recalled.split import OF_LABELS, OUTCOMES, label_mask, outcome_counts
 
 

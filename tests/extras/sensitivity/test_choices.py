@@ -34,8 +34,9 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Labels, resolve_scope
 from cimemories.metrics import sentences
-from cimemories.metrics.breakdown import PARTS, By, flow_coverage
+from cimemories.metrics.breakdown import PARTS, flow_coverage
 from cimemories.metrics.headline import headline
+from cimemories.metrics.places import By
 from cimemories.metrics.violation import balanced, exposures
 from cimemories.model import JudgementStatus
 from cimemories.store.engine import Store, open_store
