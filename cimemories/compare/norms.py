@@ -9,6 +9,7 @@ with what the persona's own divided votes leave open. Denominators differ from r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,14 +30,15 @@ from cimemories.flows.labels import (
 )
 from cimemories.flows.processes import each_block
 from cimemories.flows.scope import Scope
-from cimemories.metrics import sentences
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import BlockTerms, block_terms, intervals_of_blocks
 from cimemories.metrics.label_uncertainty import Posterior, posterior, posterior_of, votes_on
+from cimemories.metrics.sentences.numbers import share
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.violation import missing
 from cimemories.metrics.warnings import reading_n
 from cimemories.store import labellings
+from cimemories.text import count, listed
 
 CONSENSUS = "consensus"
 
@@ -81,7 +83,21 @@ class PerNorm:
     @property
     def sentence(self) -> str:
         """What these scores are, with the pairs that each norm labels; empty without rows."""
-        return sentences.norms(self.n, self.rows, self.decided) if self.rows else ""
+        rows, decided = self.rows, self.decided
+        if not rows:
+            return ""
+        scores = [f"{share(row.violation.value)} ({row.key}, {count(row.labelled, 'pair')} labelled)" for row in rows]
+        pairs = count(decided, "pair")
+        people = f"; under every norm people's decisions on {pairs} replace the votes" if decided else ""
+        if all(math.isnan(row.violation.value) for row in rows):
+            return f"Violation@{self.n} is undefined by every norm."
+        if len(rows) < 2:
+            return f"Violation@{self.n} is {scores[0]}{people}."
+        return (
+            "These are scores by the norm of one persona alone, each over the pairs that it labels: "
+            f"violation@{self.n} is {listed(scores[1:])}; by the consensus of all it is "
+            f"{share(rows[0].violation.value)} ({count(rows[0].labelled, 'pair')}){people}."
+        )
 
     def frame(self) -> pd.DataFrame:
         """One row a norm: norm, violation and completeness with `_low` and `_high` (shares), labelled, necessary,
@@ -91,8 +107,8 @@ class PerNorm:
             {
                 "norm": row.name,
                 "key": row.key,
-                **_bounds("violation", row.violation),
-                **_bounds("completeness", row.completeness),
+                **row.violation.columns("violation"),
+                **row.completeness.columns("completeness"),
             }
             | {name: getattr(row, name) for name in counts}
             for row in self.rows
@@ -183,7 +199,3 @@ def relabelled(data: FlowArrays, counts: VoteCounts, rule: AppliedRule, decided:
     labels: Ints = np.append(counts.labels(rule), np.int8(UNLABELLED))[rows]
     labels[decided] = data.labels[decided]
     return replace(data, labels=labels)
-
-
-def _bounds(name: str, interval: Interval) -> dict[str, float]:
-    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}

@@ -16,7 +16,7 @@ from cimemories.flows.scope import Scope
 from cimemories.metrics.headline import Headline
 from cimemories.metrics.warnings import COVERAGE_WARNING
 from cimemories.store.runs import RunRow
-from cimemories.text import count, exact_percent, percent
+from cimemories.text import count, exact_percent, listed, percent
 
 # ---- which runs are ranked together
 
@@ -165,7 +165,7 @@ def tau(first: Floats, second: Floats) -> float:
     one, other = first[both], second[both]
     if len(one) < 2 or (one == one[0]).all() or (other == other[0]).all():
         return math.nan
-    # Exactly 1, which sentences.tau asks for; rounding might put it beside.
+    # Exactly 1, which tau_text asks for; rounding might put it beside.
     if (one == other).all():
         return 1.0
     return float(kendalltau(one, other).statistic)
@@ -211,3 +211,62 @@ def _spans(mask: Bools, thresholds: Sequence[float]) -> tuple[tuple[float, float
     edges = np.diff(np.concatenate([[0], mask.astype(np.int8), [0]]))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
     return tuple((thresholds[a], thresholds[b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+# ---- in words
+
+
+def swap_text(swapped: Swap, names: Sequence[str], thresholds: Sequence[float]) -> str:
+    """'Qwen and Llama change places below a threshold of 80 %'."""
+    spans = [_span(low, high, thresholds) for low, high in swapped.spans]
+    return f"{names[swapped.ahead]} and {names[swapped.behind]} change places {listed(spans)}"
+
+
+def _span(low: float, high: float, thresholds: Sequence[float]) -> str:
+    """Where a stretch lies among all thresholds. Below and above name the first threshold that is not in it."""
+    first, last = low == thresholds[0], high == thresholds[-1]
+    ascending = list(thresholds)
+    if first and last:
+        return "at every threshold"
+    if first:
+        return f"below a threshold of {exact_percent(ascending[ascending.index(high) + 1])}"
+    if last:
+        return f"above a threshold of {exact_percent(ascending[ascending.index(low) - 1])}"
+    if low == high:
+        return f"at a threshold of {exact_percent(low)}"
+    return f"between thresholds of {exact_percent(low)} and {exact_percent(high)}"
+
+
+def order_text(
+    turns: Sequence[Swap], names: Sequence[str], thresholds: Sequence[float], measure: Measure, *, most: int = 1
+) -> str:
+    """What becomes of the order of values over all thresholds. The nearest `most` pairs are
+    named."""
+    span = f"from {exact_percent(thresholds[0])} to {exact_percent(thresholds[-1])}"
+    if len(names) < 2:
+        return f"One run alone has no order; its {measure.label} is drawn for every threshold {span}"
+    if not turns:
+        return f"The order of {len(names)} runs by {measure.label} is the same at every threshold {span}"
+    parts = [swap_text(turn, names, thresholds) for turn in turns[:most]]
+    more = len(turns) - len(parts)
+    return "; ".join(parts) + (f"; {more} more {'pairs' if more > 1 else 'pair'} do so" if more else "")
+
+
+def tau_text(value: float) -> str:
+    """'order unchanged (Kendall's tau 1)', 'Kendall's tau 0.71', or that there is no order to compare."""
+    if math.isnan(value):
+        return "no order to compare"
+    # Not rounded up to an order that is unchanged.
+    shown = f"{value:.2f}" if f"{value:.2f}" != "1.00" else f"{value:.4f}"
+    return "order unchanged (Kendall's tau 1)" if value == 1 else f"Kendall's tau {shown}"
+
+
+def order_change(turned: Sequence[tuple[str, str]], runs: int, of_tau: float) -> str:
+    """What a setting does to the order. turned: (passes, passed)."""
+    if runs < 2:
+        return "One run alone has no order"
+    if not turned:
+        return "No two runs change places" if math.isnan(of_tau) or of_tau == 1 else "Runs tie that did not"
+    text = "; ".join(f"{passes} passes {passed}" for passes, passed in turned[:3])
+    more = len(turned) - 3
+    return text + (f"; {more} more {'pairs' if more > 1 else 'pair'} change places" if more > 0 else "")

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.compare.ranking import Measure
 from cimemories.flows.arrays import FlowArrays, Names
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY, consensus
@@ -615,33 +614,6 @@ def test_a_number_along_an_axis_moves_only_where_a_test_says_so() -> None:
     assert text == "From base to high no test shows that violation@5 (30.0 %, 36.0 %) changes"
 
 
-@dataclass(frozen=True)
-class OneRange:
-    low: float
-    low_at: tuple[str, int]
-    high: float
-    high_at: tuple[str, int]
-    least_tau: float
-    settings: int
-
-
-def test_the_choice_that_moves_a_number_is_named() -> None:
-    """Fault 11: '-18.2' was 'the fundamentalist alone'."""
-    ranges = [
-        OneRange(-0.182, ("the fundamentalist persona alone", 1), 0.007, ("equal priors", 0), 0.33, 4),
-        OneRange(-0.02, ("threshold 51 %", 1), 0.009, ("threshold 91 %", 1), 1.0, 49),
-    ]
-    text = sentences.choices(ranges, ["A", "B"], Measure.BALANCED)
-    assert text == (
-        "With the fundamentalist persona alone, the balanced score of B changes by -18.2 points, the largest change of "
-        "53 settings; 1 of 2 choices can change the order of values"
-    )
-    small = [OneRange(0.0, ("", 0), 0.0004, ("without the pragmatic", 0), math.nan, 2)]
-    assert sentences.choices(small, ["A"], Measure.VIOLATION).startswith("No choice moves violation")
-    left = sentences.personas([("pragmatic", "A", -0.03), ("unconcerned", "A", math.nan)], Measure.VIOLATION)
-    assert left == "Without the pragmatic, violation of A changes by -3.0 points"
-
-
 @given(
     st.lists(st.lists(st.integers(0, 3), min_size=9, max_size=9), min_size=1, max_size=6),
     st.lists(st.floats(0.01, 1), min_size=3, max_size=3),
@@ -653,33 +625,6 @@ def test_where_all_must_agree_strictly_positive_priors_change_nothing(
     priors = np.array(weights) / sum(weights)
     first = consensus(counts, [0.26, 0.64, 0.10], 1.0)
     assert (consensus(counts, priors, 1.0) == first).all()
-
-
-@dataclass(frozen=True)
-class OneSize:
-    k: int
-    low: np.ndarray
-    high: np.ndarray
-    same_order: float = 0.976
-    same_best: float = 0.976
-
-
-def test_a_range_of_subsets_says_that_it_is_the_middle_95_percent() -> None:
-    sizes = [OneSize(k, np.array([0.2]), np.array([0.4])) for k in (1, 2, 3)]
-    assert sentences.subsets(sizes, 2, 1) == (
-        "With 2 of 3 profiles the number lies between 20.0 % and 40.0 % in the middle 95 % of the subsets"
-    )
-    assert sentences.subsets(sizes, 3, 1) == "With all 3 profiles the number is 20.0 %"
-    assert "best" not in sentences.subsets(sizes, 2, 3)
-
-
-def test_an_order_that_changes_is_not_called_unchanged() -> None:
-    assert sentences.tau(1.0) == "order unchanged (Kendall's tau 1)"
-    assert sentences.tau(0.9991) == "Kendall's tau 0.9991"
-    assert sentences.tau(math.nan) == "no order to compare"
-    assert sentences.order_change([], 1, math.nan) == "One run alone has no order"
-    assert sentences.order_change([], 3, 0.8) == "Runs tie that did not"
-    assert sentences.order_change([("A", "B")], 3, 0.8) == "A passes B"
 
 
 # ---- counts, and judges beside people

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from cimemories.answer import Answer
+from cimemories.extras.check import words
 from cimemories.extras.check.baseline import Baseline, aligned, judged_flows, profile_digests, read_baseline
 from cimemories.extras.check.budgets import Budget, CheckFile, Measure, NamedFlow, NoWorse, baseline_files
 from cimemories.extras.check.named_flows import Flow, flows_of
@@ -278,7 +279,7 @@ def _within(question: _Question, budget: Budget) -> Check:
         low, high = (mean_or_nan(np.concatenate([part[side] for part in parts])) for side in (0, 1))
         missing = high - low > TIE
     name = f"violation@{n}" if violation else "completeness"
-    text = sentences.within(name, interval, (low, high), limit, missing=missing)
+    text = words.within(name, interval, (low, high), limit, missing=missing)
     if not missing and not violation:  # to the last digit the number that is told
         low = high = numbers.completeness
     if budget.surely:
@@ -417,7 +418,7 @@ def _no_worse(question: _Question, item: _Comparison, tested: Tested) -> Check:
     text = sentences.difference(tested, question.scope.run.name, "the baseline", does, of, what).rstrip(".")
     outcome = _worse(value, low, high, budget.margin, claimed=tested.claimed)
     worse = Interval(value, low, high, apart.users)
-    if outcome is not Outcome.FAILED and (possible := sentences.no_worse(worse, budget.margin)):
+    if outcome is not Outcome.FAILED and (possible := words.no_worse(worse, budget.margin)):
         text = f"{text}; {possible}"
     if outcome is Outcome.PASSED and question.uncovered:
         outcome, text = Outcome.UNDECIDED, f"{text}; {question.uncovered}"
@@ -491,9 +492,7 @@ def _named(question: _Question, item: NamedFlow, named_flows: Sequence[Flow]) ->
     if over:
         ordered = sorted(over, key=lambda row: (-row[3] / row[1], row[0].profile, row[0].context, row[0].attribute))
         first = ordered[0]
-        text = (
-            f"{len(over)} of {of} above the limit; {first[0].key} in {sentences.limit_share(first[3], first[2])}{about}"
-        )
+        text = f"{len(over)} of {of} above the limit; {first[0].key} in {words.limit_share(first[3], first[2])}{about}"
         triples = [[f.profile, f.attribute, f.context, reveals, draws] for f, _, draws, reveals in ordered[:SHOWN]]
         return Check(item.text, item.line, Outcome.FAILED, text, _quoted(question, triples), max(len(over) - SHOWN, 0))
     if few:
@@ -524,9 +523,9 @@ def _named(question: _Question, item: NamedFlow, named_flows: Sequence[Flow]) ->
     most = max(rows, key=lambda row: row[3] / row[2])
     if most[3] == 0:
         text = f"revealed in none of {count(total, 'judged message')} ({of}). "
-        text += sentences.samples_show(fewest, total, len(rows))
+        text += words.samples_show(fewest, total, len(rows))
     else:
-        text = f"the most revealed of {of}, {most[0].key}: {sentences.limit_share(most[3], most[2])}"
+        text = f"the most revealed of {of}, {most[0].key}: {words.limit_share(most[3], most[2])}"
     return Check(item.text, item.line, Outcome.PASSED, text + about)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from cimemories.answer import Answer, Column, Table
 from cimemories.compare.leaderboard import leaderboard, ranking_notes
-from cimemories.compare.ranking import Measure, Swap, swaps
+from cimemories.compare.ranking import Measure, Swap, order_text, swap_text, swaps
 from cimemories.compare.study import Setting, Study, measure_values, ranked_study
 from cimemories.extras.sensitivity import choices
 from cimemories.extras.sensitivity.choices import Trial
@@ -96,13 +96,13 @@ def sensitivity(
     groups = pd.concat([item.frame.assign(run=name) for name, item in zip(names, covered, strict=True)])
     turns, texts, subsets = _swaps(study, measure), [], ""
     if len(names) > 1:
-        texts.append(sentences.order(turns, names, study.thresholds, measure, most=5))
+        texts.append(order_text(turns, names, study.thresholds, measure, most=5))
     if ranges:
-        texts.append(sentences.choices(ranges, names, measure))
-        texts += [sentences.IDLE_PRIORS] if study.base.unanimous else []
+        texts.append(choices.choices_text(ranges, names, measure))
+        texts += [choices.IDLE_PRIORS] if study.base.unanimous else []
     if by_profiles.by_k:
         half = max(by_profiles.profiles // 2, 1)
-        subsets = sentences.subsets(by_profiles.by_k, half, len(by_profiles.runs))
+        subsets = choices.subsets_text(by_profiles.by_k, half, len(by_profiles.runs))
         texts.append(subsets)
     now = study.at(study.base)
     runs = [
@@ -118,7 +118,7 @@ def sensitivity(
             "ahead_now": names[swap.ahead],
             "behind_now": names[swap.behind],
             "thresholds": swap.spans,
-            "words": sentences.swap(swap, names, study.thresholds),
+            "words": swap_text(swap, names, study.thresholds),
         }
         for swap in turns
     ]

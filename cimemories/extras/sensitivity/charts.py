@@ -32,21 +32,25 @@ from cimemories.charts.theme import (
     text_width,
     upright,
 )
-from cimemories.compare.ranking import Measure, ranks, swaps
+from cimemories.compare.ranking import Measure, order_text, ranks, swaps, tau_text
 from cimemories.compare.study import Study
 from cimemories.extras.sensitivity.choices import (
     COVERED,
+    IDLE_PRIORS,
     ByProfiles,
     Range,
     Trial,
     changed_settings,
+    choices_text,
     ranges_table,
     subsets_table,
+    subsets_text,
 )
 from cimemories.flows.arrays import Bools, Floats
 from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, WORDS, FlowCoverage
-from cimemories.text import count, decimal, html_escaped, percent, shortened
+from cimemories.metrics.sentences.numbers import LONGEST, TIE, shares
+from cimemories.text import count, decimal, exact_percent, html_escaped, percent, shortened
 
 CHARACTER, ROW = 6.6, 34  # pixels
 ORDER = {
@@ -123,7 +127,7 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
         },
     )
     turns = swaps(trial.now, trial.over, trial.thresholds, study.base.threshold, measure)
-    title = sentences.order(turns, names, trial.thresholds, measure)
+    title = order_text(turns, names, trial.thresholds, measure)
     missing = int((~defined).sum())
     subtitle = f"Rank by {measure.label}, by values alone, at {len(xs)} thresholds{changed}"
     subtitle += f"; left out: {count(missing, 'run')} without the number" if missing else ""
@@ -160,10 +164,21 @@ def _one_run(study: Study, trial: Trial, name: str, measure: Measure, changed: s
             "margin": {**MARGIN, "t": MARGIN["t"] + 12, "l": 76},
         },
     )
-    title = sentences.one_run_over_thresholds(name, measure, values, trial.thresholds)
+    title = _one_run_text(name, measure, values, trial.thresholds)
     subtitle = f"At {len(xs)} thresholds{changed}; one run alone has no order"
     frame = pd.DataFrame({"threshold": list(trial.thresholds), "run": name, "value": values, "rank": 1.0})
     return Drawing(fig, title, subtitle, f"{title}. One line over the threshold.", Table(frame, ORDER))
+
+
+def _one_run_text(name: str, measure: Measure, values: Sequence[float], thresholds: Sequence[float]) -> str:
+    """The number of one run over consensus thresholds; nan where it is undefined."""
+    known = [value for value in values if not math.isnan(value)]
+    low, high = shares(min(known), max(known))
+    verb = f"lies between {low} and {high} over" if max(known) - min(known) > TIE else f"is {low} at all"
+    return (
+        f"{measure.named[0].upper()}{measure.named[1:]} of {shortened(name, LONGEST)} {verb} "
+        f"thresholds from {exact_percent(thresholds[0])} to {exact_percent(thresholds[-1])}"
+    )
 
 
 def _threshold_axis() -> Layout:
@@ -247,12 +262,12 @@ def choices(
             "margin": {"l": left, "r": round(text_width(beside)) + 24, "t": MARGIN["t"], "b": 52},
         },
     )
-    title = sentences.choices(ranges, names, measure)
+    title = choices_text(ranges, names, measure)
     subtitle = (
         f"Least and greatest change of {count(len(names), 'run')}, one choice at a time, all others as they are now: "
         f"{sum(item.settings for item in ranges)} settings"
     )
-    subtitle += f"; {sentences.IDLE_PRIORS}" if unanimous else ""
+    subtitle += f"; {IDLE_PRIORS}" if unanimous else ""
     alt = f"{title}. One bar a choice, the widest first."
     return Drawing(fig, title, subtitle, alt, ranges_table(ranges, names))
 
@@ -263,7 +278,7 @@ def _hover(item: Range, names: Sequence[str]) -> str:
         if value:
             parts.append(f"{100 * value:+.1f} points: {html_escaped(names[run], LONGEST_NAME)}, {html.escape(setting)}")
     if item.least_tau < 1:
-        parts.append(f"{sentences.tau(item.least_tau)}: {html.escape(item.tau_at)}")
+        parts.append(f"{tau_text(item.least_tau)}: {html.escape(item.tau_at)}")
     return "<br>".join(parts)
 
 
@@ -324,7 +339,7 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
             "showlegend": True,
         },
     )
-    title = sentences.subsets(subsets.by_k, k, len(subsets.runs))
+    title = subsets_text(subsets.by_k, k, len(subsets.runs))
     size = subsets.by_k[k - 1]
     which = f"all {size.count:,}" if size.all else f"{size.count:,} random"
     subtitle = (

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cimemories.answer import Answer, Column, Table
-from cimemories.compare.ranking import Measure, ranks, tau, turned
+from cimemories.compare.ranking import Measure, order_change, ranks, tau, tau_text, turned
 from cimemories.compare.relabel import Numbers, mean_over
 from cimemories.compare.study import (
     Setting,
@@ -34,12 +34,12 @@ from cimemories.flows.scope import (
     messages_first,
     resolve_scope,
 )
-from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, WORDS, flow_coverage
+from cimemories.metrics.sentences.numbers import LONGEST, number, share, shares
 from cimemories.metrics.violation import balanced_many
 from cimemories.store import judgements
 from cimemories.store.labellings import least_text
-from cimemories.text import UNDEFINED, count, decimal, exact_percent, sentence
+from cimemories.text import UNDEFINED, count, decimal, exact_percent, lies_between, sentence, shortened
 
 NOW = "now"
 COUNTS = ("attributes", "flows", "necessary", "retained")  # of Numbers
@@ -233,6 +233,28 @@ def ranges(study: Study, tried: Sequence[Tried], measure: Measure) -> list[Range
     return sorted(result, key=lambda item: -item.width)
 
 
+VISIBLE = 0.0005  # a change of a share below it would read as 0.0 points
+IDLE_PRIORS = "where all personas must agree, no priors above 0 change anything"
+
+
+def choices_text(ranges: Sequence[Range], names: Sequence[str], measure: Measure) -> str:
+    """The largest change that any setting makes, by its name."""
+    sides = [side for item in ranges for side in ((item.low, item.low_at), (item.high, item.high_at))]
+    change, (setting, run) = max(sides, key=lambda side: abs(side[0]))
+    if abs(change) < VISIBLE:
+        return f"No choice moves {measure.named} of any run by a tenth of a point"
+    number_of = sum(item.settings for item in ranges)
+    most = f", the largest change of {number_of} settings" if number_of > 1 else ""
+    start = setting if setting.startswith("without") else f"with {setting}"
+    who = shortened(names[run], LONGEST)
+    size = number(100 * change, 1, "+")
+    text = f"{start[0].upper()}{start[1:]}, {measure.named} of {who} changes by {size} points{most}"
+    turned = sum(item.least_tau < 1 for item in ranges)
+    if not all(math.isnan(item.least_tau) for item in ranges):
+        text += f"; {turned} of {count(len(ranges), 'choice')} can change the order of values"
+    return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class LeftOut(Answer):
     """What leaving out each persona does to a number. runs: one row a run, the best first, with the number and the rank
@@ -268,12 +290,24 @@ def personas_left_out(study: Study, names: Sequence[str], measure: Measure) -> L
         shown = ", ".join(f"without the {key} {UNDEFINED if math.isnan(v) else decimal(v)}" for key, v in taus.items())
         notes.append(f"Kendall's tau with the current order: {shown}")
     return LeftOut(
-        sentence=sentence(sentences.personas(changes, measure)),
+        sentence=sentence(personas_text(changes, measure)),
         notes=tuple(notes),
         simulated=study.simulated,
         runs=Table(frame, columns),
         taus=taus,
     )
+
+
+def personas_text(changes: Sequence[tuple[str, str, float]], measure: Measure) -> str:
+    """Each persona left out: (persona, run, change). The largest change by its name."""
+    known = [item for item in changes if not math.isnan(item[2])]
+    if not known:
+        return ""
+    who, run, most = max(known, key=lambda item: abs(item[2]))
+    if abs(most) < VISIBLE:
+        return f"Leaving out one persona moves {measure.named} of no run"
+    largest = f", the largest of {count(len(known), 'change')}" if len(known) > 1 else ""
+    return f"Without the {who}, {measure.named} of {run} changes by {number(100 * most, 1, '+')} points{largest}"
 
 
 RANGES = {
@@ -389,10 +423,10 @@ def trial(
     frame = pd.DataFrame(rows).sort_values(["rank_now", "run"], na_position="last", kind="stable", ignore_index=True)
     passes = tuple((names[a], names[b]) for a, b in turned(before, after, measure))
     of_tau = tau(first, second)
-    text = sentences.order_change(passes, len(names), of_tau)
+    text = order_change(passes, len(names), of_tau)
     changed = changed_settings(study.base, setting, study.votes.keys)
     return Trial(
-        sentence=f"{text}." if math.isnan(of_tau) else f"{text}: {sentences.tau(of_tau)}.",
+        sentence=f"{text}." if math.isnan(of_tau) else f"{text}: {tau_text(of_tau)}.",
         simulated=study.simulated,
         setting=setting,
         runs=Table(frame, TRIAL, f"Tried: a threshold of {exact_percent(setting.threshold)}{changed}"),
@@ -492,6 +526,25 @@ def by_profiles(study: Study, measure: Measure) -> ByProfiles:
     complete = np.stack([item.completeness[row, 0] for item, row in zip(numbers, rows, strict=True)])
     by_k = tuple(subsets(violation, complete, k, measure) for k in range(1, len(common) + 1))
     return ByProfiles(runs, left_out, len(common), by_k)
+
+
+def subsets_text(by_k: Sequence[Subsets], k: int, runs: int) -> str:
+    """What k profiles would have said. by_k: of each size from 1 to all."""
+    size, of = by_k[k - 1], len(by_k)
+    if runs < 2:
+        ends = shares(float(size.low[0]), float(size.high[0]))
+        if k == of:
+            return f"With all {of} profiles the number is {ends[0]}"
+        return f"With {k} of {of} profiles the number {lies_between(*ends)} in the middle 95 % of the subsets"
+    if k == of:
+        half = by_k[max(k // 2, 1) - 1]
+        return (
+            f"Half of the profiles ({half.k} of {k}) give the order of all in {share(half.same_order)} of the subsets"
+        )
+    return (
+        f"{k} of {of} profiles give the order of all in {share(size.same_order)} of the subsets, "
+        f"and the same first run in {share(size.same_best)}"
+    )
 
 
 SUBSETS = {

@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cimemories.compare.leaderboard import leaderboard
-from cimemories.compare.ranking import Measure, ranks, swaps, tau, turned
+from cimemories.compare.ranking import Measure, order_change, order_text, ranks, swaps, tau, turned
 from cimemories.compare.relabel import Numbers
 from cimemories.compare.study import Study, left_out, measure_values, ranked_study
 from cimemories.flows.arrays import Floats
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Combine, Scope, judge_title, messages_first, resolve_scope
-from cimemories.metrics import sentences
 from cimemories.report.document import Basis
 from cimemories.store import judgements
 from cimemories.store.engine import StoreError
@@ -209,7 +208,7 @@ def _judged(
         balanced = measure_values(over, Measure.BALANCED)
         numbers.append(over)
         turns = swaps(now, balanced, thresholds, base.threshold, Measure.BALANCED)
-        order.append(sentences.order(turns, names, thresholds, Measure.BALANCED))
+        order.append(order_text(turns, names, thresholds, Measure.BALANCED))
         changes.append(_changes(now, balanced, names) if same else (OTHER_RUNS,) * len(thresholds))
     n = max(item.n for item in study.subjects)
     return Judged(name, n, ids, outside, tuple(numbers), tuple(order), tuple(changes))
@@ -224,7 +223,7 @@ def _changes(before: Floats, after: Floats, names: Sequence[str]) -> tuple[str, 
         # Thresholds with the same places have the same sentence: Kendall's tau is slow, and few orders occur.
         if order not in texts:
             passed = [(names[a], names[b]) for a, b in turned(before, after[:, at], Measure.BALANCED)]
-            texts[order] = sentences.order_change(passed, len(names), tau(first, places[:, at]))
+            texts[order] = order_change(passed, len(names), tau(first, places[:, at]))
         result.append(texts[order])
     return tuple(result)
 

@@ -15,7 +15,6 @@ All are made here, of results that know their uncertainty, so that none claims m
 
 # ruff: noqa: F403 - the one entry: pages and commands write sentences.difference, and need not know which file has it
 
-from cimemories.metrics.sentences.checks import *
 from cimemories.metrics.sentences.comparing import *
 from cimemories.metrics.sentences.differences import *
 from cimemories.metrics.sentences.families import *

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import pandas as pd
 
@@ -239,32 +238,6 @@ def any_message(user: OneUser) -> str:
 
 
 # ---- what the headline covers
-
-
-class Normed(Protocol):
-    """A run's score by one norm (compare/norms.py)."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def violation(self) -> Interval: ...
-    @property
-    def labelled(self) -> int: ...
-
-
-def norms(n: int, rows: Sequence[Normed], decided: int) -> str:
-    """What the scores by one persona's norm are. rows: the consensus first, then each persona."""
-    scores = [f"{share(row.violation.value)} ({row.key}, {count(row.labelled, 'pair')} labelled)" for row in rows]
-    people = f"; under every norm people's decisions on {count(decided, 'pair')} replace the votes" if decided else ""
-    if all(math.isnan(row.violation.value) for row in rows):
-        return f"Violation@{n} is undefined by every norm."
-    if len(rows) < 2:
-        return f"Violation@{n} is {scores[0]}{people}."
-    return (
-        f"These are scores by the norm of one persona alone, each over the pairs that it labels: violation@{n} is "
-        f"{listed(scores[1:])}; by the consensus of all it is {share(rows[0].violation.value)} "
-        f"({count(rows[0].labelled, 'pair')}){people}."
-    )
 
 
 def flow_coverage(item: FlowCoverage) -> str:

@@ -17,11 +17,11 @@ from cimemories.extras.check import checking
 from cimemories.extras.check.baseline import Baseline, aligned, baseline_text, judged_flows, read_baseline
 from cimemories.extras.check.budgets import read_check_file
 from cimemories.extras.check.checking import CheckResult, Outcome, check_file
+from cimemories.extras.check.words import allowed_rate
 from cimemories.flows.arrays import flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope
-from cimemories.metrics import sentences
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import common, paired_arrays
 from cimemories.model import JudgementStatus, ResponseStatus
@@ -277,7 +277,7 @@ def test_names_that_never_meet_say_where_they_do(ready: tuple[Flows, Scope], fil
 @pytest.mark.parametrize(("revealed", "messages"), [(0, 1), (0, 5), (0, 59), (1, 5), (7, 40)])
 def test_the_rate_that_so_few_reveals_still_allow(revealed: int, messages: int) -> None:
     """Clopper and Pearson's definition: with that rate so few come in exactly 1 of 20 checks."""
-    rate = sentences.allowed_rate(revealed, messages)
+    rate = allowed_rate(revealed, messages)
     assert binom.cdf(revealed, messages, rate) == pytest.approx(0.05)
     if not revealed:
         assert rate == pytest.approx(1 - 0.05 ** (1 / messages))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import combinations
 from pathlib import Path
 
@@ -16,16 +17,31 @@ from scipy.stats import kendalltau
 from two_runs import close, world
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.compare.ranking import Measure, ranks, swaps, tau, turned
+from cimemories.compare.ranking import (
+    Measure,
+    order_change,
+    order_text,
+    ranks,
+    swap_text,
+    swaps,
+    tau,
+    tau_text,
+    turned,
+)
 from cimemories.compare.study import left_out, study
 from cimemories.extras.sensitivity.choices import (
     Choice,
+    Range,
+    Subsets,
+    choices_text,
     flows_per_run,
     judged_otherwise,
+    personas_text,
     ranges,
     setting_of,
     settings_table,
     subsets,
+    subsets_text,
     trial,
     variants,
 )
@@ -33,7 +49,6 @@ from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Labels, resolve_scope
-from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, flow_coverage
 from cimemories.metrics.headline import headline
 from cimemories.metrics.places import By
@@ -66,17 +81,17 @@ def test_changes_of_places_are_said_in_words() -> None:
     grid, names = (0.6, 0.7, 0.8, 0.9, 1.0), ("Qwen", "Llama", "Gemma")
     over = np.array([[0.1, 0.1, 0.3, 0.3, 0.3], [0.2, 0.2, 0.2, 0.2, 0.2], [0.9, 0.1, 0.0, 0.25, 0.1]])
     changes = swaps(over[:, -1], over, grid, 1.0, Measure.BALANCED)
-    texts = [sentences.swap(swap, names, grid) for swap in changes]
+    texts = [swap_text(swap, names, grid) for swap in changes]
     assert texts == [
         "Llama and Gemma change places below a threshold of 70 % and at a threshold of 90 %",
         "Qwen and Llama change places below a threshold of 80 %",
         "Qwen and Gemma change places below a threshold of 70 %",
     ]
-    assert sentences.order(changes, names, grid, Measure.BALANCED) == f"{texts[0]}; 2 more pairs do so"
+    assert order_text(changes, names, grid, Measure.BALANCED) == f"{texts[0]}; 2 more pairs do so"
     same = swaps(over[:, 0], over[:, :1], grid[:1], 0.6, Measure.BALANCED)
-    assert "is the same at every threshold" in sentences.order(same, names, grid, Measure.BALANCED)
+    assert "is the same at every threshold" in order_text(same, names, grid, Measure.BALANCED)
     above = swaps(over[:, 0], over, grid, 0.6, Measure.VIOLATION)
-    assert "Qwen and Llama change places above a threshold of 70 %" in [sentences.swap(s, names, grid) for s in above]
+    assert "Qwen and Llama change places above a threshold of 70 %" in [swap_text(s, names, grid) for s in above]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 3), st.sampled_from(Measure))
@@ -232,3 +247,38 @@ def test_the_command_line_says_it_all(tmp_path: Path) -> None:
     ):
         code, _, problem = command(*wrong)
         assert code == 1 and message in problem, problem
+
+
+def test_the_choice_that_moves_a_number_is_named() -> None:
+    """Fault 11: '-18.2' was 'the fundamentalist alone'."""
+    ranges = [
+        Range(Choice.ALONE, -0.182, ("the fundamentalist persona alone", 1), 0.007, ("equal priors", 0), 0.33, "", 4),
+        Range(Choice.THRESHOLD, -0.02, ("threshold 51 %", 1), 0.009, ("threshold 91 %", 1), 1.0, "", 49),
+    ]
+    text = choices_text(ranges, ["A", "B"], Measure.BALANCED)
+    assert text == (
+        "With the fundamentalist persona alone, the balanced score of B changes by -18.2 points, the largest change of "
+        "53 settings; 1 of 2 choices can change the order of values"
+    )
+    small = [Range(Choice.PERSONA, 0.0, ("", 0), 0.0004, ("without the pragmatic", 0), math.nan, "", 2)]
+    assert choices_text(small, ["A"], Measure.VIOLATION).startswith("No choice moves violation")
+    left = personas_text([("pragmatic", "A", -0.03), ("unconcerned", "A", math.nan)], Measure.VIOLATION)
+    assert left == "Without the pragmatic, violation of A changes by -3.0 points"
+
+
+def test_a_range_of_subsets_says_that_it_is_the_middle_95_percent() -> None:
+    sizes = [Subsets(k, 3, True, np.array([0.3]), np.array([0.2]), np.array([0.4]), 0.976, 0.976) for k in (1, 2, 3)]
+    assert subsets_text(sizes, 2, 1) == (
+        "With 2 of 3 profiles the number lies between 20.0 % and 40.0 % in the middle 95 % of the subsets"
+    )
+    assert subsets_text(sizes, 3, 1) == "With all 3 profiles the number is 20.0 %"
+    assert "best" not in subsets_text(sizes, 2, 3)
+
+
+def test_an_order_that_changes_is_not_called_unchanged() -> None:
+    assert tau_text(1.0) == "order unchanged (Kendall's tau 1)"
+    assert tau_text(0.9991) == "Kendall's tau 0.9991"
+    assert tau_text(math.nan) == "no order to compare"
+    assert order_change([], 1, math.nan) == "One run alone has no order"
+    assert order_change([], 3, 0.8) == "Runs tie that did not"
+    assert order_change([("A", "B")], 3, 0.8) == "A passes B"
