@@ -7,7 +7,7 @@ metrics/loggers.py; what a data-parallel server says of each engine is added up.
     vllm:generation_tokens_total{engine="0",model_name="qwen3"} 51200.0
 
 The texts looked for in a log are those of vLLM 0.10 to 0.33, of transformers and the hub's client behind it, and of
-CUDA. A failure that is not recognised is reported as unknown, with vLLM's own last lines.
+CUDA. A failure that is not recognised is reported in vLLM's own words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from cimemories.llm.vllm import INSTALL, VllmError
+from cimemories.llm.vllm import VllmError
 from cimemories.text import count, percent
 
 # ---- figures
@@ -165,17 +165,8 @@ _ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: ?.|^Value error, |(?:^|: )erro
 _ECHO = re.compile(r"See (?:root cause|stack trace)|initialization failed|check the stack trace")
 
 
-# (cause, pattern, message). The first pattern that matches counts; {0}, {1} are its groups.
-# The particular stands before the general: of the errors of memory, say, first the one that gives figures. Most gaps
-# have a bound, since the log is searched as one line.
+# (cause, pattern, message) of ends whose own words do not say what to do; the first pattern that matches counts.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
-    (
-        "unknown flag",
-        r"unrecognized arguments?: (.{1,200})",
-        "this vLLM does not know {0}. Look the flag up in `vllm serve --help`; if it is one that every managed server "
-        f"gets, vLLM is too old: install a newer version ({INSTALL}).",
-    ),
-    ("bad setting", r"error: (argument .{1,200})", "vLLM refuses a flag: {0}."),
     (
         "port in use",
         r"Address already in use|EADDRINUSE|Errno 98\b",
@@ -188,37 +179,16 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "missing model",
-        r"Repo id must be in the form[^:]*: '([^']{1,200})'",
-        "there is no model at {0}: it is neither a folder nor a valid name on the Hugging Face hub.",
-    ),
-    (
-        "missing model",
-        r"RepositoryNotFoundError|is not a local folder and is not a valid model identifier|"
-        r"is not a local folder or a valid repository name",
-        "the Hugging Face hub has no such model, or it is private. Check the spelling (maker/name), or set HF_TOKEN "
-        "for a private model.",
+        r"RepositoryNotFoundError|is not a local folder|Repo id must be in the form|Invalid repository ID or local|"
+        r"does not appear to have a file named",
+        "there is no such model: no folder that holds one, and no such name on the Hugging Face hub, or it is private. "
+        "Check the spelling (maker/name), or set HF_TOKEN for a private model.",
     ),
     (
         "missing model",
         r"couldn't connect to '|LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled",
         "the model is not on this disk, and the Hugging Face hub cannot be reached from here. Give a folder that holds "
         "the model, or download it where there is a connection.",
-    ),
-    (
-        "missing model",
-        r"does not appear to have a file named ([\w.]+)|Invalid repository ID or local directory specified",
-        "the folder or repository holds no model that vLLM can load ({0} is missing).",
-    ),
-    (
-        "too few GPUs",
-        r"World size \((\d+)\) is larger than the number of available GPUs \((\d+)\)",
-        "{0} GPUs are asked for and {1} are here. Lower tensor or data parallel.",
-    ),
-    (
-        "too few GPUs",
-        r"DP adjusted local rank \d+ is out of bounds for (\d+)|invalid device ordinal|"
-        r"Not enough allowed NUMA nodes to bind threads of \d+ local",
-        "tensor times data parallel needs more devices than this machine has. Lower them.",
     ),
     (
         "no GPU",
@@ -229,56 +199,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "out of memory",
-        r"model's max seq len \((\d+)\).{0,200}?estimated maximum model length is (\d+)",
-        "one request of {0} tokens does not fit into the memory left for the cache; {1} would. Lower the maximum "
-        "length, or give vLLM a larger share of the memory.",
-    ),
-    (
-        "out of memory",
-        r"No available memory for the cache blocks|KV\s+cache is needed, which is larger than",
-        "the model fits, but leaves no memory for the cache. Give vLLM a larger share of the memory, lower the maximum "
-        "length, or spread the model over more GPUs (tensor parallel).",
-    ),
-    (
-        "out of memory",
-        r"Free memory on device.{0,200}?less than desired|reduce GPU memory used by other processes|"
-        r"is less than requested memory for kv",
-        "less memory is free than vLLM was given. Stop the programs that hold it, or lower the share of memory.",
-    ),
-    (
-        "out of memory",
         r"OutOfMemoryError|CUDA out of memory|HIP out of memory|can't allocate memory|std::bad_alloc|\bMemoryError\b|"
-        r"Cannot allocate memory",
-        "the memory is too small for this model with these settings. Spread it over more GPUs (tensor parallel), lower "
-        "the maximum length, or use a quantised or smaller model.",
+        r"Cannot allocate memory|No available memory for the cache blocks",
+        "the memory is too small for this model with these settings. Spread it over more GPUs "
+        "(--tensor-parallel-size), lower --max-model-len, or use a quantised or smaller model.",
     ),
-    (
-        "length too large",
-        r"max_model_len \((\d+)\) is greater than the derived max_model_len \(max_position_embeddings=(\d+)",
-        "a maximum length of {0} tokens was requested, and the model has {1}. Lower it.",
-    ),
-    (
-        "unknown reasoning parser",
-        r"[Rr]easoning parser:? '?([\w.-]+)'?,? (?:not found|\(chose)",
-        "this vLLM has no reasoning parser '{0}'; its last lines list those that it has.",
-    ),
-    (
-        "quantisation",
-        r"Unknown quantization method: ([\w.-]+)|Quantization method specified in the model config",
-        "the quantisation does not suit this vLLM or this model. Leave it out for a model that is already quantised.",
-    ),
-    (
-        "unsupported model",
-        r"Model architectures? .{1,200}? (?:are|is) not supported|does not recognize this architecture|"
-        r"has no vLLM implementation",
-        f"this vLLM does not support the model's architecture. A newer version may: {INSTALL}.",
-    ),
-    (
-        "code in the model",
-        r"trust_remote_code=True|--trust-remote-code",
-        "the model comes with its own code. Only if you trust it, add --trust-remote-code to the extra arguments.",
-    ),
-    ("disk full", r"No space left on device", "the disk is full. Free some space, then start it again."),
 )
 
 
@@ -292,13 +217,10 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Vllm
     # Once it was ready the log also holds what requests brought about, which need not be why it ended.
     if not was_ready:
         for cause, pattern, message in _KNOWN:
-            match = re.search(pattern, text)
-            if match:
-                groups = [group or "it" for group in match.groups()]
-                # The message is ours and the groups are only put into it: braces in a log do no harm.
-                return VllmError(message.format(*groups), cause, lines)
+            if re.search(pattern, text):
+                return VllmError(message, cause, lines)
     elif re.search(r"OutOfMemoryError|CUDA out of memory", text):
-        return VllmError(f"{when}: the GPU ran out of memory. Lower the share of memory.", "out of memory", lines)
+        return VllmError(f"{when}: the GPU ran out of memory. Lower --gpu-memory-utilization.", "out of memory", lines)
     # 128 + n is how a shell between us and vLLM reports signal n.
     if exit_code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         reason = "it was killed from outside, most often because main memory ran out (see `dmesg`)"

@@ -17,16 +17,16 @@ from cimemories.llm.vllm import ServerSpec, VllmError
 from cimemories.llm.vllm_reports import ServerFigures, explain, metrics_url, parsed, read_metrics
 
 WANTED = {
-    "org/unknown-flag": ("unknown flag", "--from-the-future"),
+    "org/unknown-flag": ("ended", "unrecognized arguments: --from-the-future"),
     "org/no-gpu": ("no GPU", "nvidia-smi"),
-    "org/too-many-gpus": ("too few GPUs", "8 GPUs are asked for and 2 are here"),
-    "org/too-large": ("out of memory", "tensor parallel"),
-    "org/cache-too-small": ("out of memory", "one request of 40960 tokens does not fit .* 15280 would"),
+    "org/too-many-gpus": ("ended", "larger than the number of available GPUs"),
+    "org/too-large": ("out of memory", "tensor-parallel"),
+    "org/cache-too-small": ("ended", "estimated maximum model length is 15280"),
     "org/gated": ("gated model", "HF_TOKEN"),
-    "org/no-such-model": ("missing model", "no such model"),
+    "org/no-such-model": ("missing model", "no such model: no folder"),
     "org/no-hub": ("missing model", "cannot be reached"),
     "org/port-taken": ("port in use", "another port"),
-    "org/parser": ("unknown reasoning parser", "'qwen9'"),
+    "org/parser": ("ended", "'qwen9' not found"),
     "org/riddle": ("ended", "exit code 3 .SomethingError: the moon is in the wrong phase"),
     "org/killed": ("killed", "main memory"),
 }
