@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ import openai
 import pytest
 import yaml
 from openai import OpenAI
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cimemories.llm import capabilities
 from cimemories.seeds import load_prompt
@@ -107,3 +111,39 @@ def requests_to_simulators() -> Iterator[list[object]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server, "_complete", counting)
         yield seen
+
+
+def lacking(*lacks: str) -> Callable[[ASGIApp], ASGIApp]:
+    """A simulator, wrapped as a server that refuses what it lacks (n, json_schema, json_object, seed, max_tokens), or
+    drops it without a word ("ignores n", ...). For `running_simulator`."""
+
+    def fields(body: dict[str, Any]) -> dict[str, str]:
+        """What a request asks for, with the field that asks for it."""
+        form = body.get("response_format") or {}
+        asked = {"n": body.get("n", 1) != 1, "seed": body.get("seed") is not None, "max_tokens": "max_tokens" in body}
+        return {name: name for name, wanted in asked.items() if wanted} | {form.get("type", "text"): "response_format"}
+
+    def wrap(app: ASGIApp) -> ASGIApp:
+        async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+            if not scope.get("path", "").endswith("/chat/completions"):
+                await app(scope, receive, send)
+                return
+            body = json.loads(await Request(scope, receive).body())
+            for name, field in fields(body).items():
+                if name in lacks:
+                    message = f"{name} is not supported by this server."
+                    more = " Use max_completion_tokens." if name == "max_tokens" else ""
+                    error = {"message": message + more, "type": "invalid_request_error", "param": field, "code": None}
+                    await JSONResponse({"error": error}, 400)(scope, receive, send)
+                    return
+                if f"ignores {name}" in lacks:
+                    del body[field]
+
+            async def changed() -> Message:
+                return {"type": "http.request", "body": json.dumps(body).encode()}
+
+            await app(scope, changed, send)
+
+        return wrapped
+
+    return wrap

@@ -161,8 +161,10 @@ def _checked(
             return question
         if not isinstance(question, Question) or not isinstance(question.text, str):
             raise RecallError(f"it yielded {_name(question)} instead of a Question")
-        if not isinstance(question.made_up, Sequence) or not all(isinstance(text, str) for text in question.made_up):
-            raise RecallError("it yielded a Question whose made_up is no list of texts")
+        if not isinstance(question.placeholders, Sequence) or not all(
+            isinstance(text, str) for text in question.placeholders
+        ):
+            raise RecallError("it yielded a Question whose placeholders are no list of texts")
         answer = yield question
     raise RecallError(f"it asks more than {MOST_QUESTIONS} questions")
 

@@ -558,7 +558,7 @@ def _answered(writer: Writer, system: Generator[Question, str, T]) -> Asking[T]:
 
 
 def _question(writer: Writer, question: Question) -> Ask:
-    placeholders = tuple(question.made_up)
+    placeholders = tuple(question.placeholders)
     if question.grounds:
         return asked_of_judge(GROUND, writer.judges, question.text, question.schema or {}, placeholders)
     if writer.memory_model is not None:

@@ -31,7 +31,7 @@ from urllib.parse import quote, unquote, urlsplit
 from cimemories.files import open_regular
 from cimemories.seeds.presets import load_presets
 from cimemories.store.engine import storable
-from cimemories.text import has_control, visible, without_credentials
+from cimemories.text import has_control, without_credentials
 
 # ---- address and permission to send a key
 
@@ -61,16 +61,15 @@ def checked_address(address: str) -> None:
     plain = _decoded(address)
     if address.startswith(LOCAL_VLLM) and not has_control(plain):
         return
+    # Neither is the address repeated: what stands where a port belongs may be half of a user:password.
     if has_control(plain) or any(sign in plain for sign in ";?&=#@\\"):
         raise EndpointError(
             "the server's address holds more than host and path. Addresses are recorded and shown, so write "
-            f"{_bare(plain)} and put the key into an environment variable (on the command line: --api-key-env)."
+            "http://host:port/v1 and put the key into an environment variable (on the command line: --api-key-env)."
         )
     if origin(address) is None or " " in address:
-        # What stands where a port belongs may be half of a user:password.
-        shown = re.sub(r":(?!//|\d+(?:/|$))[^/]*", ":…", plain)
         raise EndpointError(
-            f"'{shown}' is not the address of a server. Write http://host:port/v1 (on the command line: --base-url)."
+            "this is not the address of a server. Write http://host:port/v1 (on the command line: --base-url)."
         )
 
 
@@ -99,15 +98,6 @@ def _decoded(address: str) -> str:
             break
         address = plain
     return address
-
-
-def _bare(address: str) -> str:
-    """Return what of a refused address may be shown: scheme, host and path, and a port only if it is a number."""
-    # What stands before the last @ is a user and a password.
-    scheme = re.match(r"https?://", address)
-    kept = re.split(r"[;?&=#\s\\]", address.removeprefix(scheme[0] if scheme else "").rpartition("@")[2], maxsplit=1)[0]
-    kept = re.sub(r"^(\[[^\]]*\]|[^/:\[]*):(?!\d{1,5}(?:/|$))[^/]*", r"\1", kept)
-    return visible(f"{scheme[0] if scheme else 'http://'}{kept or 'host/v1'}")
 
 
 def checked_variable(variable: str) -> None:

@@ -31,12 +31,12 @@ class Recalled:
 
 @dataclass(frozen=True)
 class Question:
-    """A call that a system wants to be made and recorded. schema: response_format of the answer. made_up: placeholders
+    """A call that a system wants to be made and recorded. schema: response_format of the answer. placeholders: answers
     for pricing a plan, from the one that leads to the longest prompts to the one that leads to the shortest. grounds:
     ask the run's first judge that is a model."""
 
     text: str
-    made_up: Sequence[str]
+    placeholders: Sequence[str]
     schema: Mapping[str, object] | None = None
     grounds: bool = False
 

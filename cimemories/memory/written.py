@@ -49,8 +49,8 @@ class Partition(_Written):
         names = list(sizes)
         text = self.prompt.render(domains=listed, recipient=one_line(context.recipient), task=one_line(context.task))
         named = {"type": "array", "maxItems": len(names), "items": {"type": "string", "enum": names}}
-        made_up = json.dumps({"domains": names}), json.dumps({"domains": []})
-        answer = yield Question(text, made_up, answer_form("domains", {"domains": named}))
+        placeholders = json.dumps({"domains": names}), json.dumps({"domains": []})
+        answer = yield Question(text, placeholders, answer_form("domains", {"domains": named}))
         chosen = read_list(read_object(answer), "domains")
         if any(not isinstance(name, str) for name in chosen):
             raise AnswerError("the router names what is no domain")

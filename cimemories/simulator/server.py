@@ -21,7 +21,7 @@ import re
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -33,7 +33,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cimemories.simulator.answers import HELPERS, answer, persona_of, thoughts
 from cimemories.simulator.policy import SimulatorError, load_policy, unit
@@ -47,8 +47,6 @@ CHARACTERS_A_TOKEN = 4
 DIMENSIONS = 32  # of its vectors
 BLOCK = 128  # tokens in one block of the prefix cache, as on vLLM's CPU engine
 CACHED_BLOCKS = 65_536
-REFUSED = ("n", "json_schema", "json_object", "seed", "max_tokens")
-IGNORED = ("ignores n", "ignores json_schema", "ignores json_object")
 # The last two spoil an answer that was otherwise right; the others replace all of it.
 FAULT_KINDS = (
     *("rate_limit", "server_error", "hang", "cut", "broken_json", "no_choices"),
@@ -72,7 +70,6 @@ class _Server:
     faults: float
     kinds: tuple[str, ...]
     hang: float
-    lacks: frozenset[str] = frozenset()
     requests: int = 0
     prefixes: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 
@@ -137,7 +134,7 @@ def _fit(schema: object, text: str) -> Any:
     return {"string": text, "boolean": False}.get(kind)
 
 
-def _structured(body: dict[str, Any], text: str, lacks: Container[str]) -> str:
+def _structured(body: dict[str, Any], text: str) -> str:
     """Return the answer in the form that `response_format` asks for; answers that are JSON already stay as they are."""
     response_format = body.get("response_format") or {"type": "text"}
     kind = response_format.get("type") if isinstance(response_format, dict) else None
@@ -146,7 +143,7 @@ def _structured(body: dict[str, Any], text: str, lacks: Container[str]) -> str:
         raise BadRequest(
             "response_format is of type text, json_object or json_schema (with schema).", "response_format"
         )
-    if kind == "text" or text.startswith("{") or f"ignores {kind}" in lacks:
+    if kind == "text" or text.startswith("{"):
         return text
     return json.dumps(_fit(schema.get("schema"), text) if schema else {"text": text}, ensure_ascii=False)
 
@@ -160,10 +157,7 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
         raise BadRequest(f"The model {model!r} does not exist. Choose from {', '.join(_models())}.", "model", 404)
     if body.get("stream"):
         raise BadRequest("The simulator does not stream. Leave `stream` out.", "stream")
-    _refuse(server.lacks, body)
     prompt, n = _prompt(body.get("messages")), _number(body, "n", 1, 128)
-    if "ignores n" in server.lacks:
-        n = 1
     seed, temperature = _number(body, "seed", -(2**63), 2**63 - 1), _number(body, "temperature", 0, 2, (int, float))
     caps = [_number(body, name, 1, 2**31) for name in ("max_completion_tokens", "max_tokens")]
     cap = next((value for value in caps if value is not None), None)
@@ -176,7 +170,7 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
         draw = "greedy" if temperature == 0 else f"free {number} {index}" if seed is None else seed + index
         if draw not in texts:
             generator = Random(unit(server.seed, model, prompt, draw))
-            texts[draw] = _structured(body, answer(model, prompt, generator), server.lacks)
+            texts[draw] = _structured(body, answer(model, prompt, generator))
         text = texts[draw] if cap is None else texts[draw][: cap * CHARACTERS_A_TOKEN]
         total += -(-len(text) // CHARACTERS_A_TOKEN)
         reason = "stop" if len(text) == len(texts[draw]) else "length"
@@ -212,20 +206,6 @@ def _embeddings(body: object) -> dict[str, Any]:
     tokens = sum(-(-len(text) // CHARACTERS_A_TOKEN) for text in texts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": body["model"], "usage": usage}
-
-
-def _refuse(lacks: Container[str], body: dict[str, Any]) -> None:
-    """Refuse what this simulator was told to lack, as servers do that do not know it."""
-    if "n" in lacks and body.get("n", 1) != 1:
-        raise BadRequest("Only n = 1 is supported by this server.", "n")
-    form = body.get("response_format")
-    kind = form.get("type") if isinstance(form, dict) else None
-    if kind in ("json_schema", "json_object") and kind in lacks:
-        raise BadRequest(f"response_format of type {kind} is not supported by this server.", "response_format")
-    if "seed" in lacks and body.get("seed") is not None:
-        raise BadRequest("seed is not supported by this server.", "seed")
-    if "max_tokens" in lacks and "max_tokens" in body:
-        raise BadRequest("max_tokens is not supported with this model. Use max_completion_tokens.", "max_tokens")
 
 
 def _models() -> tuple[str, ...]:
@@ -293,17 +273,12 @@ def create_app(
     faults: float = 0.0,
     fault_kinds: tuple[str, ...] | None = None,
     hang: float = 3.0,
-    lacks: tuple[str, ...] = (),
 ) -> Starlette:
     """Return the simulator as an ASGI app.
 
     `faults` is the share of chat requests that fail on purpose, in [0, 1); `fault_kinds` limits how (default: all of
-    FAULT_KINDS, equally likely); `hang` is in seconds. `lacks` is what it cannot do: those of REFUSED get HTTP 400,
-    those of IGNORED are dropped without a word. Raises SimulatorError for a bad rate, kind, lack or policy file.
+    FAULT_KINDS, equally likely); `hang` is in seconds. Raises SimulatorError for a bad rate, kind or policy file.
     """
-    if unknown := set(lacks) - {*REFUSED, *IGNORED}:
-        choices = ", ".join((*REFUSED, *IGNORED))
-        raise SimulatorError(f"The simulator cannot lack {', '.join(sorted(unknown))}. Choose from: {choices}.")
     kinds = FAULT_KINDS if fault_kinds is None else tuple(fault_kinds)
     if not 0 <= faults < 1:
         raise SimulatorError(f"The fault rate {faults} is not a share of requests. Give a number from 0 to below 1.")
@@ -312,7 +287,7 @@ def create_app(
         raise SimulatorError(
             f"No such kind of fault: {', '.join(wrong) or 'none given'}. Choose from {', '.join(FAULT_KINDS)}."
         )
-    policy, server = load_policy(), _Server(seed, faults, kinds, hang, frozenset(lacks))
+    policy, server = load_policy(), _Server(seed, faults, kinds, hang)
 
     async def chat(request: Request) -> Response:
         raw = await request.body()
@@ -386,7 +361,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _uvicorn(app: Starlette) -> uvicorn.Server:
+def _uvicorn(app: ASGIApp) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
     )
@@ -412,13 +387,13 @@ def serve(
 
 
 @contextmanager
-def running_simulator(**settings: Any) -> Iterator[str]:
+def running_simulator(wrap: Callable[[ASGIApp], ASGIApp] | None = None, **settings: Any) -> Iterator[str]:
     """Run create_app(**settings) in a thread on a free loopback port; yields 'http://127.0.0.1:PORT/v1'. The socket
     listens before the thread starts, so the first request cannot come too early. Leaving the block stops the server
     within about a second, requests that still hang included."""
     app = create_app(**settings)
     with _listen("127.0.0.1", 0) as listener:
-        server = _uvicorn(app)
+        server = _uvicorn(wrap(app) if wrap else app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

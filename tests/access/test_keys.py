@@ -151,7 +151,6 @@ def test_an_address_that_holds_a_key_is_refused_without_repeating_it(address: st
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
     with pytest.raises(EndpointError, match="--api-key-env") as caught:
         planning.plan(sqlite_store, planning.RunSpec(dataset="world", model="m", base_url=address))
-    assert "http://127.0.0.1:1/v1" in str(caught.value)
     assert not holds_key("".join(traceback.format_exception(caught.value)))
     assert not [text for text in everything(sqlite_store) if holds_key(text)]
 

@@ -663,7 +663,7 @@ def test_a_system_of_another_package_is_asked_and_its_lines_are_grounded(store: 
         ("exits", "memory: recall failed (SystemExit: 3"),
         ("returns text", "memory: recall returned str instead of Recalled"),
         ("yields lines", "memory: recall returned generator for the lines instead of a list"),
-        ("asks without stand-ins", "memory: it yielded a Question whose made_up is no list of texts"),
+        ("asks without stand-ins", "memory: it yielded a Question whose placeholders are no list of texts"),
         ("names too much", "memory: recall named an attribute that the profile does not have"),
     ],
 )

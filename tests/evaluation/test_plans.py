@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 from evaluating import DATASET, add, cli_inside, outside, row_of, simulated, small_profiles
 from hostile import IncomingRequest, Reply, Server, completion, hostile_server
+from simulating import lacking
 
 from cimemories.curation import authoring, execution, labelling
 from cimemories.curation.spec import LabellingSpec
@@ -64,7 +65,7 @@ def command(store: Store, verb: str, *options: str) -> subprocess.CompletedProce
 
 def test_a_labelling_asks_as_its_server_takes_it(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=CONTEXTS))
-    with running_simulator(lacks=LACKS) as url:
+    with running_simulator(lacking(*LACKS)) as url:
         labelling_id = labelling.plan(sqlite_store, label_spec(url))
         execution.execute(sqlite_store, labelling_id)
     row = labelling_row(sqlite_store, labelling_id)
@@ -76,7 +77,7 @@ def test_a_labelling_asks_as_its_server_takes_it(sqlite_store: Store) -> None:
 
 
 def test_a_generation_asks_as_its_server_takes_it(sqlite_store: Store) -> None:
-    with running_simulator(lacks=LACKS) as url:
+    with running_simulator(lacking(*LACKS)) as url:
         report = authored.write(sqlite_store, authored.spec(url))
     assert report.parts.keys() <= {"ok", "short"}, "each part was answered, whatever the simulator left out"
     manifest = manifest_of(sqlite_store, report.id)
@@ -87,7 +88,7 @@ def test_a_generation_asks_as_its_server_takes_it(sqlite_store: Store) -> None:
 def test_a_judge_that_is_added_asks_as_its_server_takes_it(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=CONTEXTS))
     run_id = plain_run(sqlite_store)
-    with running_simulator(lacks=LACKS) as url:
+    with running_simulator(lacking(*LACKS)) as url:
         runs.judge_again(sqlite_store, run_id, [JudgeSpec(kind="llm", model="sim-judge", base_url=url)], check=True)
         progress = runs.execute(sqlite_store, run_id)
     row = row_of(sqlite_store, run_id)
@@ -99,7 +100,7 @@ def test_a_judge_that_is_added_asks_as_its_server_takes_it(sqlite_store: Store) 
 
 def test_a_labelling_from_before_servers_were_tested_goes_on_in_the_new_way(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=CONTEXTS))
-    with running_simulator(lacks=LACKS) as url:
+    with running_simulator(lacking(*LACKS)) as url:
         labelling_id = labelling.plan(sqlite_store, label_spec(url))
         older = manifest_of(sqlite_store, labelling_id) | {"parameters": {"max_tokens": 2048}}
         for name in ("schema", "n_at_once", "capabilities", "prices", "cap"):

@@ -10,6 +10,7 @@ from functools import partial
 import hostile
 import pytest
 from hostile import IncomingRequest, Reply, completion, error, texts_of
+from simulating import lacking
 
 from cimemories.curation import labelling
 from cimemories.evaluation import judging, recalling
@@ -65,7 +66,7 @@ def test_a_server_that_can_do_all_is_asked_once() -> None:
 def test_what_is_missing_is_found_and_said(
     lacks: tuple[str, ...], n: bool, schema: str, seed: bool, limit: str
 ) -> None:
-    with running_simulator(lacks=lacks) as url:
+    with running_simulator(lacking(*lacks)) as url:
         can = capabilities_of(url, "sim-average")
     assert (can.n, can.schema, can.seed, can.token_limit) == (n, schema, seed, limit)
     expected = [n is False, schema != "json_schema", seed is False, limit != "max_tokens"]

@@ -28,11 +28,3 @@ def check(workspace: Workspace, file: str | Path, run: Run | str, **reading: Unp
         return checking.check_file(workspace._session.flows, scope, read_check_file(Path(file)), rule)
     except SeedError as error:
         raise StoreError(str(error)) from None
-
-
-def refuse_beforehand(workspace: Workspace, file: str | Path, dataset: str, samples: int) -> None:
-    """Raise StoreError for what of a file of budgets can be seen to be wrong before a model is asked."""
-    try:
-        checking.refuse_beforehand(workspace._session.store, read_check_file(Path(file)), dataset, samples)
-    except SeedError as error:
-        raise StoreError(str(error)) from None

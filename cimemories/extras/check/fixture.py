@@ -8,7 +8,6 @@ It imports nothing else of the project before a test checks something: pytest lo
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,14 +23,12 @@ class Checks(Protocol):
     """The value of the fixture."""
 
     def __call__(
-        self, file: str | Path, run: str | None = None, *, workspace: str | Path | None = None, **options: Any
+        self, file: str | Path, run: str, *, workspace: str | Path | None = None, **reading: Any
     ) -> CheckResult:
         """Hold a run against a file of budgets, and fail the test where one is broken or cannot be decided.
 
-        file: a relative path is from the folder of the test's file. run: id or unique name of a run of the workspace;
-        without one, `dataset`, `model` and `base_url` name a model that is run first, with the options of
-        `Workspace.run`. workspace: as for `cimemories.open`; it is made where a model is run. Further options say what
-        counts, as for `check` of api.py: labels, rule, by_judge (its `judge`), grounded, identifiers.
+        file: a relative path is from the folder of the test's file. run: id or unique name of a run of the workspace.
+        workspace: as for `cimemories.open`. reading: what counts, as for `check` of api.py.
         """
         ...
 
@@ -40,28 +37,15 @@ class Checks(Protocol):
 def cimemories_check(request: pytest.FixtureRequest) -> Checks:
     """Check runs against privacy budgets (docs/check.md)."""
 
-    def check(
-        file: str | Path, run: str | None = None, *, workspace: str | Path | None = None, **options: Any
-    ) -> CheckResult:
+    def check(file: str | Path, run: str, *, workspace: str | Path | None = None, **reading: Any) -> CheckResult:
         import cimemories
-        from cimemories.evaluation.spec import RunSpec
         from cimemories.extras.check import api
         from cimemories.extras.check.reports import as_lines
 
-        path = request.path.parent / file
-        # `judge` is that of a model to run, so the one that counts has another name here.
-        counting = {_COUNTING[name]: options.pop(name) for name in _COUNTING if name in options}
-        if (run is None) != bool(options):
-            raise TypeError("cimemories_check takes `run`, or `dataset`, `model` and `base_url` of a model to run")
         try:
-            with cimemories.open(workspace, create=run is None) as ws:
-                if run is None:
-                    # What is wrong with the file is told before the model is paid for.
-                    chosen = inspect.signature(ws.run).bind(**options).arguments
-                    samples = chosen.get("settings", {}).get("samples", RunSpec.described()["samples"].default)
-                    api.refuse_beforehand(ws, path, chosen["dataset"], samples)
-                result = api.check(ws, path, ws.run(**options) if run is None else run, **counting)
-        except (cimemories.StoreError, cimemories.EndpointError, cimemories.WorkError) as error:
+            with cimemories.open(workspace) as ws:
+                result = api.check(ws, request.path.parent / file, run, **reading)
+        except cimemories.StoreError as error:
             # A line for people, and no chain: where in our code it was noticed helps nobody.
             raise pytest.fail.Exception(f"undecided: {error}", pytrace=False) from None
         request.node.user_properties.append(
@@ -73,9 +57,6 @@ def cimemories_check(request: pytest.FixtureRequest) -> Checks:
         return result
 
     return check
-
-
-_COUNTING = {name: name for name in ("labels", "rule", "grounded", "identifiers")} | {"by_judge": "judge"}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
