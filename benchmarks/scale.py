@@ -58,7 +58,7 @@ def save(count: int) -> tuple[float, str]:
             new = [decisions.NewDecision(a, c, Label.NECESSARY, uid=f"{a}.{c}") for a, c in pairs]
             decisions.add_all(connection, row.id, "Ada", new)
         before = records[0].profile.attributes[0]
-        edit = editing.attribute_edit(0, before, replace(before, statement="My name is another."))
+        edit = editing.edit_of("attribute", 0, before, replace(before, statement="My name is another."))
         clock = time.perf_counter()
         saved = editing.save(store, row.id, edit, annotator="Ada")
         seconds = time.perf_counter() - clock

@@ -1,7 +1,7 @@
 """Settings as pydantic models: each is said once, and every face of the project is made from that.
 
     class RunSpec(Settings):
-        samples: Annotated[int, Field(ge=1), Setting("Samples n", "Messages per context.", group=TASK)] = 5
+        samples: int = setting(5, "Samples n", "Messages per context.", TASK, ge=1)
 
 A field with a `Setting` is an option of the command line (cli/options.py), a field of the form
 (pages/evaluate/run_settings.py), a field of a sweep's file (evaluation/sweeps/file.py), a key of the manifest, a part
@@ -19,6 +19,7 @@ from annotated_types import Ge, Le
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     ModelWrapValidatorHandler,
     TypeAdapter,
     ValidationError,
@@ -56,6 +57,15 @@ class Setting:
     step: float | None = None
     when: Callable[[Mapping[str, Any]], bool] | None = None
     brief: str = ""
+
+
+def setting(default: Any, title: str, help: str, group: str = "", **more: Any) -> Any:
+    """Return the field of a setting. default: a value, a Field with more about it, or ... for one that has to be given.
+    ge, le: bounds of a number; more: as of Setting."""
+    bounds = {name: more.pop(name) for name in ("ge", "le") if name in more}
+    info = default if isinstance(default, FieldInfo) else Field(default, **bounds)
+    info.metadata.append(Setting(title, help, group, **more))
+    return info
 
 
 @dataclass(frozen=True)

@@ -29,4 +29,4 @@ def history(store: Store, dataset_id: int, profile: int | None = None) -> list[v
 
 def reworded(store: Store, dataset_id: int, text: str = "I pay $10.", profile: int = 0, position: int = 0) -> Edit:
     before = profiles(store, dataset_id)[profile].attributes[position]
-    return editing.attribute_edit(profile, before, replace(before, statement=text))
+    return editing.edit_of("attribute", profile, before, replace(before, statement=text))

@@ -288,7 +288,7 @@ def sweeps(rows: Sequence[SweepRow], datasets: Mapping[int, str]) -> Listing:
 
 
 def generations(store: Store) -> Listing:
-    """Return the generations as they stand, oldest first, in the fields of `curation.authoring.Report`."""
+    """Return the generations as they stand, oldest first, as of `curation.authoring.Report`."""
     from cimemories.curation.authoring import all_generations, report
 
     rows = [report(store, row.id).as_json() for row in all_generations(store)]

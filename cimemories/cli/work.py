@@ -17,7 +17,7 @@ from rich.text import Text
 
 from cimemories.cli import output
 from cimemories.cli.options import WorkOptions
-from cimemories.model import ResponseStatus, WorkKind
+from cimemories.model import WorkKind
 from cimemories.store import generations as store_generations
 from cimemories.store import judgements
 from cimemories.store import labellings as store_labellings
@@ -223,23 +223,23 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
         if store_work.kind_of(work_id) is not WorkKind.GENERATION:
             yield report
             return
-        from cimemories.curation.authoring import live
+        from cimemories.curation.authoring import report as report_of
 
-        now, looked = live(store, work_id), time.monotonic()
+        now, looked = report_of(store, work_id, under_way=True), time.monotonic()
 
         def report_parts(done: Done) -> None:
             nonlocal now, looked
             # Reports come with each batch of outcomes, far more often than parts are settled.
             if time.monotonic() - looked > LOOK_SECONDS:
-                now, looked = live(store, work_id), time.monotonic()
+                now, looked = report_of(store, work_id, under_way=True), time.monotonic()
             report(done)
-            cost = f", cost {now.cost}" if now.cost else ""
+            cost = f", cost {now.cost.shown}" if now.cost.shown else ""
             # Calls do not measure a generation: how many will be repeated is not known beforehand.
-            bar.update(task, completed=now.settled, extra=f"{bar.tasks[0].fields['extra']}{cost}")
+            bar.update(task, completed=now.row.settled, extra=f"{bar.tasks[0].fields['extra']}{cost}")
 
-        bar.update(task, completed=now.settled)
+        bar.update(task, completed=now.row.settled)
         yield report_parts
-        bar.update(task, completed=live(store, work_id).settled)
+        bar.update(task, completed=report_of(store, work_id, under_way=True).row.settled)
 
 
 class _Bar(Progress):
@@ -313,8 +313,6 @@ def outcome(store: Store, work_id: str) -> None:
             share = percent(row.coverage)
             output.note(f"{work_id}: {count(row.judged)} of {count(row.expected, 'message')} judged ({share})")
             for stage, status, cause, number in store_runs.failures(connection, work_id):
-                if cause.startswith(store_work.NO_PARAPHRASE) and status != ResponseStatus.FAILED:
-                    continue  # a variant that is left out, as `why` says below
                 unit = "message" if stage == "response" else stage
                 output.note(f"  missing: {count(number, unit)} {status} ({cause})")
             for cause, error in store_runs.call_errors(connection, work_id).items():
@@ -328,7 +326,7 @@ def outcome(store: Store, work_id: str) -> None:
                 output.note(f"  missing: {count(number, 'ballot')} {status} ({cause})")
             return
     if capped:
-        from cimemories.evaluation.costs import run_cost
+        from cimemories.evaluation.costs import cost_of
 
-        if text := run_cost(store, work_id).above_cap_text:
+        if text := cost_of(store, work_id).above_cap_text:
             output.note(f"  {text}")

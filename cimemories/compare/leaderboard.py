@@ -33,7 +33,7 @@ from cimemories.compare.ranking import (
     ranked_group,
     why_not_ranked,
 )
-from cimemories.evaluation.costs import Cost, run_cost
+from cimemories.evaluation.costs import Cost, cost_of
 from cimemories.evaluation.spec import RunSpec, differences, differences_in_words
 from cimemories.flows.arrays import IdentifierRule, mean_or_nan
 from cimemories.flows.flows import Flows
@@ -120,7 +120,7 @@ def run_lines(flows: Flows, rows: Sequence[RunRow], *, known: bool = False) -> l
         if counted:
             numbers = flows.cached(("table", *version), partial(_numbers, flows, row), most=MOST_LINES)
         violation, completeness, does_task, n = numbers
-        cost = flows.cached(("table cost", *version), partial(run_cost, flows.store, row.id), most=MOST_LINES)
+        cost = flows.cached(("table cost", *version), partial(cost_of, flows.store, row.id), most=MOST_LINES)
         lines.append(
             RunLine(
                 run=row,

@@ -17,7 +17,7 @@ from cimemories.answer import Column, Listing, Table, attributes
 from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names, records
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
-from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
+from cimemories.evaluation.costs import Cost, cost_of
 from cimemories.evaluation.spec import RunSpec, differences_in_words
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Scope, parts_of, resolve_scope
@@ -238,7 +238,7 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
         untouched = set(item.responses) <= {"owed"} and row.status == WorkStatus.PAUSED
         status = WAITING if untouched else str(item.status)
         manifest = item.manifest
-        cost = run_cost(store, item.id)
+        cost = cost_of(store, item.id)
         cells.append(Cell(item, status, manifest.thinking, manifest.mitigation.kind, numbers, cost, item.samples))
     whole = [cell.numbers for cell in cells if cell.numbers is not None and cell.numbers.covered]
     common_n = min((common_samples(numbers, None) for numbers in whole), default=None)
@@ -256,7 +256,7 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
     warnings = comparison_warnings(store, scopes) if len(scopes) > 1 else ()
     # What the sweep varies on purpose is no warning.
     kept = tuple(text for text in warnings if not any(f"differ in {axis}:" in text for axis in AXES))
-    return SweepTable(row, tuple(cells), sweep_cost(store, sweep_id), (*_apart(cells), *kept))
+    return SweepTable(row, tuple(cells), cost_of(store, sweep_id), (*_apart(cells), *kept))
 
 
 def _bounds(flows: Flows, scope: Scope, n: int) -> Intervals:

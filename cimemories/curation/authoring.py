@@ -20,15 +20,14 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.access.roles import Role
-from cimemories.curation import plans
+from cimemories.answer import attributes
 from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason, Rejection, review
 from cimemories.curation.offline import Biography, biographies
 from cimemories.curation.plans import Asked, ask_server
 from cimemories.curation.spec import AuthoringSpec
-from cimemories.evaluation.costs import curation_cost
-from cimemories.evaluation.estimates import CountingClient, Estimate, Traversal, refuse_misfits
+from cimemories.evaluation.costs import Cost, cost_of
+from cimemories.evaluation.estimates import CountingClient, Estimate, Traversal, or_recorded, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
-from cimemories.evaluation.prices import money
 from cimemories.llm import worker
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
@@ -55,7 +54,6 @@ from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.generations import GenerationRow, Part
 from cimemories.store.tables import generation_part
 from cimemories.store.team import log
-from cimemories.store.upkeep import deleting
 from cimemories.text import count
 
 # ---- people: biographies by Faker and the events to come, seeded, before any model is asked
@@ -269,7 +267,18 @@ def _settled(part: Part, answer: Answer, missing: Mapping[str, int], existing: S
     if not answer.ok or status == ResponseStatus.REFUSED:
         cause = f"the server refuses the request: {answer.error}"[:300]
         return replace(part, status=generations.REFUSED, cause=cause)
-    accepted, rejected = _reviewed(part, answer, missing, existing)
+    accepted: Sequence[Attribute] = ()
+    if truncated(answer):
+        detail = "write shorter statements, so that the whole object fits"
+        rejected = [Rejection(Reason.CUT, part.attempt, detail=detail)]
+    else:
+        try:
+            value = read_object(answer.content)
+        except AnswerError as error:
+            # A model that only reasoned is told nothing new by "no JSON object".
+            rejected = [Rejection(Reason.UNREADABLE, part.attempt, detail=answer.error or str(error))]
+        else:
+            accepted, rejected = review(value, missing, part.event, existing, part.attempt)
     part = replace(
         part,
         attributes=(*part.attributes, *accepted),
@@ -281,21 +290,6 @@ def _settled(part: Part, answer: Answer, missing: Mapping[str, int], existing: S
     if rejected and part.attempt + 1 < ATTEMPTS:
         return replace(part, status=generations.OWED, cause=None, attempt=part.attempt + 1)
     return replace(part, status=generations.SHORT, cause="attributes are missing")
-
-
-def _reviewed(
-    part: Part, answer: Answer, missing: Mapping[str, int], existing: Sequence[Attribute]
-) -> tuple[Sequence[Attribute], Sequence[Rejection]]:
-    """Return what an answer adds, and what of it is rejected; an answer that cannot be read adds nothing."""
-    if truncated(answer):
-        detail = "write shorter statements, so that the whole object fits"
-        return (), [Rejection(Reason.CUT, part.attempt, detail=detail)]
-    try:
-        value = read_object(answer.content)
-    except AnswerError as error:
-        # A model that only reasoned is told nothing new by "no JSON object".
-        return (), [Rejection(Reason.UNREADABLE, part.attempt, detail=answer.error or str(error))]
-    return review(value, missing, part.event, existing, part.attempt)
 
 
 # ---- planning and running
@@ -317,7 +311,9 @@ def estimate(
 ) -> Estimate:
     """Return what a generation would come to if nothing is rejected. Raises StoreError or SeedError if it could not be
     planned."""
-    return plans.estimate(lambda ask: _estimated(store, *prepare(store, spec, ask)), spec, look_up, concurrency)
+    unreachable = dict[str, None]()
+    estimated = _estimated(store, *prepare(store, spec, or_recorded(store, look_up, unreachable)))
+    return replace(estimated, concurrency=concurrency, unreachable=tuple(unreachable))
 
 
 def _estimated(store: Store, asked: Asked[AuthoringSpec], author: Author) -> Estimate:
@@ -476,48 +472,54 @@ def conclude(store: Store, generation_id: str) -> None:
 
 @dataclass(frozen=True)
 class Report:
-    """One generation in numbers, without the four attributes of each biography. rejected: by reason and over all
-    attempts. left_out: profiles without a usable attribute; 0 while parts remain."""
+    """A generation as it stands, without the four attributes of each biography. rejected: by reason and over all
+    attempts. kept: accepted attributes; left_out: profiles without one, 0 while parts remain."""
 
-    id: str
-    name: str
-    model: str
-    simulated: bool
-    status: str
-    error: str | None
-    dataset: int | None
+    row: GenerationRow
     dataset_name: str | None
-    parts: dict[str, int]
-    wanted: int
     kept: int
     left_out: int
     rejected: dict[str, int]
     failures: tuple[tuple[str, str, int], ...]
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    cost: float | None
-    currency: str
+    cost: Cost
+
+    @property
+    def wanted(self) -> int:
+        manifest, profiles = self.row.manifest, len(self.row.manifest["people"])
+        return int(
+            profiles * manifest["general"] + (self.row.expected - profiles) * manifest["per_domain"] * len(DOMAINS)
+        )
 
     @property
     def missing(self) -> int:
         return self.wanted - self.kept
 
+    def tokens(self, kind: str) -> int:
+        """Return the prompt, cached or completion tokens so far."""
+        return sum(getattr(stage.used, f"{kind}_tokens") for stage in self.cost.stages)
+
     def as_json(self) -> dict[str, object]:
         """Return all of it for scripts."""
-        return {**asdict(self), "missing": self.missing}
+        row = attributes(self.row, "id name model simulated status error dataset parts")
+        return row | {
+            **attributes(self, "dataset_name wanted kept missing left_out rejected failures"),
+            **{f"{kind}_tokens": self.tokens(kind) for kind in ("prompt", "cached", "completion")},
+            "cost": self.cost.amount,
+            "currency": self.cost.currency,
+        }
 
     def lines(self) -> list[str]:
         """Return lines for people: what there is first, then what there is not and why."""
+        row, cost = self.row, self.cost
         where = f"dataset '{self.dataset_name}'" if self.dataset_name else "no dataset"
-        simulated = " (simulated)" if self.simulated else ""
-        spent = "" if self.cost is None else f", cost {money(self.cost, self.currency)}"
+        simulated = " (simulated)" if row.simulated else ""
+        spent = "" if cost.amount is None else f", cost {cost.text}"
         lines = [
-            f"{self.id}: {where}{simulated}, {self.kept:,} of {count(self.wanted, 'attribute')} written, "
-            f"{self.prompt_tokens:,} prompt and {count(self.completion_tokens, 'completion token')}{spent}"
+            f"{row.id}: {where}{simulated}, {self.kept:,} of {count(self.wanted, 'attribute')} written, "
+            f"{self.tokens('prompt'):,} prompt and {count(self.tokens('completion'), 'completion token')}{spent}"
         ]
-        if self.dataset_name and self.dataset_name != self.name:
-            lines.append(f"  the name '{self.name}' was taken in the meantime")
+        if self.dataset_name and self.dataset_name != row.name:
+            lines.append(f"  the name '{row.name}' was taken in the meantime")
         lines += [
             f"  {number:,} "
             + ("domains with too few attributes" if reason == Reason.TOO_FEW else f"rejected: {reason}")
@@ -529,79 +531,29 @@ class Report:
         return lines
 
 
-def report(store: Store, generation_id: str) -> Report:
-    """Return a generation as it stands now. Raises StoreError if there is none of that id."""
+def report(store: Store, generation_id: str, *, under_way: bool = False) -> Report:
+    """Return a generation as it stands now. under_way: leave `kept` and `left_out` at 0, for which all that was
+    written has to be read. Raises StoreError if there is none of that id."""
     with store.read() as connection:
         row = generations.named(connection, generation_id)
-        parts = generations.parts(connection, generation_id)
+        parts = [] if under_way else generations.parts(connection, generation_id)
         rejected = generations.rejections(connection, generation_id)
-        failures = generations.failures(connection, generation_id)
+        failures = tuple(generations.failures(connection, generation_id))
         names = {item.id: item.name for item in datasets.all_rows(connection)}
-    cost = curation_cost(store, generation_id)
-    used = [stage.used for stage in cost.stages]
-    general, others = row.manifest["general"], row.manifest["per_domain"] * len(DOMAINS)
     # People with nothing but a biography, which is none of the model's work.
     empty = {part.profile for part in parts} - {part.profile for part in parts if part.attributes}
     return Report(
-        **{name: getattr(row, name) for name in ("id", "name", "model", "simulated", "error", "dataset", "parts")},
-        status=str(row.status),
-        dataset_name=None if row.dataset is None else names.get(row.dataset),
-        wanted=sum(general if part.event == GENERAL else others for part in parts),
+        row,
+        names.get(row.dataset) if row.dataset is not None else None,
         kept=sum(len(part.attributes) for part in parts),
         left_out=len(empty) if row.settled == row.expected else 0,
         rejected=rejected,
-        failures=tuple(failures),
-        prompt_tokens=sum(part.prompt_tokens for part in used),
-        cached_tokens=sum(part.cached_tokens for part in used),
-        completion_tokens=sum(part.completion_tokens for part in used),
-        cost=cost.amount,
-        currency=cost.currency,
+        failures=failures,
+        cost=cost_of(store, generation_id),
     )
-
-
-@dataclass(frozen=True)
-class Live:
-    """A generation under way, in what can be read again and again at any size. slowed: what slows it down, or ''. cost:
-    so far, for people; '' if no price is known."""
-
-    status: WorkStatus
-    slowed: str
-    settled: int
-    expected: int
-    rejected: dict[str, int]
-    failures: tuple[tuple[str, str, int], ...]
-    prompt_tokens: int
-    completion_tokens: int
-    cost: str
-
-
-def live(store: Store, generation_id: str) -> Live:
-    """Return how far a generation has come. Raises StoreError if there is none of that id."""
-    cost = curation_cost(store, generation_id)
-    with store.read() as connection:
-        settled, expected = generations.progress(connection, generation_id)
-        row = work.load(connection, generation_id)
-        return Live(
-            status=work.shown_status(row),
-            slowed=row["error"] or "",
-            settled=settled,
-            expected=expected,
-            rejected=generations.rejections(connection, generation_id),
-            failures=tuple(generations.failures(connection, generation_id)),
-            prompt_tokens=sum(stage.used.prompt_tokens for stage in cost.stages),
-            completion_tokens=sum(stage.used.completion_tokens for stage in cost.stages),
-            cost=cost.text if cost.prices else "",
-        )
 
 
 def all_generations(store: Store) -> list[GenerationRow]:
     """Return every generation of the workspace, oldest first."""
     with store.read() as connection:
         return generations.all_rows(connection)
-
-
-def discard(store: Store, generation_id: str) -> None:
-    """Delete a generation that made no dataset; its answers stay recorded. Raises StoreError like `deleting.delete`."""
-    with store.read() as connection:
-        deletion = deleting.of_work(connection, generation_id)
-    deleting.delete(store, deletion)

@@ -12,8 +12,7 @@ only for what changed.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -150,33 +149,19 @@ def parse_value(text: str) -> Value:
     StoreError for JSON that no attribute can hold: an object, or lists deeper than one of flat objects."""
     written = storable(text.strip())
     try:
-        # NaN and Infinity, which Python reads as numbers, are text here: JSON has none.
-        value = json.loads(written, parse_constant=_no_number)
-        json.dumps(value, allow_nan=False)  # 1e999 is read as infinity
+        value = json.loads(written)
+        # NaN, Infinity, and 1e999, which Python reads as numbers, are text here: JSON has none.
+        json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         return written
-    if not _fits(value):
+    items = value if isinstance(value, list) else [value]
+    scalars = [i for item in items for i in (item.values() if isinstance(item, dict) and value is items else (item,))]
+    if any(isinstance(item, dict | list) for item in scalars):
         raise StoreError(
             "a value can be text, a number, true, false, null or a list of these (or of flat objects). "
             'Write anything else as text in quotes, e.g. "{like this}".'
         )
     return cast(Value, value)
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(name)
-
-
-def _fits(value: object) -> bool:
-    if isinstance(value, list):
-        return all(_scalar(item) or (isinstance(item, dict) and all(map(_scalar, item.values()))) for item in value)
-    return _scalar(value)
-
-
-def _scalar(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or isinstance(value, str | int | bool)
 
 
 def checked_value(edit: Edit) -> Edit:
@@ -286,25 +271,23 @@ class Saved:
     left_behind: int
 
 
-def attribute_edit(profile: int, before: Attribute | None, after: Attribute | None) -> Edit:
-    """Return the edit that adds (no before), changes or removes (no after) an attribute of the profile with that
-    ordinal."""
-    return _edit("attribute", profile, before, after, ("key", "value", "domain", "event", "statement"))
+FIELDS: dict[Kind, tuple[str, ...]] = {
+    "attribute": ("key", "value", "domain", "event", "statement"),
+    "context": ("task", "recipient", "sphere"),
+    "bio": ("name", "sex", "address", "age"),
+}
 
 
-def context_edit(profile: int | None, before: Context | None, after: Context | None) -> Edit:
-    """Return the edit that adds, changes or removes a context of one profile, or of all (None)."""
-    return _edit("context", profile, before, after, ("task", "recipient", "sphere"))
-
-
-def bio_edit(profile: int, before: Profile, after: Profile) -> Edit:
-    """Return the edit that changes name, sex, address or age."""
-    return _edit("bio", profile, before, after, ("name", "sex", "address", "age"))
-
-
-def _edit(kind: Kind, profile: int | None, before: object, after: object, names: Sequence[str]) -> Edit:
+def edit_of(
+    kind: Kind,
+    profile: int | None,
+    before: Attribute | Context | Profile | None,
+    after: Attribute | Context | Profile | None,
+) -> Edit:
+    """Return the edit that adds (no before), changes or removes (no after) an attribute or a context, or changes the
+    name, sex, address or age of a profile. profile: its ordinal; None for a context of all."""
     action: versions.Action = "add" if before is None else "remove" if after is None else "change"
-    sides = [None if item is None else {name: getattr(item, name) for name in names} for item in (before, after)]
+    sides = [None if item is None else {name: getattr(item, name) for name in FIELDS[kind]} for item in (before, after)]
     return Edit(kind, action, profile, *sides)
 
 
@@ -467,7 +450,7 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
         fresh = [context for context in contexts if (context.task, context.recipient) not in known]
         for context in fresh:
             # As edits by hand, so that the history shows them and each can be taken back.
-            edit = checked_value(context_edit(None, None, context))
+            edit = checked_value(edit_of("context", None, None, context))
             done = versions.apply_edit(connection, row.id, edit)
             versions.add(connection, row.id, done, annotator=who, reason=f"pack {pack}")
         log.add(connection, "dataset.pack_added", dataset, pack=pack, contexts=len(fresh))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,9 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.access.roles import Role
-from cimemories.curation import plans
 from cimemories.curation.plans import Asked, ask_server
 from cimemories.curation.spec import LabellingSpec
-from cimemories.evaluation.estimates import CountingClient, Estimate, Traversal, refuse_misfits
+from cimemories.evaluation.estimates import CountingClient, Estimate, Traversal, or_recorded, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
 from cimemories.llm import replies
 from cimemories.llm.client import Client
@@ -163,7 +162,9 @@ def estimate(
     store: Store, spec: LabellingSpec, *, concurrency: int = 32, look_up: LookUp = partial(look_up, retries=1)
 ) -> Estimate:
     """Return what a labelling would come to. Raises StoreError or SeedError if it could not be planned."""
-    return plans.estimate(lambda ask: _estimated(store, *prepare(store, spec, ask)), spec, look_up, concurrency)
+    unreachable = dict[str, None]()
+    estimated = _estimated(store, *prepare(store, spec, or_recorded(store, look_up, unreachable)))
+    return replace(estimated, concurrency=concurrency, unreachable=tuple(unreachable))
 
 
 def _estimated(

@@ -175,21 +175,17 @@ def _text(text_of: Callable[[Source], str]) -> Sampler:
     return sample
 
 
-def _numbers(arguments: list[str], count: int, usage: str) -> list[Decimal]:
+def _numbers(arguments: list[str], usage: str, *, whole: bool = True) -> list[Decimal]:
+    """Return as many numbers as `usage` has words after its name, of which the second is not below the first."""
     try:
         numbers = [Decimal(argument) for argument in arguments]
     except InvalidOperation:
         raise ExpressionError(f"expected {usage} with numbers") from None
-    if len(numbers) != count or not all(number.is_finite() for number in numbers):
+    if len(numbers) != usage.count(" ") or not all(number.is_finite() for number in numbers):
         raise ExpressionError(f"expected {usage}")
     if numbers[0] > numbers[1]:
         raise ExpressionError(f"expected {usage}, the first not above the second")
-    return numbers
-
-
-def _whole(arguments: list[str], count: int, usage: str) -> list[Decimal]:
-    numbers = _numbers(arguments, count, usage)
-    if any(number != int(number) for number in numbers):
+    if whole and any(number != int(number) for number in numbers):
         raise ExpressionError(f"expected {usage} with whole numbers")
     return numbers
 
@@ -198,7 +194,7 @@ def _grid(usage: str, spoken: Callable[[Any], str], *, whole: bool = True) -> Ca
     """Return what reads the arguments of a number: two or three, as `usage` has, of which the last may be its step."""
 
     def build(arguments: list[str]) -> Sampler:
-        low, high, *steps = (_whole if whole else _numbers)(arguments, usage.count(" "), usage)
+        low, high, *steps = _numbers(arguments, usage, whole=whole)
         step = steps[0] if steps else 1
         if step <= 0:
             raise ExpressionError(f"expected {usage}, STEP above 0")
@@ -218,7 +214,7 @@ def _day(only_weekdays: bool) -> Callable[[list[str]], Sampler]:
     usage = "{weekday YEAR YEAR}" if only_weekdays else "{date YEAR YEAR}"
 
     def build(arguments: list[str]) -> Sampler:
-        first, last = map(int, _whole(arguments, 2, usage))
+        first, last = map(int, _numbers(arguments, usage))
         if not 1900 <= first <= last <= 2100:
             raise ExpressionError(f"expected {usage}, years from 1900 to 2100")
         start, days = date(first, 1, 1), (date(last, 12, 31) - date(first, 1, 1)).days
@@ -236,7 +232,7 @@ def _day(only_weekdays: bool) -> Callable[[list[str]], Sampler]:
 
 
 def _time(arguments: list[str]) -> Sampler:
-    first, last = map(int, _whole(arguments, 2, "{time HOUR HOUR}"))
+    first, last = map(int, _numbers(arguments, "{time HOUR HOUR}"))
     if not 0 <= first <= last <= 23:
         raise ExpressionError("expected {time HOUR HOUR}, hours from 0 to 23")
 
@@ -395,13 +391,7 @@ class _Event:
     domains: dict[str, tuple[_Line, ...]]
 
 
-@dataclass(frozen=True)
-class _Library:
-    """All that is read from the seeds folder."""
-
-    bio: dict[str, str]
-    general: tuple[_Line, ...]
-    events: tuple[_Event, ...]
+_Library = tuple[dict[str, str], tuple[_Line, ...], tuple[_Event, ...]]
 
 
 def generate_profiles(
@@ -431,9 +421,9 @@ def generate_profiles(
         raise ValueError(f"events and per_domain must be 1 or more, not {events} and {per_domain}")
     locale = known_locale(locale)
     library = _load_library(seeds.SEEDS, per_domain, tuple(seeds.named_events(among) or offline_events()))
-    if events > len(library.events):
+    if events > len(library[2]):
         there = "are named" if among else "have offline templates"
-        raise SeedError(f"{events} events are too many: only {len(library.events)} {there}")
+        raise SeedError(f"{events} events are too many: only {len(library[2])} {there}")
     drawn, shared = biographies(count, locale, f"cimemories offline {seed}"), tuple(contexts)
     return (_profile(source, person, library, events, per_domain, shared) for source, person in drawn)
 
@@ -446,10 +436,11 @@ def _profile(
     per_domain: int,
     contexts: tuple[Context, ...],
 ) -> Profile:
-    chosen = source.random.sample(library.events, events)
-    attributes = person.attributes(library.bio)
+    sentences, general, known = library
+    chosen = source.random.sample(known, events)
+    attributes = person.attributes(sentences)
     statements = {attribute.statement for attribute in attributes}
-    for line in library.general:
+    for line in general:
         # An event may bring an expression of its own for a general attribute, one that fits that life.
         fitting = next((e.general[line.template.key] for e in chosen if line.template.key in e.general), None)
         fitted = _Line(line.template, fitting) if fitting else line
@@ -472,7 +463,8 @@ def _new_attribute(line: _Line, domain: str, event: str, source: Source, stateme
 
 @lru_cache(maxsize=4)
 def _load_library(_folder: Path, per_domain: int, events: tuple[str, ...]) -> _Library:
-    """Return the templates of these events, which are read once for a seeds folder: it takes 0.06 s."""
+    """Return the sentences of biographies, the general templates, and those of these events; read once for a seeds
+    folder: it takes 0.06 s."""
     general = load_general()
     path = offline_path(GENERAL)
     lines = tuple(_Line(t, _parsed(path, t.key, t.value)) for t in general.attributes)
@@ -496,7 +488,7 @@ def _load_library(_folder: Path, per_domain: int, events: tuple[str, ...]) -> _L
                 {d: tuple(_Line(t, _parsed(path, t.key, t.value)) for t in templates.domains[d]) for d in DOMAINS},
             )
         )
-    return _Library(general.bio, lines, tuple(loaded))
+    return general.bio, lines, tuple(loaded)
 
 
 def _fitting(path: Path, key: str, value: str, general: tuple[_Line, ...]) -> Expression:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import sqlalchemy as sa
 
 from cimemories.curation.spec import CurationSpec
-from cimemories.evaluation.estimates import Estimate, Expected, StageEstimate, Traversal, expected, stages_of
+from cimemories.evaluation.estimates import Expected, StageEstimate, Traversal, limit_of, stages_of
 from cimemories.evaluation.planning import LookUp, with_identity
 from cimemories.evaluation.spec import BATCH
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import EndpointError
-from cimemories.llm.source import SIMULATOR
 from cimemories.store.engine import Store
 from cimemories.store.generations import GenerationRow
 from cimemories.store.labellings import LabellingRow
@@ -74,12 +73,9 @@ class Asked(Generic[S]):
         of their calls. usual: the tokens of an answer if none is recorded, and what sets them."""
         spec, server = self.spec, self.server
         before = [row.id for row in reversed(works) if row.model == spec.model and row.simulated == server.simulated]
-
-        def expects(kind: str, model: str) -> Expected:
-            limits = spec.prices, spec.max_tokens, usual
-            return expected(connection, before, used, kind, model, server, *limits, is_bound=usual is None)
-
-        return stages_of(expects, counter)
+        limit = usual or limit_of([(spec.max_tokens, server)])
+        expected = Expected(server, spec.prices, before, spec.max_tokens, limit, used, is_bound=usual is None)
+        return stages_of(connection, lambda kind, model: expected, counter)
 
 
 def ask_server(
@@ -93,18 +89,3 @@ def ask_server(
     server = with_identity(store, spec.base_url, server)
     asked_seed = simulator_seed if seed is None and server.simulated else seed
     return Asked(spec.replace(base_url=server.base_url or spec.base_url), server, asked_seed)
-
-
-def estimate(price: Callable[[LookUp], Estimate], spec: CurationSpec, look_up: LookUp, concurrency: int) -> Estimate:
-    """Return what `price` makes with a way to look servers up; one that does not answer is taken to do all that is
-    asked."""
-    unreachable: list[str] = []
-
-    def ask(*question: Any) -> Server:
-        try:
-            return look_up(*question)
-        except EndpointError as error:
-            unreachable.append(f"{str(error).rstrip('.')}: counted as if nothing was recorded")
-            return Server(simulated=spec.base_url == SIMULATOR)
-
-    return replace(price(ask), concurrency=concurrency, unreachable=tuple(unreachable))

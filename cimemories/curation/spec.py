@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from cimemories.evaluation.prices import Prices, check_money
 from cimemories.evaluation.spec import (
@@ -30,7 +30,7 @@ from cimemories.evaluation.spec import (
 )
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.seeds import packs
-from cimemories.settings import Setting, Settings
+from cimemories.settings import Setting, Settings, setting
 
 AnswerLimit = Annotated[
     Limit,
@@ -76,17 +76,15 @@ class LabellingSpec(CurationSpec):
     """The settings of a labelling. profiles, contexts: limit it to the first so many. seed: None sends none to a real
     server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator."""
 
-    dataset: Annotated[str, Setting("Dataset", "Dataset; `cimemories datasets` lists them.", Group.TASK, short="-d")]
+    dataset: str = setting(..., "Dataset", "Dataset; `cimemories datasets` lists them.", Group.TASK, short="-d")
     model: ModelName
     base_url: BaseUrl
     api_key_env: KeyVariable = DEFAULT_KEY_ENV
-    draws: Annotated[
-        int, Field(ge=1), Setting("Votes per persona", "Votes of each persona on each pair.", Group.TASK)
-    ] = 10
+    draws: int = setting(10, "Votes per persona", "Votes of each persona on each pair.", Group.TASK, ge=1)
     profiles: Profiles = None
     contexts: Contexts = None
-    personas: Annotated[str, Setting("Personas", "Pack of personas; `cimemories packs` lists them.", Group.TASK)] = (
-        packs.DEFAULTS["personas"]
+    personas: str = setting(
+        packs.DEFAULTS["personas"], "Personas", "Pack of personas; `cimemories packs` lists them.", Group.TASK
     )
     temperature: Temperature = None
     max_tokens: AnswerLimit = 2048
@@ -101,47 +99,44 @@ class AuthoringSpec(CurationSpec):
     `general` others. seed: of people and events. model_seed: as of LabellingSpec, to the simulator `seed`. timeout: of
     a request, whose answer is a whole part of a profile."""
 
-    name: Annotated[
-        str, Setting("Dataset name", "Name of the new dataset.", Group.TASK, option="--dataset", short="-d")
-    ]
+    name: str = setting(..., "Dataset name", "Name of the new dataset.", Group.TASK, option="--dataset", short="-d")
     model: ModelName
     base_url: BaseUrl
-    profiles: Annotated[int, Field(ge=1), Setting("Profiles", "Number of profiles.", Group.TASK)] = 10
-    seed: Annotated[int, Setting("Seed", "The same seed gives the same people and events.", Group.TASK)] = 0
-    locale: Annotated[
-        str, Setting("Names and addresses", "Locale of names and addresses, e.g. de_DE (docs/packs.md).", Group.TASK)
-    ] = "en_US"
-    contexts: Annotated[
-        tuple[str, ...],
-        BeforeValidator(lambda value: packs.CORE if value is None else value),
-        Setting("Contexts", "Pack of contexts; `cimemories packs` lists them. Repeatable.", Group.TASK, typed=list),
-    ] = packs.CORE
-    per_domain: Annotated[
-        int,
-        Field(ge=1),
-        Setting(
-            "Per domain",
-            "Attributes in each of the nine domains, per event. The paper uses 7; the released data has 5.",
+    profiles: int = setting(10, "Profiles", "Number of profiles.", Group.TASK, ge=1)
+    seed: int = setting(0, "Seed", "The same seed gives the same people and events.", Group.TASK)
+    locale: str = setting(
+        "en_US", "Names and addresses", "Locale of names and addresses, e.g. de_DE (docs/packs.md).", Group.TASK
+    )
+    contexts: Annotated[tuple[str, ...], BeforeValidator(lambda value: packs.CORE if value is None else value)] = (
+        setting(
+            packs.CORE,
+            "Contexts",
+            "Pack of contexts; `cimemories packs` lists them. Repeatable.",
             Group.TASK,
-        ),
-    ] = 7
-    events: Annotated[int, Field(ge=1), Setting("Life events", "Life events per profile.", Group.TASK)] = 3
-    general: Annotated[
-        int,
-        Field(ge=1),
-        Setting(
-            "General",
-            "Attributes per profile that belong to no event: employer, income, marital status and the like; needs a "
-            "model.",
-            Group.TASK,
-        ),
-    ] = 10
+            typed=list,
+        )
+    )
+    per_domain: int = setting(
+        7,
+        "Per domain",
+        "Attributes in each of the nine domains, per event. The paper uses 7; the released data has 5.",
+        Group.TASK,
+        ge=1,
+    )
+    events: int = setting(3, "Life events", "Life events per profile.", Group.TASK, ge=1)
+    general: int = setting(
+        10,
+        "General",
+        "Attributes per profile that belong to no event: employer, income, marital status and the like; needs a model.",
+        Group.TASK,
+        ge=1,
+    )
     api_key_env: KeyVariable = DEFAULT_KEY_ENV
     temperature: Temperature = None
     max_tokens: AnswerLimit = 8192
-    model_seed: Annotated[
-        int | None, SEED, Setting("Model seed", "Seed sent to the server; default: none is sent.", Group.MODEL)
-    ] = None
+    model_seed: Annotated[int | None, SEED] = setting(
+        None, "Model seed", "Seed sent to the server; default: none is sent.", Group.MODEL
+    )
     timeout: Timeout = 300.0
     prices: ModelPrices = None
     cap: Cap = None

@@ -20,13 +20,14 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from cimemories.access.roles import Role
-from cimemories.evaluation.runs import Addresses, jobs_of, judges_of
+from cimemories.evaluation.runs import Addresses, jobs_by_unit, judges_of
 from cimemories.formats.batch_files import BatchAnswer, batch_answers, request_line
 from cimemories.llm.client import Client, refusal
 from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Job, Task, all_jobs, settled
 from cimemories.llm.identity import origin_of
 from cimemories.llm.replies import REFUSED, cause_of
+from cimemories.llm.source import Unit
 from cimemories.model import ChatRequest, WorkStatus
 from cimemories.store import calls, runs, work
 from cimemories.store.calls import Answer, Wanted, canonical_body, request_body
@@ -183,6 +184,7 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
     every job with the draws (draw -> key) that have no answer."""
     with store.read() as connection:
         judges = judges_of(connection, row.id)
+        profiles = runs.profile_ids(connection, row.id)
     clients: dict[tuple[Endpoint, bool], Client] = {}
 
     def client(endpoint: Endpoint, simulated: bool) -> Client:
@@ -194,10 +196,10 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
         return clients.setdefault((endpoint, simulated), _FileClient(endpoint, simulated=simulated, origin=origin))
 
     planned = Addresses(row)
-    items = jobs_of(
+    jobs_in = jobs_by_unit(
         store, row, judges, client, lambda of: planned.planned(of) if isinstance(of, JudgeRow) else planned.of(of)
     )
-    source = all_jobs(store, items)
+    source = all_jobs(store, (job for profile in profiles for job in jobs_in(Unit(profile))))
     following: deque[Job] = deque()
     while True:
         # What follows goes before new jobs: else a run's judgements would all wait in memory.

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import sqlalchemy as sa
 
 from cimemories.access.roles import Role
 from cimemories.evaluation.prices import Prices, money
@@ -107,30 +106,53 @@ def role_of(kind: str) -> str:
     return JUDGE if kind in JUDGE_KINDS else MODEL
 
 
-def run_cost(store: Store, run_id: str) -> Cost:
-    """Return what a run has cost so far. Raises StoreError if there is no such run."""
+def cost_of(store: Store, work_id: str) -> Cost:
+    """Return what a piece of work of any kind has cost so far; a call that runs of a sweep share counts once. Raises
+    StoreError if there is none of that id."""
+    kind = work.kind_of(work_id)
     with store.read() as connection:
-        row = runs.named(connection, run_id)
-        return _runs_cost(connection, [row], row.created, runs.cap_of(connection, run_id))
+        row, cap = work.load(connection, work_id), runs.cap_of(connection, work_id)
+        used: Callable[..., list[ModelCalls]]
+        if kind in (WorkKind.RUN, WorkKind.SWEEP):
+            sweep = kind is WorkKind.SWEEP
+            rows = runs.of_sweep(connection, work_id) if sweep else [runs.named(connection, work_id)]
+            prices, unpriced = price_list([item.manifest for item in rows])
+            used = partial(runs.calls_by_model, connection, [item.id for item in rows])
+        else:
+            price = curation_prices(row["manifest"])
+            prices = {} if price is None else {(MODEL, row["model"]): price}
+            unpriced = () if prices else (row["model"],)
+            of = labellings if kind is WorkKind.LABELLING else generations
+            used = partial(of.calls_by_model, connection, work_id)
+        # A cap counts what was asked since the plan: answers that the record had are behind the numbers, but cost
+        # nothing.
+        all_calls, paid = used(), used(row["created"])
 
+    def amount(used: ModelCalls) -> float | None:
+        """Return what the reported tokens of these calls cost, or None if their model has no known price."""
+        price = prices.get((role_of(used.kind), used.model))
+        return None if price is None else price.cost(used.prompt_tokens, used.cached_tokens, used.completion_tokens)
 
-def sweep_cost(store: Store, sweep_id: str) -> Cost:
-    """Return what the runs of a sweep have cost together; a call that several of them share counts once."""
-    with store.read() as connection:
-        sweep = work.load(connection, sweep_id)
-        return _runs_cost(connection, runs.of_sweep(connection, sweep_id), sweep["created"], sweep["cap"])
+    def uncounted(used: ModelCalls) -> bool:
+        """Return whether these calls cost something that is in no sum: tokens that the server did not report."""
+        price = prices.get((role_of(used.kind), used.model))
+        return price is not None and not price.free and used.uncounted > 0
 
-
-def curation_cost(store: Store, work_id: str) -> Cost:
-    """Return what a labelling or a generation has cost so far. Raises StoreError if there is none of that id."""
-    used_by = labellings if work.kind_of(work_id) is WorkKind.LABELLING else generations
-    with store.read() as connection:
-        row = work.load(connection, work_id)
-        price = curation_prices(row["manifest"])
-        prices = {} if price is None else {(MODEL, row["model"]): price}
-        all_calls = used_by.calls_by_model(connection, work_id)
-        paid = used_by.calls_by_model(connection, work_id, row["created"])
-        return _cost(all_calls, paid, prices, () if prices else (row["model"],), runs.cap_of(connection, work_id))
+    known = sum(amount(used) or 0.0 for used in all_calls)
+    unknown = tuple(dict.fromkeys((*unpriced, *(used.model for used in all_calls if amount(used) is None))))
+    unreported = tuple(dict.fromkeys(used.model for used in all_calls if uncounted(used)))
+    return Cost(
+        stages=tuple(StageCost(used, None if uncounted(used) else amount(used)) for used in all_calls),
+        amount=None if unknown or unreported else known,
+        known=known,
+        paid=sum(amount(used) or 0.0 for used in paid),
+        currency=next((p.currency for p in prices.values()), ""),
+        unpriced=unknown,
+        uncounted=unreported,
+        seconds=sum(used.seconds for used in all_calls),
+        prices=prices,
+        cap=cap,
+    )
 
 
 def curation_prices(manifest: Mapping[str, Any]) -> Prices | None:
@@ -183,48 +205,6 @@ def models_in(manifest: RunManifest, role: str) -> list[AskedModel]:
     return [item for k, item in enumerate(models) if item.name and (not k or item.name != model.name)]
 
 
-def _runs_cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: float | None) -> Cost:
-    run_ids = [row.id for row in rows]
-    prices, unpriced = price_list([row.manifest for row in rows])
-    # A cap counts what was asked since the plan: answers that the record had are behind the numbers, but cost nothing.
-    new = runs.calls_by_model(connection, run_ids, since)
-    return _cost(runs.calls_by_model(connection, run_ids), new, prices, unpriced, cap)
-
-
-def _cost(
-    all_calls: Sequence[ModelCalls],
-    paid: Sequence[ModelCalls],
-    prices: PriceList,
-    unpriced: Sequence[str],
-    cap: float | None,
-) -> Cost:
-    def amount(used: ModelCalls) -> float | None:
-        """Return what the reported tokens of these calls cost, or None if their model has no known price."""
-        price = prices.get((role_of(used.kind), used.model))
-        return None if price is None else price.cost(used.prompt_tokens, used.cached_tokens, used.completion_tokens)
-
-    def uncounted(used: ModelCalls) -> bool:
-        """Return whether these calls cost something that is in no sum: tokens that the server did not report."""
-        price = prices.get((role_of(used.kind), used.model))
-        return price is not None and not price.free and used.uncounted > 0
-
-    known = sum(amount(used) or 0.0 for used in all_calls)
-    unknown = tuple(dict.fromkeys((*unpriced, *(used.model for used in all_calls if amount(used) is None))))
-    unreported = tuple(dict.fromkeys(used.model for used in all_calls if uncounted(used)))
-    return Cost(
-        stages=tuple(StageCost(used, None if uncounted(used) else amount(used)) for used in all_calls),
-        amount=None if unknown or unreported else known,
-        known=known,
-        paid=sum(amount(used) or 0.0 for used in paid),
-        currency=next((p.currency for p in prices.values()), ""),
-        unpriced=unknown,
-        uncounted=unreported,
-        seconds=sum(used.seconds for used in all_calls),
-        prices=prices,
-        cap=cap,
-    )
-
-
 def writes_no_more(row: RunRow) -> bool:
     """Return whether all messages of a run are written, or came from a file."""
     return row.endpoint == runs.IMPORTED or not any(row.responses.get(status) for status in runs.RETRIABLE)
@@ -259,12 +239,6 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
     with store.write(Role.OPERATOR) as connection:
         runs.set_cap(connection, work_id, cap)
         log.add(connection, f"{work.kind_of(work_id)}.cap_raised", work_id, cap=money(cap, cost.currency))
-
-
-def cost_of(store: Store, work_id: str) -> Cost:
-    """Return what the piece of work of this id has cost so far, of any kind."""
-    by_kind = {WorkKind.SWEEP: sweep_cost, WorkKind.RUN: run_cost}
-    return by_kind.get(work.kind_of(work_id), curation_cost)(store, work_id)
 
 
 class CapWatch:

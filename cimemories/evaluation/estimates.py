@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import compress
-from typing import cast
+from typing import Any, cast
 
 import sqlalchemy as sa
 
@@ -34,7 +34,6 @@ from cimemories.evaluation.respond import (
     GROUND,
     MEMORY,
     MEMORY_TOKENS,
-    PARAPHRASE,
     RESPOND,
     REWRITE,
     MemoryModel,
@@ -44,7 +43,7 @@ from cimemories.evaluation.respond import (
     message_branches,
 )
 from cimemories.evaluation.sessions import session_order
-from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec, RunSpec
+from cimemories.evaluation.spec import JUDGE_TOKENS, RunSpec
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import MOST_AT_ONCE, Client
 from cimemories.llm.endpoint import Endpoint, EndpointError
@@ -52,7 +51,6 @@ from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
 from cimemories.llm.scripts import WRITTEN, Ask, Branch, Keep, Moves, Waiting, asked_next, jobs_of
 from cimemories.llm.worker import SIMULATOR
-from cimemories.manifest import RunManifest
 from cimemories.store import calls, datasets
 from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, canonical_body
 from cimemories.store.engine import Store, StoreError
@@ -259,7 +257,6 @@ TITLES = {
     EMBEDDING: "embeddings",
     GROUND: "grounding",
     GATE: "gate",
-    PARAPHRASE: "paraphrase",
     RESPOND: "messages",
     REWRITE: "rewrites",
     "judge": "judgements",
@@ -359,13 +356,14 @@ class StageEstimate:
 
 
 class _Sum:
-    """An attribute of an estimate that adds up the attribute of this name over its stages."""
+    """An attribute of an estimate that adds up the attribute of this name over its stages; None if one has none."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, estimate: Estimate, owner: type) -> int:
-        return sum(getattr(stage, self.name) for stage in estimate.stages)
+    def __get__(self, estimate: Estimate, owner: type) -> Any:
+        values = [getattr(stage, self.name) for stage in estimate.stages]
+        return None if None in values else sum(values)
 
 
 @dataclass(frozen=True)
@@ -440,21 +438,11 @@ class Estimate:
 
     requests, draws, recorded = _Sum(), _Sum(), _Sum()
     prompt_tokens, cacheable, completion_tokens = _Sum(), _Sum(), _Sum()
+    cost_least, cost_most = _Sum(), _Sum()
 
     @property
     def unpriced(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(s.model for s in self.stages if s.requests and s.prices is None))
-
-    @property
-    def cost_least(self) -> float | None:
-        """Return the least cost, or None if a price is missing."""
-        costs = [stage.cost_least for stage in self.stages]
-        return None if None in costs else sum(cost or 0.0 for cost in costs)
-
-    @property
-    def cost_most(self) -> float | None:
-        costs = [stage.cost_most for stage in self.stages]
-        return None if None in costs else sum(cost or 0.0 for cost in costs)
 
     @property
     def currency(self) -> str:
@@ -515,6 +503,27 @@ class Estimate:
         )
 
 
+def or_recorded(store: Store, look_up: LookUp, unreachable: dict[str, None]) -> LookUp:
+    """Return a look-up that takes a server which cannot be asked as the newest run recorded it; that is noted in
+    `unreachable`."""
+
+    def ask(base_url: str, key_env: str, model: str, *question: Any) -> Server:
+        try:
+            return look_up(base_url, key_env, model, *question)
+        except EndpointError as error:
+            with store.read() as connection:
+                manifests = [manifest for _, manifest in calls.manifests(connection)]
+            asked = (item for m in manifests for role in (MODEL, JUDGE) for item in models_in(m, role))
+            recorded = (item.server for item in asked if (item.name, item.base_url) == (model, base_url))
+            last = next((Server.of(server.recorded) for server in recorded if server is not None), None)
+            instead = "counted as if the server last asked there answered" if last else "none of it is counted"
+            reason = str(error).split(". ")[0].rstrip(".")
+            unreachable[f"recorded answers of {model} at {base_url} cannot be told ({reason}): {instead}"] = None
+            return last or Server(simulated=base_url == SIMULATOR)
+
+    return ask
+
+
 def estimate(
     store: Store,
     spec: RunSpec,
@@ -529,19 +538,11 @@ def estimate(
     it. Raises StoreError, SeedError or CompositionError if the run could not be planned."""
     what, unreachable = spec.composition, dict[str, None]()
     with store.read() as connection:
-        dataset, manifests = datasets.named(connection, spec.dataset), calls.manifests(connection)
+        dataset = datasets.named(connection, spec.dataset)
         profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
     source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
 
-    def fallback(error: EndpointError, judge: JudgeSpec | None) -> Server:
-        model, base_url = (judge.model, judge.base_url) if judge else (spec.model, spec.base_url)
-        last = _last_known(manifests, JUDGE if judge else MODEL, model, base_url)
-        instead = "counted as if the server last asked there answered" if last else "none of it is counted"
-        reason = str(error).split(". ")[0].rstrip(".")
-        unreachable[f"recorded answers of {model} at {base_url} cannot be told ({reason}): {instead}"] = None
-        return last or Server(simulated=base_url == SIMULATOR)
-
-    prepared = prepare(store, spec, look_up, fallback)
+    prepared = prepare(store, spec, or_recorded(store, look_up, unreachable))
     if what.system is not None and (planned := what.system.planned) is not what.system:
         unreachable[
             f"what {what.system.name} will recall is not asked before the run: as many statements as {planned.name} "
@@ -586,7 +587,7 @@ def _traversed(
                 by_id = {slot.context_id: slot for slot in slots}
                 slots = [by_id[context] for context in session_order(spec.remembered, record, by_id)]
             counter.count(message_branches(writer, slots))
-        stages, assumptions = stages_of(calls_of_run(connection, prepared.judges, prepared), counter)
+        stages, assumptions = stages_of(connection, calls_of_run(connection, prepared.judges, prepared), counter)
     return places, stages, assumptions, counter.lost
 
 
@@ -619,18 +620,9 @@ def estimate_slots(store: Store, prepared: Prepared, slots: Sequence[Slot], *, c
     with store.read() as connection:
         counter = Traversal(connection)
         counter.count(message_branches(writer, slots))
-        stages, assumptions = stages_of(calls_of_run(connection, prepared.judges, prepared), counter)
+        stages, assumptions = stages_of(connection, calls_of_run(connection, prepared.judges, prepared), counter)
     responses = sum(len(slot.responses) for slot in slots)
     return Estimate(len(slots), responses, stages, assumptions, concurrency, prepared.spec.cap, unit="variant")
-
-
-def _last_known(manifests: Sequence[tuple[str, RunManifest]], role: str, model: str, base_url: str) -> Server | None:
-    """Return the server of this model at this address as the newest run recorded it."""
-    for _, manifest in manifests:
-        for item in models_in(manifest, role):
-            if (item.name, item.base_url) == (model, base_url) and item.server is not None:
-                return Server.of(item.server.recorded)
-    return None
 
 
 def _writer(store: Store, prepared: Prepared) -> Writer:
@@ -664,43 +656,26 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected calls of one kind to one model.
+    """How the calls of one kind to one model are asked, and what tells how long they are.
 
-    learned, characters_a_token: from recorded calls; None if none is recorded. sent: the token limit as sent. limit:
-    the most tokens of an answer, and what sets it; if not `is_bound`, answers are about as long. message,
+    works: those that asked the same before, the newest first; used: the table of their calls. sent: the token limit as
+    sent. limit: the most tokens of an answer, and what sets it; if not `is_bound`, answers are about as long. message,
     message_limit: of messages that are not written yet, what was learned, and the most tokens that one may have.
     """
 
     server: Server
     prices: Prices | None
-    learned: Learned | None
-    characters_a_token: float | None
+    works: Sequence[str]
     sent: int | None
     limit: tuple[int, str]
+    used: sa.Table = run_call
     is_bound: bool = True
     message: Learned | None = None
     message_limit: int = 0
 
-
-def expected(
-    connection: sa.Connection,
-    works: Sequence[str],
-    used: sa.Table,
-    kind: str,
-    model: str,
-    server: Server,
-    prices: Prices | None,
-    sent: int | None,
-    limit: tuple[int, str] | None = None,
-    *,
-    is_bound: bool = True,
-) -> Expected:
-    """Return the expected calls of a kind to a model. works: those that asked the same before, the newest first; used:
-    the table of their calls. limit: as of Expected, by default what `sent` and the server set."""
-    # The newest five: enough for a mean, where a query over all of them would grow with the workspace.
-    learned = calls.learned(connection, works[:5], kind, model, server.simulated, used)
-    ratio = calls.characters_a_token(connection, works[:5], model, server.simulated, used)
-    return Expected(server, prices, learned, ratio, sent, limit or _limit([(sent, server)]), is_bound)
+    def learned(self, connection: sa.Connection, kind: str, model: str) -> Learned | None:
+        # The newest five: enough for a mean, where a query over all of them would grow with the workspace.
+        return calls.learned(connection, self.works[:5], kind, model, self.server.simulated, self.used)
 
 
 def calls_of_run(
@@ -720,33 +695,33 @@ def calls_of_run(
         server = min((server for _, server in limits), key=lambda server: server.max_model_len or sys.maxsize)
         prices = next((judge.spec.prices for judge in asked if judge.spec.prices), None)
         sent = max((limit for limit, _ in limits if limit is not None), default=None)
-        return expected(connection, works(kind, model), run_call, kind, model, server, prices, sent, _limit(limits))
+        return Expected(server, prices, works(kind, model), sent, limit_of(limits))
 
     def of_run(kind: str, model: str) -> Expected:
         assert prepared is not None
-        spec, server, limit = prepared.spec, prepared.server, None
+        spec, server, prices = prepared.spec, prepared.server, prepared.spec.prices
+        message_limit = limit_of([(spec.max_tokens, server)])
         if role_of(kind) == JUDGE:
-            calls_expected = of_judge(kind, model)
+            known = of_judge(kind, model)
         else:
-            asked, prices = (
-                (server, spec.prices) if model == spec.model else (prepared.memory_server, spec.memory_prices)
-            )
-            sent = MEMORY_TOKENS if kind in (MEMORY, PARAPHRASE) else spec.max_tokens
-            limit = _limit([(sent, server)])
-            if kind == EMBEDDING:
+            if model != spec.model:
+                server, prices = prepared.memory_server or server, spec.memory_prices
+            sent, limit = spec.max_tokens, message_limit
+            if kind == MEMORY:
+                sent, limit = MEMORY_TOKENS, limit_of([(MEMORY_TOKENS, server)])
+            elif kind == EMBEDDING:
                 sent, limit = None, (0, "vectors are no completion tokens")
-            calls_expected = expected(
-                connection, works(kind, model), run_call, kind, model, asked or server, prices, sent, limit
-            )
+            known = Expected(server, prices, works(kind, model), sent, limit)
         # A rewrite reads a draft, a judge what the run ends with.
         written = REWRITE if spec.mitigation == "rewrite" and kind != REWRITE else RESPOND
-        message = calls.learned(connection, works(written, spec.model)[:5], written, spec.model, server.simulated)
-        return replace(calls_expected, message=message, message_limit=_limit([(spec.max_tokens, server)])[0])
+        before = Expected(prepared.server, None, works(written, spec.model), None, message_limit)
+        message = before.learned(connection, written, spec.model)
+        return replace(known, message=message, message_limit=message_limit[0])
 
     return of_judge if prepared is None else of_run
 
 
-def _limit(limits: Sequence[tuple[int | None, Server]]) -> tuple[int, str]:
+def limit_of(limits: Sequence[tuple[int | None, Server]]) -> tuple[int, str]:
     """Return the most tokens of one answer, and what sets it: the limits as sent, else the server's context, else what
     a judge is allowed."""
     sent = [limit for limit, _ in limits if limit is not None]
@@ -759,19 +734,20 @@ def _limit(limits: Sequence[tuple[int | None, Server]]) -> tuple[int, str]:
 
 
 def stages_of(
-    expects: Callable[[str, str], Expected], counter: Traversal
+    connection: sa.Connection, expects: Callable[[str, str], Expected], counter: Traversal
 ) -> tuple[tuple[StageEstimate, ...], tuple[str, ...]]:
     """Return the stages, and the assumptions behind their numbers. expects: by kind and model."""
     stages: list[StageEstimate] = []
     assumptions: dict[str, None] = {}
     for (kind, model), counted in counter.kinds.items():
         known = expects(kind, model)
-        learned, message, server = known.learned, known.message, known.server
-        ratio = known.characters_a_token or CHARACTERS_A_TOKEN
+        learned, message, server = known.learned(connection, kind, model), known.message, known.server
+        recorded = calls.characters_a_token(connection, known.works[:5], model, server.simulated, known.used)
+        ratio = recorded or CHARACTERS_A_TOKEN
         if counted.requests:
             counts = f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
             guess = f"{ratio:g} characters a token: no call of {model} is recorded yet"
-            assumptions[counts if known.characters_a_token else guess] = None
+            assumptions[counts if recorded else guess] = None
         # A message that is not written yet is as long as others of its kind, or as its limit lets it be.
         unknown = counted.unknown * (message.characters if message else known.message_limit * ratio)
         if counted.unknown and message is None:
@@ -807,25 +783,21 @@ def stages_of(
             assumptions[f"{stage.title}: {mean}, the mean of recorded calls of {model}"] = None
         elif stage.requests:
             assumptions[f"{stage.title}: {bound}; none is recorded yet"] = None
-    return tuple(stages), (*assumptions, *_assumptions_of_all(stages, counter.unnamed))
-
-
-def _assumptions_of_all(stages: Sequence[StageEstimate], unnamed: int) -> Iterator[str]:
-    """Yield what the numbers of all stages rest on."""
-    if not any(stage.requests for stage in stages):
-        return
-    if unnamed:
-        yield (
-            f"{unnamed:,} of these calls are answered in the record by servers that are not known: where this server "
-            f'gave those answers, `cimemories servers same URL "{NOT_KNOWN}"` lets them serve'
-        )
-    if any(stage.recorded for stage in stages):
-        yield "recorded answers are reused and cost nothing"
-    if any(stage.cacheable for stage in stages):
-        yield "how much of a shared prefix comes from the server's cache depends on the server"
-    if any(stage.requests != stage.requests_least for stage in stages):
-        yield "behind a gate, samples that chose the same memories share one request; one each is counted"
-    if any(stage.kind in ("judge", "check") for stage in stages):
-        yield "every message is written and judged"
-    if any(stage.requests and stage.seconds is not None for stage in stages):
-        yield "time as in the recorded calls, whatever the server's load was then"
+    rests_on_all = {
+        f"{counter.unnamed:,} of these calls are answered in the record by servers that are not known: where this "
+        f'server gave those answers, `cimemories servers same URL "{NOT_KNOWN}"` lets them serve': counter.unnamed,
+        "recorded answers are reused and cost nothing": any(stage.recorded for stage in stages),
+        "how much of a shared prefix comes from the server's cache depends on the server": any(
+            stage.cacheable for stage in stages
+        ),
+        "behind a gate, samples that chose the same memories share one request; one each is counted": any(
+            stage.requests != stage.requests_least for stage in stages
+        ),
+        "every message is written and judged": any(stage.kind in ("judge", "check") for stage in stages),
+        "time as in the recorded calls, whatever the server's load was then": any(
+            stage.requests and stage.seconds is not None for stage in stages
+        ),
+    }
+    if any(stage.requests for stage in stages):
+        assumptions |= {text: None for text, holds in rests_on_all.items() if holds}
+    return tuple(stages), tuple(assumptions)

@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 import sqlalchemy as sa
 
@@ -93,13 +93,9 @@ class _Level:
     last: int = -1
     counts: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def samples(self) -> int:
-        return self.last - self.first + 1
-
-    def add(self, other: _Level) -> None:
-        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
-        self.counts += other.counts
+    def add(self, first: int, last: int, counts: Mapping[str, int]) -> None:
+        self.first, self.last = min(self.first, first), max(self.last, last)
+        self.counts.update(counts)
 
 
 def import_file(
@@ -208,9 +204,7 @@ def _read(file: ResultsFile | Log, spool: IO[bytes]) -> _Read:
     for profile, results in file.profiles():
         profiles.append(profile)
         for result in results:
-            level = levels[result.level]
-            level.first, level.last = min(level.first, result.trial), max(level.last, result.trial)
-            level.counts[result.status] += 1
+            levels[result.level].add(result.trial, result.trial, {result.status: 1})
         # Each response with its reveals, attributes by position, and where in the text their sentences stand.
         grounded = []
         for result in results:
@@ -224,16 +218,9 @@ def _read(file: ResultsFile | Log, spool: IO[bytes]) -> _Read:
     names = file.compositions() if isinstance(file, ResultsFile) else {}
     named: defaultdict[str, _Level] = defaultdict(_Level)
     for listed, met in levels.items():
-        named[names.get(listed, listed)].add(met)
+        named[names.get(listed, listed)].add(met.first, met.last, met.counts)
     whole = with_one_sphere(ProfileFile(tuple(profiles), file.sha256, ()), file.name)
     return _Read(whole.profiles, file, spool, dict(named), names)
-
-
-def _spooled(read: _Read, profiles: int) -> Iterator[list[tuple[Result, list[Reveal]]]]:
-    for _ in range(profiles):
-        # Safe: the spool is our own temporary file, written a moment ago; nothing of the user's is unpickled.
-        results = pickle.load(read.spool)
-        yield [(replace(result, level=read.names.get(result.level, result.level)), own) for result, own in results]
 
 
 def _dataset(
@@ -284,41 +271,29 @@ def _labelling_with(
     connection: sa.Connection, dataset_id: int, records: Sequence[ProfileRecord], labels: SharedLabels
 ) -> str | None:
     """Return the labelling of the dataset that has these very shares on these profiles, or None."""
+
+    def alike(labelling_id: str, personas: Sequence[int]) -> bool:
+        columns = (labels.profile, labels.attribute, labels.context, labels.persona)
+        shares = {
+            (records[p].attribute_ids[a], records[p].context_ids[c], personas[voter]): share
+            for p, a, c, voter, share in zip(*(c.tolist() for c in columns), labels.shares.tolist(), strict=True)
+        }
+        for record in records:
+            for row in labellings.tallies(connection, labelling_id, record.id):
+                votes = row.necessary, row.inappropriate, row.abstain
+                if total := sum(votes):
+                    share = shares.pop((row.attribute, row.context, row.persona), None)
+                    if share is None or any(abs(v / total - s) > SAME_SHARE for v, s in zip(votes, share, strict=True)):
+                        return False
+        return not shares
+
     for row in labellings.all_rows(connection, dataset_id):
         voters = labellings.personas(connection, row.id)
         # Personas in their order too: shares are held by position.
-        if row.model != labels.model or list(voters.values()) != list(labels.personas):
-            continue
-        ids = list(voters)
-        wanted = {
-            (records[p].attribute_ids[a], records[p].context_ids[c], ids[voter]): shares
-            for p, a, c, voter, shares in zip(
-                labels.profile.tolist(),
-                labels.attribute.tolist(),
-                labels.context.tolist(),
-                labels.persona.tolist(),
-                labels.shares.tolist(),
-                strict=True,
-            )
-        }
-        if all(_same(connection, row.id, record, wanted) for record in records):
+        same = row.model == labels.model and list(voters.values()) == list(labels.personas)
+        if same and alike(row.id, list(voters)):
             return row.id
     return None
-
-
-def _same(connection: sa.Connection, labelling_id: str, record: ProfileRecord, wanted: Mapping[Any, Any]) -> bool:
-    there = {}
-    for row in labellings.tallies(connection, labelling_id, record.id):
-        total = row.necessary + row.inappropriate + row.abstain
-        if total:
-            shares = (row.necessary / total, row.inappropriate / total, row.abstain / total)
-            there[row.attribute, row.context, row.persona] = shares
-    attribute_ids = set(record.attribute_ids)
-    # An attribute's id belongs to one profile: these are the shares of this profile.
-    own = {key: shares for key, shares in wanted.items() if key[0] in attribute_ids}
-    return own.keys() == there.keys() and all(
-        abs(a - b) <= SAME_SHARE for key in own for a, b in zip(own[key], there[key], strict=True)
-    )
 
 
 def _runs(
@@ -352,8 +327,19 @@ def _runs(
         judgements.assign(connection, ids[label], [judge_id], {judge_id: {"base_url": ""}})
     judges = dict.fromkeys(ids.values(), judge_id)
     moved = 0
-    for record, results in zip(records, _spooled(read, len(records)), strict=True):
-        moved += _moved(record, results, sessions)
+    for record in records:
+        # Safe: the spool is our own temporary file, written a moment ago; nothing of the user's is unpickled.
+        results = [
+            (replace(result, level=read.names.get(result.level, result.level)), reveals)
+            for result, reveals in pickle.load(read.spool)
+        ]
+        if sessions is not None:
+            order = session_order(sessions, record, {record.context_ids[result.context] for result, _ in results})
+            places = {context: place for place, context in enumerate(order, 1)}
+            moved += sum(
+                result.prompted.position not in (None, places[record.context_ids[result.context]])
+                for result, _ in results
+            )
         runs.add_responses(connection, judges, _responses(connection, record, results, ids, read.levels))
     for run_id in ids.values():
         work.finish_by_outcome(connection, run_id)
@@ -372,16 +358,6 @@ def _sessions(read: _Read) -> Sessions | None:
         raise FormatError(f"{read.file.name}: run: {problem}") from None
 
 
-def _moved(record: ProfileRecord, results: Sequence[tuple[Result, list[Reveal]]], sessions: Sessions | None) -> int:
-    if sessions is None:
-        return 0
-    order = session_order(sessions, record, {record.context_ids[result.context] for result, _ in results})
-    places = {context: place for place, context in enumerate(order, 1)}
-    return sum(
-        result.prompted.position not in (None, places[record.context_ids[result.context]]) for result, _ in results
-    )
-
-
 def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str, model: str, file: str) -> str:
     """Write the run of one memory composition, without its responses; returns its id."""
     own, level = read.file.run, read.levels[label]
@@ -397,7 +373,7 @@ def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str
             "endpoint": IMPORTED,
             # The mark of the whole run: its numbers rest on the judge as well as on the messages.
             "simulated": messages_simulated or bool(own and own.judge.simulated),
-            "samples": level.samples,
+            "samples": level.last - level.first + 1,
             "seed": None,
             "prompt_level": own.prompt_level if own else UNKNOWN,
             "prompt_hash": own.prompt_hash if own else "",
@@ -435,75 +411,66 @@ def _responses(
     hashes: dict[tuple[int, ...], str] = {}
     recalled: set[str] = set()
     responses: list[ImportedResponse] = []
-    there: defaultdict[tuple[str, int], dict[int, str]] = defaultdict(dict)
+    there: defaultdict[tuple[str, int], dict[int, ImportedResponse]] = defaultdict(dict)
     for result, reveals in results:
-        for held in (result.memory, result.prompted.shown):
+        shown, earlier, item = result.prompted.shown, result.prompted.earlier, result.prompted.recall
+        for held in (result.memory, shown):
             if held is not None and held not in hashes:
                 attribute_ids = [record.attribute_ids[at] for at in held]
                 hashes[held] = datasets.keep_memories(connection, record.id, attribute_ids)
-        recall = _recall(record, result)
-        digest = None if recall is None else recall.hash
-        if recall is not None and digest not in recalled:
-            recalled.add(datasets.keep_recall(connection, recall))
-        shown, earlier = result.prompted.shown, result.prompted.earlier
-        there[result.level, result.context][result.trial] = hashes[result.memory]
-        responses.append(
-            ImportedResponse(
-                run=ids[result.level],
-                profile=record.id,
-                context=record.context_ids[result.context],
-                level=result.level,
-                # Files count trials from 0 or from 1; samples of a run begin at 0.
-                sample=result.trial - levels[result.level].first,
-                status=result.status,
-                cause=result.cause,
-                text=result.text or None,
-                memory=hashes[result.memory],
-                judgement=result.judgement,
-                judgement_cause=result.judgement_cause,
-                reveals=[
-                    Reveal(record.attribute_ids[item.attribute], item.quote, item.span, item.strength)
-                    for item in reveals
-                ],
-                shown=None if shown is None else hashes[shown],
-                recall=digest,
-                earlier=None if earlier is None else [record.context_ids[at] for at in earlier],
-            )
-        )
-    for (name, context), trials in there.items():
-        level = levels[name]
-        # What is left out counts as missing, as in a run of our own: every context has as many samples.
-        for trial in sorted(set(range(level.first, level.last + 1)) - trials.keys()):
-            responses.append(
-                ImportedResponse(
-                    run=ids[name],
-                    profile=record.id,
-                    context=record.context_ids[context],
-                    level=name,
-                    sample=trial - level.first,
-                    status=ResponseStatus.FAILED,
-                    cause=NOT_IN_THE_FILE,
-                    text=None,
-                    # That of a trial that is there: a run of our own has one memory a context.
-                    memory=next(iter(trials.values())),
-                    judgement=JudgementStatus.OWED,
-                    judgement_cause=None,
-                    reveals=(),
+        digest = None
+        if item is not None:
+            lines = [
+                replace(
+                    line, text=storable(line.text), attributes=tuple(record.attribute_ids[at] for at in line.attributes)
                 )
-            )
+                for line in item.lines
+            ]
+            # Its level is the system by its name and options.
+            recall = RecallRecord(record.id, result.level, tuple(lines), item.seconds, item.cost)
+            digest = recall.hash
+            if digest not in recalled:
+                recalled.add(datasets.keep_recall(connection, recall))
+        response = ImportedResponse(
+            run=ids[result.level],
+            profile=record.id,
+            context=record.context_ids[result.context],
+            level=result.level,
+            # Files count trials from 0 or from 1; samples of a run begin at 0.
+            sample=result.trial - levels[result.level].first,
+            status=result.status,
+            cause=result.cause,
+            text=result.text or None,
+            memory=hashes[result.memory],
+            judgement=result.judgement,
+            judgement_cause=result.judgement_cause,
+            reveals=[
+                Reveal(record.attribute_ids[claim.attribute], claim.quote, claim.span, claim.strength)
+                for claim in reveals
+            ],
+            shown=None if shown is None else hashes[shown],
+            recall=digest,
+            earlier=None if earlier is None else [record.context_ids[at] for at in earlier],
+        )
+        responses.append(response)
+        there[result.level, result.context][response.sample] = response
+    for (level, _), samples in there.items():
+        # What is left out counts as missing, as in a run of our own: every context has as many samples.
+        missing = replace(
+            next(iter(samples.values())),  # with its memory: a run of our own has one a context
+            status=ResponseStatus.FAILED,
+            cause=NOT_IN_THE_FILE,
+            text=None,
+            judgement=JudgementStatus.OWED,
+            judgement_cause=None,
+            reveals=(),
+            shown=None,
+            recall=None,
+            earlier=None,
+        )
+        planned = set(range(levels[level].last - levels[level].first + 1))
+        responses += [replace(missing, sample=sample) for sample in sorted(planned - samples.keys())]
     return responses
-
-
-def _recall(record: ProfileRecord, result: Result) -> RecallRecord | None:
-    """Return the recall of a response as it is recorded; `level` is the system by its name and options."""
-    item = result.prompted.recall
-    if item is None:
-        return None
-    lines = (
-        replace(line, text=storable(line.text), attributes=tuple(record.attribute_ids[at] for at in line.attributes))
-        for line in item.lines
-    )
-    return RecallRecord(record.id, result.level, tuple(lines), item.seconds, item.cost)
 
 
 def _notes(read: _Read, ids: Mapping[str, str]) -> list[str]:

@@ -77,18 +77,10 @@ def by_rules(message: str) -> Serves:
     """Return `no` for fewer than 15 words beside greeting, subject and signature, or a refusal in the first 300
     characters; else `yes`."""
     words = re.finditer(r"\w+", _FRAME.sub("", message.lower()))
-    if sum(1 for _ in islice(words, FEWEST_WORDS)) < FEWEST_WORDS or _DECLINES.search(_opening(message)):
-        return Serves.NO
-    return Serves.YES
-
-
-def _opening(message: str) -> str:
-    """Return the first characters of a message, folded: the apostrophes of refusals come in several signs."""
-    # Of 1,500 characters most would be folded for nothing.
-    text = folded_text(message[: OPENING + OPENING // 2]).lstrip()
-    if len(text) < OPENING < len(message):  # white space and characters of no width
-        text = folded_text(message).lstrip()
-    return text[:OPENING]
+    # Folded, since the apostrophes of refusals come in several signs; of the rest it would be for nothing.
+    opening = folded_text(message[: 2 * OPENING]).lstrip()[:OPENING]
+    few = sum(1 for _ in islice(words, FEWEST_WORDS)) < FEWEST_WORDS
+    return Serves.NO if few or _DECLINES.search(opening) else Serves.YES
 
 
 # ---- the judge's answer
@@ -188,23 +180,20 @@ def read_keys(text: str | None, message: str, keys: Sequence[str], *, reference:
         claims = {key: q if isinstance(q, str) else "" for key, q in stated.items()}
     else:
         stated = replies.read_object(text)
-        sentences = {key: _sentence(q) for key, q in stated.items()}
-        if wrong := [key for key, sentence in sentences.items() if sentence is None and key in positions]:
-            raise replies.AnswerError(f"the value of '{wrong[0]}' is neither a sentence nor null")
-        claims = {key: sentence or "" for key, sentence in sentences.items() if sentence is None or sentence.strip()}
+        claims = {}
+        for key, value in stated.items():
+            listed = value if isinstance(value, list) else [] if value is None else [value]
+            sentences = [item for item in listed if isinstance(item, str)]
+            if listed and not sentences and key in positions:
+                raise replies.AnswerError(f"the value of '{key}' is neither a sentence nor null")
+            quote = next((item for item in sentences if item.strip()), "")
+            if quote or (listed and not sentences):
+                claims[key] = quote
         if claims and not stated.keys() & positions.keys():
             raise replies.AnswerError("no key of the answer is that of an attribute")
     known = sorted((positions[key], quote) for key, quote in claims.items() if key in positions)
     reveals = tuple(Reveal(at, quote, ground(quote, message), Strength.FULL) for at, quote in known)
     return Judged(reveals, len(claims) - len(known))
-
-
-def _sentence(value: object) -> str | None:
-    """Return the text of a value, or the first of a list that is not blank; '' if it states nothing, None for another
-    kind."""
-    texts = value if isinstance(value, list) else [] if value is None else [value]
-    sentences = [item for item in texts if isinstance(item, str)]
-    return None if texts and not sentences else next((item for item in sentences if item.strip()), "")
 
 
 # ---- judging

@@ -36,7 +36,6 @@ from cimemories.llm.identity import server_id
 from cimemories.llm.local_vllm import is_local, planned_server
 from cimemories.llm.source import listed
 from cimemories.manifest import JudgePart, PromptPart
-from cimemories.memory.systems import SystemSpec
 from cimemories.seeds.prompts import KEYS, Prompt, PromptFile, reference_prompts
 from cimemories.seeds.reading import SeedError
 from cimemories.store import calls, datasets, judgements, runs, versions, work
@@ -62,12 +61,15 @@ def look_up(
     retries: int = 3,
 ) -> Server:
     """Ask a server what it serves and can do. fields: further fields of the requests to come, as JSON so that look-ups
-    can be compared. Raises EndpointError if it cannot be used. The word `batch` stands for one request a sample."""
+    can be compared. samples: 0 only asks whether it serves the model, as of an embedding model, which answers no chat.
+    Raises EndpointError if it cannot be used. The word `batch` stands for one request a sample."""
     if base_url == BATCH:
         note = "nobody was asked what it can do: calls go by batch files"
         return Server(simulated=False, n=False, notes=(note,), identity=calls.BATCH)
     if is_local(base_url):
         return planned_server(base_url, model, seed_wanted=seed is not None)
+    if not samples:
+        return Server(**vars(listed(base_url, key_env, model)))
     with worker.reachable(base_url) as url:
         return find_out(
             Endpoint(url, key_env),
@@ -90,7 +92,6 @@ def with_identity(store: Store, base_url: str, server: Server) -> Server:
 
 
 LookUp = Callable[[str, str, str, int, bool, int | None, str], Server]
-Fallback = Callable[[EndpointError, JudgeSpec | None], Server]
 
 
 @dataclass(frozen=True)
@@ -120,51 +121,41 @@ class Prepared:
         return None if self.server.seed is False else self.spec.seed
 
 
-def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fallback | None = None) -> Prepared:
-    """Check the settings, read the wording and look the servers up; nothing is written.
+def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up) -> Prepared:
+    """Check the settings, read the wording and look the servers up; nothing is written. Raises StoreError, SeedError,
+    CompositionError, and what `look_up` raises."""
 
-    look_up: asks a server. fallback: gives what stands for one that cannot be used, by the error and its judge (None:
-    the model under test). Raises StoreError, SeedError or CompositionError, and EndpointError without a fallback.
-    """
-
-    def server_of(judge: JudgeSpec | None, base_url: str, *question: Any, ask: LookUp = look_up) -> Server:
-        try:
-            server = ask(base_url, *question)
-        except EndpointError as error:
-            if fallback is None:
-                raise
-            server = fallback(error, judge)
-        return with_identity(store, base_url, server)
+    def server_of(base_url: str, *question: Any) -> Server:
+        return with_identity(store, base_url, look_up(base_url, *question))
 
     spec = spec.replace()  # a spec that was read from a record has not been checked
     # Wording is read before a server is asked: a missing prompt costs nothing that way.
     wording, what, gated = wording_of(spec), spec.composition, spec.mitigation == "gate"
     # One request a sample, whatever the server can do: for that it is not asked either.
     at_once = spec.samples if spec.reference is None else 1
-    server = server_of(
-        None, spec.base_url, spec.api_key_env, spec.model, at_once, gated, spec.seed, json.dumps(spec.fields)
-    )
+    server = server_of(spec.base_url, spec.api_key_env, spec.model, at_once, gated, spec.seed, json.dumps(spec.fields))
     if spec.reference is not None:
         server = replace(server, n=False)
     if late := server.too_slow(spec.max_tokens, spec.timeout):
         server = replace(server, notes=(*server.notes, late))
     spec = spec.replace(base_url=server.base_url or spec.base_url)
-    judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
+    judges = tuple(planned_judge(judge, server_of) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)
     memory_server = None
     if what.system is not None and what.system.asks is not None:
         model, base_url = what.system.asks
         served = JudgeSpec(kind=LLM, model=model, base_url=base_url or spec.base_url, api_key_env=spec.api_key_env)
-        # An embedding model answers no chat: it is listed, and not tried.
-        ask = (lambda *question: Server(**vars(listed(*question[:3])))) if what.system.embeds else look_up
-        fields = json.dumps(served.request_fields)
-        memory_server = server_of(served, served.base_url, served.api_key_env, model, 1, True, None, fields, ask=ask)
+        fields, tried = json.dumps(served.request_fields), 0 if what.system.embeds else 1
+        memory_server = server_of(served.base_url, served.api_key_env, model, tried, True, None, fields)
         if memory_server.base_url is not None:
             # Its options are a part of the memory's name, by which runs are compared: not changed behind the user.
             raise EndpointError(f"{model} is at {memory_server.base_url}: give the memory system that base_url.")
         if memory_server.simulated and not server.simulated:
             raise StoreError(f"{model} is simulated, and the messages are of a real model: what it recalls is made up.")
-    return Prepared(spec, wording, what, server, judges, _checker(spec, judges), memory_server)
+    checker = PlannedJudge(CHECK_RULES, JudgeSpec(model=CHECK_RULES)) if spec.check == "rules" else None
+    if spec.check == "model":
+        checker = checked_by(next(judge for judge in judges if judge.kind == LLM), spec.prompts.get("check"))
+    return Prepared(spec, wording, what, server, judges, checker, memory_server)
 
 
 PUBLISHED_LEVELS = {"base": "1", "medium": "2", "high": "3", "light": "4"}  # our names of levels in that layout
@@ -230,15 +221,6 @@ def planned_judge(judge: JudgeSpec, look_up: LookUp) -> PlannedJudge:
     server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None, fields)
     judge = judge.replace(base_url=server.base_url or judge.base_url)
     return PlannedJudge(judge.kind, judge, server, judge.prompt or seeds.load_prompt("judge"))
-
-
-def _checker(spec: RunSpec, judges: Sequence[PlannedJudge]) -> PlannedJudge | None:
-    """Return the task check: rules, the first judge's model, or None."""
-    if spec.check == "rules":
-        return PlannedJudge(CHECK_RULES, JudgeSpec(model=CHECK_RULES))
-    if spec.check != "model":
-        return None
-    return checked_by(next(judge for judge in judges if judge.kind == LLM), spec.prompts.get("check"))
 
 
 def checked_by(judge: PlannedJudge, prompt: Prompt | None = None) -> PlannedJudge:
@@ -356,6 +338,11 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
     """Return all that shapes a run."""
     spec, wording, what, server = prepared.spec, prepared.wording, prepared.composition, prepared.server
     judges = [judge.as_json() for judge in prepared.judges]
+    system: dict[str, object] = {}
+    if what.system is not None:
+        system = {"name": what.system.name, "version": what.system.make().version, "options": dict(what.system.options)}
+        system |= {"prices": spec.memory_prices.as_json()} if spec.memory_prices else {}
+        system |= {"server": prepared.memory_server.as_json()} if prepared.memory_server else {}
     return {
         "dataset": {"name": dataset.name, "hash": data_hash, "source": dataset.source_name},
         "model": {
@@ -371,7 +358,7 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
             "seed": what.seed,
             "template": prompt_part(wording.lines),
             "labels": dict(source.origin) if source else None,
-            **({"system": _system(what.system, prepared)} if what.system else {}),
+            **({"system": system} if system else {}),
         },
         "mitigation": {"kind": str(spec.mitigation), "prompt": prompt_part(wording.before) if wording.before else None},
         "parameters": prepared.parameters,
@@ -397,13 +384,6 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
             "server": server.version,
         },
     }
-
-
-def _system(system: SystemSpec, prepared: Prepared) -> dict[str, object]:
-    about: dict[str, object] = {"name": system.name, "version": system.make().version, "options": dict(system.options)}
-    prices = prepared.spec.memory_prices
-    about |= {"prices": prices.as_json()} if prices else {}
-    return about | ({"server": prepared.memory_server.as_json()} if prepared.memory_server else {})
 
 
 def wording_of(spec: RunSpec) -> Wording:

@@ -42,23 +42,15 @@ class Reference:
             return None
         return cls(tuple((name, str(sentences[name])) for name in BIOGRAPHY), str((recorded or {}).get("source", "")))
 
-    def memories(self, profile: Profile) -> str:
-        """Return the memory of a prompt: the statements of these attributes, one after the other."""
-        return "\n".join(self._statements(profile)).strip()
-
-    def facts(self, profile: Profile) -> str:
-        """Return the attributes as a judge reads them."""
-        pairs = zip(profile.attributes, self._statements(profile), strict=True)
-        return "\n".join(f"{attribute.key}{ARROW}{statement}" for attribute, statement in pairs)
-
     def message_prompt(self, prompt: Prompt, profile: Profile, context: Context) -> tuple[str, str]:
         """Return what a model is asked for a message, and the part of it that is the memory."""
-        memories = self.memories(profile)
+        memories = "\n".join(self._statements(profile)).strip()
         return prompt.render(memories=memories, recipient=context.recipient.lower(), task=context.task), memories
 
     def judge_prompt(self, prompt: Prompt, profile: Profile, message: str) -> tuple[str, str]:
         """Return what a judge is asked about this text, and the part of it that is the list of attributes."""
-        facts = self.facts(profile)
+        pairs = zip(profile.attributes, self._statements(profile), strict=True)
+        facts = "\n".join(f"{attribute.key}{ARROW}{statement}" for attribute, statement in pairs)
         return prompt.render(attributes=facts, solution=message.strip()), facts
 
     def _statements(self, profile: Profile) -> tuple[str, ...]:

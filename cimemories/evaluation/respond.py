@@ -2,11 +2,10 @@
 
 An assistant is a script (llm/scripts.py): `Prompted` sends the memory and the task, and others wrap it. `Gate` first
 asks the model which memories the task needs, sample by sample, and only those go into the prompt. `Rewrite` has the
-message written with all memories, and rewritten without what its recipient should not know. `Paraphrased` asks for
-another wording of one memory. All of them belong to the system under test: its memory stays the whole memory, so its
-flows are those of the plain run. So it is with a memory system, which stores all attributes. In sessions its lines come
-first, and the earlier messages behind them. A message whose gate, draft, ingest or recall went wrong is missing with
-that cause.
+message written with all memories, and rewritten without what its recipient should not know. Both belong to the system
+under test: its memory stays the whole memory, so its flows are those of the plain run. So it is with a memory system,
+which stores all attributes. In sessions its lines come first, and the earlier messages behind them. A message whose
+gate, draft, ingest or recall went wrong is missing with that cause.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import sqlalchemy as sa
 
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.judging import Judge, JudgeInput, asked_of_judge, judging
-from cimemories.evaluation.matcher import cached_by_identity, match
+from cimemories.evaluation.matcher import cached_by_identity
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, gate_schema, ingesting, read_gate
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Sessions, Written
@@ -37,7 +36,7 @@ from cimemories.model import Attribute, ChatRequest, Context, Profile, ResponseS
 from cimemories.seeds.prompts import Prompt
 from cimemories.store import datasets, runs
 from cimemories.store.calls import Answer
-from cimemories.store.datasets import ProfileRecord
+from cimemories.store.datasets import ProfileRecord, memory_hash
 
 T = TypeVar("T")
 
@@ -61,8 +60,8 @@ def memory_lines(template: Prompt, attributes: tuple[Attribute, ...]) -> str:
 
 
 RESPOND, GATE, REWRITE, MEMORY, EMBEDDING = "respond", "gate", "rewrite", "memory", "embedding"
-PARAPHRASE, GROUND = "paraphrase", "ground"
-PREPARING = frozenset({MEMORY, EMBEDDING, GROUND, PARAPHRASE})  # as many as it takes: no part of what a run plans
+GROUND = "ground"
+PREPARING = frozenset({MEMORY, EMBEDDING, GROUND})  # as many as it takes: no part of what a run plans
 MEMORY_TOKENS = 4096  # least limit of an answer to a memory system: a summary is longer than a message
 
 
@@ -125,47 +124,28 @@ class Writer:
         return ChatRequest(self.model, (("user", text),), {**self.parameters, **(more or {})}, self.seed)
 
 
-@dataclass(frozen=True)
-class Replay:
-    """The memory that reaches the prompt of a variant, and its hash. paraphrase: an attribute, and the prompt that asks
-    the model for another wording of it."""
-
-    prompt: ProfileRecord
-    shown: str
-    paraphrase: tuple[int, Prompt] | None = None
-
-
-def replay(
-    record: ProfileRecord,
-    attribute_ids: Sequence[int],
-    reworded: Mapping[int, str],
-    paraphrase: tuple[int, Prompt] | None = None,
-) -> Replay:
+def replay(record: ProfileRecord, attribute_ids: Sequence[int], reworded: Mapping[int, str]) -> ProfileRecord:
     """Return these attributes of a profile in this order, some with another statement. Raises KeyError like
     `restrict`."""
-    prompt = _reworded(restrict(record, attribute_ids), reworded)
-    return Replay(prompt, datasets.memory_hash(record.id, attribute_ids), paraphrase)
-
-
-def _reworded(record: ProfileRecord, reworded: Mapping[int, str]) -> ProfileRecord:
+    shown = restrict(record, attribute_ids)
     attributes = tuple(
-        replace(item, statement=reworded[attribute]) if attribute in reworded else item
-        for attribute, item in zip(record.attribute_ids, record.profile.attributes, strict=True)
+        replace(item, statement=reworded.get(attribute, item.statement))
+        for attribute, item in zip(shown.attribute_ids, shown.profile.attributes, strict=True)
     )
-    return replace(record, profile=replace(record.profile, attributes=attributes))
+    return replace(shown, profile=replace(shown.profile, attributes=attributes))
 
 
 @dataclass(frozen=True)
 class Slot:
     """The messages to be written for one task. memory: the profile with the attributes in memory alone; responses: by
     sample the id of the response. texts: in sessions, by sample the messages that are written. replay: stands in the
-    prompt of a variant instead of the memory, by which its messages are still judged."""
+    prompt of a variant instead of the memory (`replay`), by which its messages are still judged."""
 
     memory: ProfileRecord
     context_id: int
     responses: Mapping[int, int]
     texts: Mapping[int, str] = field(default_factory=dict)
-    replay: Replay | None = None
+    replay: ProfileRecord | None = None
 
     @property
     def context(self) -> Context:
@@ -208,7 +188,7 @@ class Memory:
         if recall is not None:
             return cls(slot.memory, recall.shown)
         if slot.replay is not None:
-            return cls(slot.memory, slot.replay.prompt.profile, slot.replay.shown)
+            return cls(slot.memory, slot.replay.profile, memory_hash(slot.replay.id, slot.replay.attribute_ids))
         return cls(slot.memory, slot.memory.profile)
 
 
@@ -266,7 +246,7 @@ class Gate:
             raise Missing("gate", answer, ResponseStatus.UNPARSED, str(error)) from None
         yield Keep(_keep_memories, lambda: (memory.record.id, chosen))
         shown = restrict(memory.record, chosen).profile
-        digest = datasets.memory_hash(memory.record.id, chosen)
+        digest = memory_hash(memory.record.id, chosen)
         message = yield from self.inner.write(task, Memory(memory.record, shown, digest))
         return replace(message, before=answer.key)
 
@@ -303,62 +283,12 @@ class Rewrite:
         return Message(answer, draft.shown, draft.answer.key)
 
 
-@dataclass(frozen=True)
-class Paraphrased:
-    """Asks for another wording of one memory, once for all samples, and has the message written with it."""
-
-    writer: Writer
-    inner: Assistant
-    replay: Replay
-
-    def write(self, task: Task, memory: Memory) -> Asking[Message]:
-        record = self.replay.prompt
-        assert self.replay.paraphrase is not None
-        attribute, prompt = self.replay.paraphrase
-        item = record.profile.attributes[record.attribute_ids.index(attribute)]
-        request = self.writer.request(prompt.render(statement=one_line(item.statement)), _room(self.writer))
-        # Planned only if the statement itself states its value.
-        answer = yield Ask(PARAPHRASE, self.writer.client, request, (f"So: {item.statement}",), draw=0)
-        try:
-            wording = read_paraphrase(item, required(answer, PARAPHRASE))
-        except replies.AnswerError as error:
-            raise Missing(PARAPHRASE, answer, ResponseStatus.UNPARSED, str(error)) from None
-        shown = _reworded(record, {attribute: wording}).profile
-        message = yield from self.inner.write(task, replace(memory, shown=shown))
-        return replace(message, before=answer.key)
-
-
-def assistant(writer: Writer, replay: Replay | None = None) -> Assistant:
-    """Return the assistant of a run. replay: of the variant whose message it writes."""
-    prompted: Assistant = Prompted(writer)
+def assistant(writer: Writer) -> Assistant:
+    """Return the assistant of a run."""
+    prompted = Prompted(writer)
     if writer.spec.mitigation == "gate":
         return Gate(writer, prompted)
-    if replay is not None and replay.paraphrase is not None:
-        prompted = Paraphrased(writer, prompted, replay)
     return Rewrite(writer, prompted) if writer.spec.mitigation == "rewrite" else prompted
-
-
-# ---- paraphrases
-
-LONGER = 2  # times the statement, and a sentence more: what says more than that says something else
-
-
-def bare_wording(text: str | None) -> str:
-    """Return a wording for the prompt: on one line, without the quotes that models put around it."""
-    return one_line((text or "").strip().strip('"“”'))
-
-
-def read_paraphrase(item: Attribute, text: str | None) -> str:
-    """Return the wording that a model gave for a memory. Raises replies.AnswerError if it does not state the value by
-    the matcher's rules, repeats the statement, or is much longer."""
-    paraphrase = bare_wording(text)
-    if one_line(item.statement).casefold() == paraphrase.casefold():
-        raise replies.AnswerError("it repeats the statement")
-    if not match((item,), paraphrase):
-        raise replies.AnswerError(f"it does not state the value ({item.value})")
-    if len(paraphrase) > LONGER * len(item.statement) + 80:
-        raise replies.AnswerError("it is much longer than the statement")
-    return paraphrase
 
 
 # ---- messages
@@ -377,7 +307,7 @@ def message_branches(writer: Writer, slots: Sequence[Slot]) -> Iterator[list[Bra
 
 
 def _slot_branches(writer: Writer, slot: Slot, recall: Recall | None) -> list[Branch]:
-    writes, memory, task = assistant(writer, slot.replay), Memory.of(slot, recall), Task(slot.context)
+    writes, memory, task = assistant(writer), Memory.of(slot, recall), Task(slot.context)
     return [
         Branch(partial(_responding, writer, writes, slot, sample, memory, task, recall), sample)
         for sample in sorted(slot.responses)
@@ -388,8 +318,15 @@ def _responding(
     writer: Writer, writes: Assistant, slot: Slot, sample: int, memory: Memory, task: Task, recall: Recall | None
 ) -> Asking[tuple[bool, str | None]]:
     """Write a message, record it, and have it judged. Returns whether it was recorded, and its text or None."""
-    earlier = None if writer.sessions is None else task.earlier
-    row = partial(_row, slot.responses[sample], recall, earlier)
+    earlier = _earlier(writer, task)
+
+    def row(
+        status: ResponseStatus, cause: str | None, answer: Answer, *text_shown_before: str | None
+    ) -> tuple[runs.Settled, Recall | None]:
+        text, shown, before = text_shown_before or (None, None, None)
+        how = answer.reasoning, answer.finish_reason, answer.key
+        return runs.Settled(slot.responses[sample], status, cause, text, *how, before, shown, earlier=earlier), recall
+
     try:
         message = yield from writes.write(task, memory)
     except Missing as missing:
@@ -439,27 +376,9 @@ def _session(
             written = (*written, Written(slot.context_id, slot.context.recipient, text))
 
 
-def _row(
-    response: int,
-    recall: Recall | None,
-    earlier: Sequence[Written] | None,
-    status: ResponseStatus,
-    cause: str | None,
-    answer: Answer,
-    text: str | None = None,
-    shown: str | None = None,
-    before: str | None = None,
-) -> tuple[runs.Settled, Recall | None]:
-    """Return what came of a message, as it is recorded, and what was recalled for it."""
-    settled = runs.Settled(
-        *(response, status, cause, text, answer.reasoning, answer.finish_reason, answer.key, before, shown),
-        earlier=_earlier(earlier),
-    )
-    return settled, recall
-
-
-def _earlier(written: Sequence[Written] | None) -> str | None:
-    return None if written is None else json.dumps([item.context for item in written])
+def _earlier(writer: Writer, task: Task) -> str | None:
+    """Return the contexts of the remembered messages, as a response has them; None in a run without sessions."""
+    return None if writer.sessions is None else json.dumps([item.context for item in task.earlier])
 
 
 def _keep_messages(connection: sa.Connection, rows: Sequence[tuple[runs.Settled, Recall | None]]) -> list[bool]:
@@ -530,7 +449,7 @@ def _recalled(writer: Writer, system: Ingested | RecallError, slot: Slot) -> Ask
 
 def _lost(writer: Writer, slot: Slot, samples: Iterable[int], why: RecallError, task: Task) -> Asking[None]:
     """Record messages that cannot be asked for because the memory system failed; a resume owes them again."""
-    earlier = _earlier(None if writer.sessions is None else task.earlier)
+    earlier = _earlier(writer, task)
     for sample in samples:
         row = slot.responses[sample], ResponseStatus.FAILED, f"memory: {why}", None, None, None, why.key
         yield Keep(keep_lost, partial(runs.Settled, *row, earlier=earlier))

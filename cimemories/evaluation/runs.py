@@ -38,7 +38,6 @@ from cimemories.evaluation.planning import (
 from cimemories.evaluation.prices import Prices, check_money
 from cimemories.evaluation.respond import (
     MemoryModel,
-    Replay,
     Slot,
     Writer,
     message_branches,
@@ -105,13 +104,14 @@ def execute(
     queued: bool = False,
     n_at_once: bool = True,
     stop_when: StopWhen | None = None,
+    part_of: Callable[[], str | None] | None = None,
     engine: Engine | None = None,
 ) -> Progress:
     """Do what a run owes, answers and judgements; wait until it is done, or has paid its cap on cost.
 
     `base_url` and `judge_base_url` replace the recorded addresses of servers that have moved. n_at_once: False sends a
-    request for every sample. `stop_when` and `engine`: as of `worker.perform`, the former beside the cap. Raises what
-    that raises, and StoreError for what no server can be asked for.
+    request for every sample. `stop_when`, `part_of` and `engine`: as of `worker.perform`, the first beside the cap.
+    Raises what that raises, and StoreError for what no server can be asked for.
     """
     with store.read() as connection:
         row = runs.named(connection, run_id)
@@ -138,6 +138,7 @@ def execute(
         on_progress=on_progress,
         queued=queued,
         stop_when=(lambda done: next(filter(None, (stop(done) for stop in stops)), None)) if stops else None,
+        part_of=part_of,
         engine=engine,
     )
 
@@ -257,21 +258,6 @@ def _refuse_simulators(row: RunRow, judges: Sequence[JudgeRow], addresses: Addre
                 f"{address} is a simulator, and {model} in {row.id} is a real model: its answers would be made up. "
                 "Give the address where the model is served now."
             )
-
-
-def jobs_of(
-    store: Store,
-    row: RunRow,
-    judges: Sequence[JudgeRow],
-    client: MakeClient,
-    address: Callable[[JudgeRow | str | None], str],
-) -> Iterator[Job | Deferred]:
-    """Yield all jobs that the run still owes, profile by profile; the arguments as of `jobs_by_unit`."""
-    jobs = jobs_by_unit(store, row, judges, client, address)
-    with store.read() as connection:
-        profile_ids = runs.profile_ids(connection, row.id)
-    for profile_id in profile_ids:
-        yield from jobs(Unit(profile_id))
 
 
 def jobs_by_unit(
@@ -406,7 +392,7 @@ def judge_input(judge: Judge, item: judgements.OwedJudgement, memory: ProfileRec
     return JudgeInput(item.response, memory, context, text, text if judge.channel == judgements.REASONING else None)
 
 
-def _replays(connection: sa.Connection, row: RunRow, record: ProfileRecord) -> dict[str, Replay]:
+def _replays(connection: sa.Connection, row: RunRow, record: ProfileRecord) -> dict[str, ProfileRecord]:
     """Return by level what reaches the prompt in a run that explains a leak; of any other run nothing."""
     part = row.manifest.attribution
     if part is None:
@@ -415,9 +401,11 @@ def _replays(connection: sa.Connection, row: RunRow, record: ProfileRecord) -> d
     replays = {}
     for variant in part.variants:
         reworded = {} if variant.statement is None else {part.attribute: variant.statement}
-        named = variant.paraphrase
-        paraphrase = (part.attribute, recorded_prompt(connection, row.id, named)) if named else None
-        replays[variant.level] = replay(record, shown[variant.shown], reworded, paraphrase)
+        if variant.paraphrase is not None:
+            raise StoreError(
+                f"{row.id} asks the model for a paraphrase, which is no longer done: explain the leak again."
+            )
+        replays[variant.level] = replay(record, shown[variant.shown], reworded)
     return replays
 
 
@@ -545,7 +533,7 @@ def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, ch
                     messages.add(item.response)
                     texts += 1
             counter.count(branches)
-        stages, assumptions = stages_of(calls_of_run(connection, judges), counter)
+        stages, assumptions = stages_of(connection, calls_of_run(connection, judges), counter)
         waiting = row.expected - len(messages)
     if not messages:
         raise StoreError(f"{run_id} has no messages yet, so nothing of it can be judged.")

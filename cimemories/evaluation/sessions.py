@@ -20,11 +20,12 @@ attributes alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from cimemories.llm.replies import one_line
+from cimemories.manifest import SessionsPart
 from cimemories.seeds.prompts import Prompt
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import StoreError
@@ -63,13 +64,11 @@ class Sessions:
         return {"order": self.order, "seed": self.seed, "kept": self.label}
 
     @classmethod
-    def of(cls, recorded: Mapping[str, object] | None) -> Sessions | None:
-        """Return what `as_json` gave, or None."""
-        if not recorded:
+    def of(cls, recorded: SessionsPart | None) -> Sessions | None:
+        """Return the sessions of a manifest, or None. Raises StoreError for some that cannot be read."""
+        if recorded is None or not recorded.kept:
             return None
-        seed = recorded.get("seed")
-        plain = isinstance(seed, int) and not isinstance(seed, bool)
-        return read_sessions(str(recorded.get("kept")), str(recorded.get("order")), int(str(seed)) if plain else 0)
+        return read_sessions(recorded.kept, recorded.order, recorded.seed)
 
 
 def read_sessions(kept: str, order: str = "fixed", seed: int = 0) -> Sessions:

@@ -5,7 +5,7 @@
 The options of `cimemories run`, the form of a new run, the fields of a sweep's file, the manifest, the command that
 repeats a run and the table of settings in docs/settings.md are made from the fields here (cimemories/settings.py).
 
-To add a setting, add a field with a `Setting`, and use it where the run is carried out: `RunSpec.of(row.manifest)` has
+To add a setting, add a field by `setting`, and use it where the run is carried out: `RunSpec.of(row.manifest)` has
 it for every run, with its default for those that were planned before.
 """
 
@@ -31,7 +31,7 @@ from cimemories.manifest import RunManifest
 from cimemories.memory.systems import SystemSpec, is_system
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import FROM_SEEDS, Prompt
-from cimemories.settings import Described, Setting, Settings
+from cimemories.settings import Described, Setting, Settings, setting
 from cimemories.store.engine import StoreError, plain_name
 from cimemories.store.judgements import MESSAGE
 from cimemories.store.runs import RunRow
@@ -202,8 +202,9 @@ Cap = Annotated[
 ONCE = "Once for all judges or once each."
 
 
-def _of_judges(option: str, title: str, help: str, option_help: str = ONCE, **more: Any) -> Setting:
-    return Setting(title, help, Group.JUDGING, option=f"--judge-{option}", option_help=option_help, **more)
+def judge_setting(default: Any, option: str, title: str, help: str, option_help: str = ONCE, **more: Any) -> Any:
+    more |= {"option": f"--judge-{option}", "option_help": option_help}
+    return setting(default, title, help, Group.JUDGING, **more)
 
 
 class JudgeSpec(Settings):
@@ -215,67 +216,56 @@ class JudgeSpec(Settings):
     """
 
     kind: Literal["matcher", "llm"] = "matcher"
-    model: Annotated[
-        str,
-        _of_judges(
-            "model",
-            "Judge model",
-            "Use a model of another family: models may judge their own family mildly.",
-            "Repeatable.",
-            placeholder="as its server names it",
-        ),
-    ] = MATCHER
-    base_url: Annotated[
-        str,
-        _of_judges(
-            "base-url",
-            "Judge base URL",
-            "Server of the judge.",
-            f"{ONCE} For `run` the default is --base-url.",
-            placeholder="http://localhost:8002/v1",
-        ),
-    ] = ""
-    api_key_env: Annotated[str, _of_judges("api-key-env", "API key variable", KEY_HELP)] = DEFAULT_KEY_ENV
-    max_tokens: Annotated[
-        Limit,
-        _of_judges(
-            "max-tokens",
-            "Token limit per judgement",
-            "Token limit of a judgement, reasoning included: 16384, or half of the server's context if that is less.",
-            f"`server` leaves it to the server. {ONCE}",
-            metavar="N",
-            placeholder="the server's",
-            step=1024,
-        ),
-    ] = Field(default_factory=_judge_tokens)
+    model: str = judge_setting(
+        MATCHER,
+        "model",
+        "Judge model",
+        "Use a model of another family: models may judge their own family mildly.",
+        "Repeatable.",
+        placeholder="as its server names it",
+    )
+    base_url: str = judge_setting(
+        "",
+        "base-url",
+        "Judge base URL",
+        "Server of the judge.",
+        f"{ONCE} For `run` the default is --base-url.",
+        placeholder="http://localhost:8002/v1",
+    )
+    api_key_env: str = judge_setting(DEFAULT_KEY_ENV, "api-key-env", "API key variable", KEY_HELP)
+    max_tokens: Limit = judge_setting(
+        Field(default_factory=_judge_tokens),
+        "max-tokens",
+        "Token limit per judgement",
+        "Token limit of a judgement, reasoning included: 16384, or half of the server's context if that is less.",
+        f"`server` leaves it to the server. {ONCE}",
+        metavar="N",
+        placeholder="the server's",
+        step=1024,
+    )
     channel: Literal["message", "reasoning"] = "message"
-    split: Annotated[
-        int | None,
-        Field(ge=1),
-        _of_judges(
-            "split",
-            "Attributes per call",
-            "Splits long lists for judges that lose track. Parts are requested in sequence.",
-            metavar="N",
-            placeholder="all at once",
-        ),
-    ] = None
-    fields: Annotated[
-        Fields,
-        _of_judges(
-            "set",
-            "Other request fields",
-            "Further field of a judge's request. The temperature is 0 unless it is set here.",
-            "NAME=JSON; repeatable.",
-        ),
-    ] = Field(default_factory=dict)
-    prompt: Annotated[
-        PromptByHash | None,
-        _of_judges("prompt", "Judge prompt", "Judge prompt from a file, FILE:LEVEL (docs/formats.md).", ""),
-    ] = None
+    split: int | None = judge_setting(
+        None,
+        "split",
+        "Attributes per call",
+        "Splits long lists for judges that lose track. Parts are requested in sequence.",
+        ge=1,
+        metavar="N",
+        placeholder="all at once",
+    )
+    fields: Fields = judge_setting(
+        Field(default_factory=dict),
+        "set",
+        "Other request fields",
+        "Further field of a judge's request. The temperature is 0 unless it is set here.",
+        "NAME=JSON; repeatable.",
+    )
+    prompt: PromptByHash | None = judge_setting(
+        None, "prompt", "Judge prompt", "Judge prompt from a file, FILE:LEVEL (docs/formats.md).", ""
+    )
     json_schema: Literal["json_schema", "plain_schema", "json_object", "none"] | None = None
     timeout: float | None = None
-    prices: Annotated[Priced, _of_judges("price", "Prices", "As --price.")] = None
+    prices: Priced = judge_setting(None, "price", "Prices", "As --price.")
     reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
 
     @property
@@ -314,214 +304,183 @@ class RunSpec(Settings):
     of the authors' settings (`planning.as_reference`). judges: numbers rest on the first.
     """
 
-    dataset: Annotated[
-        str,
-        Setting(
-            "Dataset", "Dataset whose profiles are the users; `cimemories datasets` lists them.", Group.TASK, short="-d"
-        ),
-    ]
+    dataset: str = setting(
+        ...,
+        "Dataset",
+        "Dataset whose profiles are the users; `cimemories datasets` lists them.",
+        Group.TASK,
+        short="-d",
+    )
     model: ModelName
     base_url: BaseUrl
     api_key_env: KeyVariable = DEFAULT_KEY_ENV
-    preset: Annotated[
-        str | None, Setting("Preset", "Known settings of the model; `cimemories serve --list` lists them.", Group.PLACE)
-    ] = None
-    samples: Annotated[
-        int,
-        Field(ge=1, le=100),
-        Setting(
-            "Samples n",
-            "Messages per context. Violation@1 to @n are computed from them.",
-            Group.TASK,
-            short="-n",
-            brief="n = {}",
-        ),
-    ] = 5
+    preset: str | None = setting(
+        None, "Preset", "Known settings of the model; `cimemories serve --list` lists them.", Group.PLACE
+    )
+    samples: int = setting(
+        5,
+        "Samples n",
+        "Messages per context. Violation@1 to @n are computed from them.",
+        Group.TASK,
+        ge=1,
+        le=100,
+        short="-n",
+        brief="n = {}",
+    )
     profiles: Profiles = None
     contexts: Contexts = None
-    prompt_level: Annotated[
-        str,
-        Setting(
-            "Prompt level",
-            "How much the prompt says about privacy: base, light, medium, high, or a level of the prompt file.",
-            Group.TASK,
-            labels={
-                "base": "base: the task alone",
-                "light": "light: one sentence about privacy",
-                "medium": "medium: what not to share",
-                "high": "high: strictest",
-            },
-            plural="prompt_levels",
-            brief="{}",
-        ),
-    ] = "base"
-    memory: Annotated[
-        str,
-        Setting(
-            "What the assistant holds",
-            "full, necessary+K, inappropriate+K, random-K; a memory system: system:bm25:k=20 (docs/memory.md); as "
-            "published: all_share+K, all_not_share+K, iid-K.",
-            Group.MEMORY,
-            brief="{}",
-        ),
-    ] = "full"
-    memory_order: Annotated[
-        Literal["fixed", "shuffled"],
-        Setting(
-            "Order",
-            "Order of the statements: as in the profile (fixed), or shuffled by the seed, the same for all contexts of "
-            "a user.",
-            Group.MEMORY,
-            labels={"fixed": "as in the profile", "shuffled": "shuffled by the seed"},
-            when=_has_order,
-        ),
-    ] = "fixed"
-    memory_seed: Annotated[
-        int,
-        Setting(
-            "Memory seed", "Decides which attributes are chosen, and the shuffled order.", Group.MEMORY, when=_has_seed
-        ),
-    ] = 0
-    memory_template: Annotated[
-        str,
-        Setting(
-            "Attribute format",
-            "How a memory statement is written in the prompt: bullets, plain, numbered, keyed or grouped.",
-            Group.MEMORY,
-            labels={
-                "bullets": "- statement",
-                "plain": "statement",
-                "numbered": "1. statement",
-                "keyed": "- key: statement",
-                "grouped": "- [domain] statement",
-            },
-        ),
-    ] = "bullets"
-    sessions: Annotated[
-        str | None,
-        Setting(
-            "Sessions",
-            "Whether the memory of a task has the assistant's messages of earlier tasks: all, last-N, or none of them. "
-            "A user's tasks are then written one after the other.",
-            Group.MEMORY,
-            placeholder="none",
-            brief="sessions {}",
-        ),
-    ] = None
-    session_order: Annotated[
-        Literal["fixed", "shuffled"],
-        Setting(
-            "Order of the tasks",
-            "Order of a user's tasks: as in the dataset (fixed), or shuffled, another order for each user.",
-            Group.MEMORY,
-            labels={"fixed": "as in the dataset", "shuffled": "shuffled by the seed"},
-            when=_has_sessions,
-        ),
-    ] = "fixed"
-    session_seed: Annotated[
-        int,
-        Setting(
-            "Task seed",
-            "Decides the shuffled order of the tasks.",
-            Group.MEMORY,
-            when=lambda values: _has_sessions(values) and values["session_order"] == SEEDED,
-        ),
-    ] = 0
-    mitigation: Annotated[
-        Literal["none", "gate", "rewrite"],
-        Setting(
-            "Mitigation",
-            "A defence to compare with the plain model: none, gate or rewrite. Each adds one call per message.",
-            Group.MODEL,
-            labels={
-                "gate": "gate: first ask which memories the task needs",
-                "rewrite": "rewrite: remove what the recipient should not know",
-            },
-            plural="mitigations",
-            brief="{}",
-        ),
-    ] = "none"
-    thinking: Annotated[
-        Literal["default", "on", "off", "low", "medium", "high"],
-        Setting(
-            "Thinking",
-            "For models that reason first: default sends nothing, on and off set the model's switch, low, medium and "
-            "high its reasoning effort. Reasoning is judged only if a judge reads it too.",
-            Group.MODEL,
-            labels={
-                "default": "model default",
-                "low": "low (reasoning_effort)",
-                "medium": "medium (reasoning_effort)",
-                "high": "high (reasoning_effort)",
-            },
-            brief="thinking {}",
-        ),
-    ] = "default"
+    prompt_level: str = setting(
+        "base",
+        "Prompt level",
+        "How much the prompt says about privacy: base, light, medium, high, or a level of the prompt file.",
+        Group.TASK,
+        labels={
+            "base": "base: the task alone",
+            "light": "light: one sentence about privacy",
+            "medium": "medium: what not to share",
+            "high": "high: strictest",
+        },
+        plural="prompt_levels",
+        brief="{}",
+    )
+    memory: str = setting(
+        "full",
+        "What the assistant holds",
+        "full, necessary+K, inappropriate+K, random-K; a memory system: system:bm25:k=20 (docs/memory.md); as "
+        "published: all_share+K, all_not_share+K, iid-K.",
+        Group.MEMORY,
+        brief="{}",
+    )
+    memory_order: Literal["fixed", "shuffled"] = setting(
+        "fixed",
+        "Order",
+        "Order of the statements: as in the profile (fixed), or shuffled by the seed, the same for all contexts of "
+        "a user.",
+        Group.MEMORY,
+        labels={"fixed": "as in the profile", "shuffled": "shuffled by the seed"},
+        when=_has_order,
+    )
+    memory_seed: int = setting(
+        0, "Memory seed", "Decides which attributes are chosen, and the shuffled order.", Group.MEMORY, when=_has_seed
+    )
+    memory_template: str = setting(
+        "bullets",
+        "Attribute format",
+        "How a memory statement is written in the prompt: bullets, plain, numbered, keyed or grouped.",
+        Group.MEMORY,
+        labels={
+            "bullets": "- statement",
+            "plain": "statement",
+            "numbered": "1. statement",
+            "keyed": "- key: statement",
+            "grouped": "- [domain] statement",
+        },
+    )
+    sessions: str | None = setting(
+        None,
+        "Sessions",
+        "Whether the memory of a task has the assistant's messages of earlier tasks: all, last-N, or none of them. "
+        "A user's tasks are then written one after the other.",
+        Group.MEMORY,
+        placeholder="none",
+        brief="sessions {}",
+    )
+    session_order: Literal["fixed", "shuffled"] = setting(
+        "fixed",
+        "Order of the tasks",
+        "Order of a user's tasks: as in the dataset (fixed), or shuffled, another order for each user.",
+        Group.MEMORY,
+        labels={"fixed": "as in the dataset", "shuffled": "shuffled by the seed"},
+        when=_has_sessions,
+    )
+    session_seed: int = setting(
+        0,
+        "Task seed",
+        "Decides the shuffled order of the tasks.",
+        Group.MEMORY,
+        when=lambda values: _has_sessions(values) and values["session_order"] == SEEDED,
+    )
+    mitigation: Literal["none", "gate", "rewrite"] = setting(
+        "none",
+        "Mitigation",
+        "A defence to compare with the plain model: none, gate or rewrite. Each adds one call per message.",
+        Group.MODEL,
+        labels={
+            "gate": "gate: first ask which memories the task needs",
+            "rewrite": "rewrite: remove what the recipient should not know",
+        },
+        plural="mitigations",
+        brief="{}",
+    )
+    thinking: Literal["default", "on", "off", "low", "medium", "high"] = setting(
+        "default",
+        "Thinking",
+        "For models that reason first: default sends nothing, on and off set the model's switch, low, medium and "
+        "high its reasoning effort. Reasoning is judged only if a judge reads it too.",
+        Group.MODEL,
+        labels={
+            "default": "model default",
+            "low": "low (reasoning_effort)",
+            "medium": "medium (reasoning_effort)",
+            "high": "high (reasoning_effort)",
+        },
+        brief="thinking {}",
+    )
     temperature: Temperature = None
-    sampling: Annotated[
-        Fields,
-        Setting(
-            "Other fields",
-            "Further field of every request, NAME=JSON, e.g. top_p=0.9; repeatable.",
-            Group.MODEL,
-            option="--set",
-            typed=list,
-        ),
-    ] = Field(default_factory=dict)
-    max_tokens: Annotated[
-        Limit,
-        Setting(
-            "Token limit per message",
-            "Token limit of a message, reasoning included. A message that is cut off "
-            "counts as missing, so reasoning models need more, such as 8192.",
-            Group.MODEL,
-            metavar="N",
-            typed=str,
-            option_help="`server` leaves it to the server.",
-            placeholder="the server's",
-            step=128,
-        ),
-    ] = MESSAGE_TOKENS
+    sampling: Fields = setting(
+        Field(default_factory=dict),
+        "Other fields",
+        "Further field of every request, NAME=JSON, e.g. top_p=0.9; repeatable.",
+        Group.MODEL,
+        option="--set",
+        typed=list,
+    )
+    max_tokens: Limit = setting(
+        MESSAGE_TOKENS,
+        "Token limit per message",
+        "Token limit of a message, reasoning included. A message that is cut off "
+        "counts as missing, so reasoning models need more, such as 8192.",
+        Group.MODEL,
+        metavar="N",
+        typed=str,
+        option_help="`server` leaves it to the server.",
+        placeholder="the server's",
+        step=128,
+    )
     seed: Seed = None
     timeout: Timeout = 120.0
     judges: tuple[JudgeSpec, ...] = Field(default=(JudgeSpec(),), min_length=1)
-    check: Annotated[
-        Literal["rules", "model", "none"],
-        Setting(
-            "Task check",
-            "Who checks that a message does its task: rules, model (the first judge's, one more call per message) or "
-            "none. An empty or refusing message reveals nothing and must not count as private.",
-            Group.JUDGING,
-            labels={
-                "rules": "by rules (refusals, very short messages)",
-                "model": "by the first judge's model",
-                "none": "not checked",
-            },
-        ),
-    ] = "rules"
+    check: Literal["rules", "model", "none"] = setting(
+        "rules",
+        "Task check",
+        "Who checks that a message does its task: rules, model (the first judge's, one more call per message) or "
+        "none. An empty or refusing message reveals nothing and must not count as private.",
+        Group.JUDGING,
+        labels={
+            "rules": "by rules (refusals, very short messages)",
+            "model": "by the first judge's model",
+            "none": "not checked",
+        },
+    )
     prices: ModelPrices = None
-    memory_prices: Annotated[
-        Priced,
-        Setting(
-            "Prices of the memory system",
-            "As --price, of a model that the memory system names.",
-            Group.PLAN,
-            option="--memory-price",
-            typed=str,
-        ),
-    ] = None
+    memory_prices: Priced = setting(
+        None,
+        "Prices of the memory system",
+        "As --price, of a model that the memory system names.",
+        Group.PLAN,
+        option="--memory-price",
+        typed=str,
+    )
     cap: Cap = None
-    name: Annotated[
-        str | None, Setting("Name", "Name of the run, shown in tables.", Group.PLAN, placeholder="model on dataset")
-    ] = None
-    fresh: Annotated[
-        bool,
-        Setting(
-            "Ignore recorded answers",
-            "Send every request again and pay for it, even if its answer is recorded. Resuming still reuses its own.",
-            Group.PLAN,
-        ),
-    ] = False
+    name: str | None = setting(
+        None, "Name", "Name of the run, shown in tables.", Group.PLAN, placeholder="model on dataset"
+    )
+    fresh: bool = setting(
+        False,
+        "Ignore recorded answers",
+        "Send every request again and pay for it, even if its answer is recorded. Resuming still reuses its own.",
+        Group.PLAN,
+    )
     prompts: Mapping[str, PromptByHash] = Field(default_factory=dict)
     reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
 

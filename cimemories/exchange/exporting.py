@@ -370,7 +370,7 @@ def _exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:
 
 
 def _sessions(run: RunRow) -> Sessions | None:
-    return Sessions.of(run.manifest.sessions.recorded if run.manifest.sessions else None)
+    return Sessions.of(run.manifest.sessions)
 
 
 def _lines(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from cimemories.evaluation.costs import Cost, run_cost
+from cimemories.evaluation.costs import Cost, cost_of
 from cimemories.flows.scope import judge_title
 from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
 from cimemories.store import judgements, runs, work
@@ -126,7 +126,7 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
         unjudged=max((answered - settled.get(j.id, {}).get(JudgementStatus.OK, 0) for j in readers), default=0),
         failures=failures,
         errors=errors,
-        cost=run_cost(store, run_id),
+        cost=cost_of(store, run_id),
         worker=f"process {owner['pid']} on {owner['host']}" if owner["pid"] else "no worker",
         imported=row.endpoint == IMPORTED,
         revision=row.revision,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import NoReturn
 
@@ -33,10 +34,15 @@ HEARTBEAT_SECONDS = 1.0  # also how soon a request to pause or cancel is seen; s
 UNRECORDED = 64  # as many as one commit takes; each answer waits for milliseconds, unless the server answers at once
 CANCELLED = "cancelled on request"
 PAUSED = "paused on request"
+STOPPING = {WorkStatus.CANCELLING: CANCELLED, WorkStatus.PAUSING: PAUSED}
 
 
 class WorkError(Exception):
     """The work ended early. The message says why and what to do next."""
+
+
+class Failed(Stopped):
+    """Parts of the work failed, and all others are done."""
 
 
 def begin(store: Store, work_id: str, *, queued: bool = False) -> tuple[Store, Claim]:
@@ -61,13 +67,15 @@ def perform(
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
     stop_when: Callable[[Progress], str | None] | None = None,
+    part_of: Callable[[], str | None] | None = None,
     engine: Engine | None = None,
 ) -> Progress:
     """Claim the work, run its jobs to the end, set its status, and return what was done.
 
     queued: as of `begin`. stop_when: called after each batch of outcomes; a text that it returns ends the work for that
-    reason, once the calls in flight are recorded. engine: does it in place of this process, with
-    `concurrency` in each of its workers. Work that is paused returns what was done until then.
+    reason, once the calls in flight are recorded. part_of: called with each heartbeat, records that of a greater work;
+    a text that it returns ends this work (PAUSED: once the calls in flight are recorded). engine: does it in place of
+    this process, with `concurrency` in each of its workers. Work that is paused returns what was done until then.
 
     Raises StoreError if another process works on it, and WorkError if the work ended early: it is then `cancelled`,
     `interrupted` (can be resumed) or `failed`, or another process has taken it over.
@@ -79,7 +87,7 @@ def perform(
             refuse(store, work_id, str(error).rstrip("."), queued=queued)
         own, claim = begin(store, work_id, queued=queued)
         there = engine.driver(own, claim, source, concurrency=concurrency, on_progress=on_progress, stop_when=stop_when)
-        return _attend(own, work_id, engine.text, there, there.run)
+        return _attend(own, work_id, engine.text, there, there.run, part_of)
     addresses = source.servers(store)
     # Claimed before its own servers are started: that takes minutes, in which it can be paused and cancelled.
     own, _ = begin(store, work_id, queued=queued)
@@ -101,7 +109,7 @@ def perform(
         except VllmError as error:
             raise Stopped(str(error).rstrip(".")) from error
 
-    return _attend(own, work_id, LOCAL, here, run)
+    return _attend(own, work_id, LOCAL, here, run, part_of)
 
 
 def _jobs(source: Source, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Iterator[Job | Deferred]:
@@ -111,7 +119,12 @@ def _jobs(source: Source, store: Store, client: MakeClient, urls: Mapping[str, s
 
 
 def _attend(
-    own: Store, work_id: str, engine: str, execution: Execution, run: Callable[[], Awaitable[None]]
+    own: Store,
+    work_id: str,
+    engine: str,
+    execution: Execution,
+    run: Callable[[], Awaitable[None]],
+    part_of: Callable[[], str | None] | None,
 ) -> Progress:
     """Note in the log what does the work, run it with a heartbeat, and set the status at its end."""
 
@@ -121,7 +134,7 @@ def _attend(
 
     async def with_heart() -> None:
         # Not patient: a beat that waits for a lost database comes too late to say anything.
-        heart = asyncio.create_task(_beat(own.patient(0), work_id, execution))
+        heart = asyncio.create_task(_beat(own.patient(0), work_id, execution, part_of))
         try:
             await run()
         finally:
@@ -135,15 +148,27 @@ def _attend(
     # The garbage collector walks no more through what is in memory by now: it took one in twenty calls a second.
     gc.freeze()
     try:
-        event_loop.run(with_heart())
+        with ending(own, work_id):
+            event_loop.run(with_heart())
+    finally:
+        gc.unfreeze()
+    return execution.progress
+
+
+@contextmanager
+def ending(own: Store, work_id: str) -> Iterator[None]:
+    """Set the status of the work when the block ends, however it does; `Stopped` with PAUSED ends it well. Raises
+    WorkError if it ended early."""
+    try:
+        yield
     except ClaimLost as lost:
         raise WorkError(str(lost)) from lost
     except Stopped as stop:
         if str(stop) == PAUSED:
             finish(own, work_id, WorkStatus.PAUSED, None)
-            return execution.progress
-        cancelled = str(stop) == CANCELLED
-        finish(own, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
+            return
+        failed = WorkStatus.FAILED if isinstance(stop, Failed) else WorkStatus.INTERRUPTED
+        finish(own, work_id, WorkStatus.CANCELLED if str(stop) == CANCELLED else failed, str(stop))
         # Of a vLLM that was started for the work and failed.
         lines = stop.__cause__.lines if isinstance(stop.__cause__, VllmError) else ()
         words = visible("".join(f"\n  {line}" for line in ("vLLM's last lines:", *lines))) if lines else ""
@@ -163,10 +188,7 @@ def _attend(
     except Exception as error:
         finish(own, work_id, WorkStatus.FAILED, without_credentials(f"{type(error).__name__}: {error}"))
         raise
-    finally:
-        gc.unfreeze()
     finish(own, work_id, None, None)
-    return execution.progress
 
 
 def stopped_message(work_id: str, reason: str) -> str:
@@ -210,29 +232,31 @@ def finish(store: Store, work_id: str, status: WorkStatus | None, error: str | N
         return  # on a full disk not even this can be written: the missing heartbeat then shows that it ended
 
 
-async def _beat(store: Store, work_id: str, execution: Execution) -> None:
+async def _beat(store: Store, work_id: str, execution: Execution, part_of: Callable[[], str | None] | None) -> None:
     slowed = ""  # as it was written last
 
-    def beat(slowed: str | None) -> WorkStatus:
+    def beat(slowed: str | None) -> str | None:
+        """Return why the work is to stop, or None."""
         # Relaxed: after a power cut nobody needs the last beat.
         with store.write(relaxed=True) as connection:
             if slowed is not None:
                 work.slow_down(connection, work_id, slowed)
-            return work.heartbeat(connection, work_id)
+            status = work.heartbeat(connection, work_id)
+        return STOPPING.get(status) or (part_of() if part_of else None)
 
     while True:
         execution.look()
         written, slowed = slowed, execution.progress.slowed
         try:
-            status = await asyncio.to_thread(beat, slowed if slowed or written else None)
+            reason = await asyncio.to_thread(beat, slowed if slowed or written else None)
         except ClaimLost as lost:
             # Another process has the work now: what is in flight here could not be recorded any more.
             execution.fail(lost)
             return
         except (sa.exc.DBAPIError, StoreError):
-            status = WorkStatus.RUNNING  # one missed beat is no reason to stop; a record that is gone fails the commits
-        if status == WorkStatus.CANCELLING:
-            execution.stop(CANCELLED)
-        elif status == WorkStatus.PAUSING:
+            reason = None  # one missed beat is no reason to stop; a record that is gone fails the commits
+        if reason == PAUSED:
             execution.drain(PAUSED)  # calls in flight end and are kept, where cancelling drops them
+        elif reason:
+            execution.stop(reason)
         await asyncio.sleep(HEARTBEAT_SECONDS)

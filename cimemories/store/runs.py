@@ -442,8 +442,7 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
     runs = []
     for row in rows:
         counts = {"responses": dict(responses[row["id"]]), "judgements": dict(judged[row["id"]])}
-        missing = _missing(**counts) - (work.left_out(connection, row["id"]) if row["explains"] else 0)
-        runs.append(made(RunRow, row, status=work.shown_status(row, missing), **counts))
+        runs.append(made(RunRow, row, status=work.shown_status(row, _missing(**counts)), **counts))
     return runs
 
 

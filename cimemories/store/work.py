@@ -29,7 +29,7 @@ from sqlalchemy.ext.compiler import compiles
 from cimemories.manifest import RunManifest
 from cimemories.model import JudgementStatus, ResponseStatus, WorkKind, WorkStatus
 from cimemories.store.engine import PATIENCE_SECONDS, StoreError, now
-from cimemories.store.rows import count, rows_of
+from cimemories.store.rows import rows_of
 from cimemories.store.tables import (
     ballot,
     generation,
@@ -538,8 +538,7 @@ def _of_runs(connection: sa.Connection, run_ids: Sequence[str]) -> Outcome:
 
 
 def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
-    answers, none = _by_status(connection, response.c.run, response.c.status, run_id), left_out(connection, run_id)
-    answers = Outcome(answers.planned - none, answers.missing - none, answers.failed - none)
+    answers = _by_status(connection, response.c.run, response.c.status, run_id)
     judges = connection.scalars(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).all()
     if not judges:
         return answers
@@ -562,17 +561,6 @@ def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
     query = sa.select(having(judged.c.good == len(judges)), having(judged.c.bad > 0))
     good, spoiled = connection.execute(query).one()
     return Outcome(answers.planned, answers.planned - int(good), answers.failed + int(spoiled))
-
-
-NO_PARAPHRASE = "paraphrase: "  # begins the cause of a message that waits for a wording that never came
-
-
-def left_out(connection: sa.Connection, run_id: str) -> int:
-    """Return the number of messages of a variant for which the model gave no wording: there is no such variant, so
-    nothing of it is missing. A call that failed is asked again, and its messages are missing until then."""
-    of = response.c.run == run_id, response.c.cause.startswith(NO_PARAPHRASE, autoescape=True)
-    settled = response.c.status.not_in((ResponseStatus.FAILED, ResponseStatus.OWED))
-    return count(connection, response, *of, settled)
 
 
 def _by_status(connection: sa.Connection, of: sa.Column[str], status: sa.Column[str], work_id: str) -> Outcome:

@@ -380,28 +380,29 @@ def draw_new(store: Store) -> None:
 def _watch(store: Store, row: GenerationRow) -> None:
     # Only this fragment runs each second; st.rerun() in it draws the page again once the work has ended.
     def look() -> None:
-        now = authoring.live(store, row.id)
-        if now.status not in work.ACTIVE:
+        now = authoring.report(store, row.id, under_way=True)
+        if now.row.status not in work.ACTIVE:
             st.rerun()
-        _running(store, row, now)
+        _running(store, now)
 
     st.fragment(look, run_every="1s")()
 
 
-def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
-    _title(row, f"is being written: {now.status}")
-    waiting = now.status == WorkStatus.QUEUED
-    tokens = f"{count(now.prompt_tokens)} prompt and {count(now.completion_tokens, 'completion token')}"
+def _running(store: Store, now: authoring.Report) -> None:
+    row, cost = now.row, now.cost.shown
+    _title(row, f"is being written: {row.status}")
+    waiting = row.status == WorkStatus.QUEUED
+    tokens = f"{count(now.tokens('prompt'))} prompt and {count(now.tokens('completion'), 'completion token')}"
     parts = [
-        f"{count(now.settled)} of {count(now.expected, 'call')} done",
+        f"{count(row.settled)} of {count(row.expected, 'call')} done",
         "waiting to start"
         if waiting
-        else once.pace(f"pace.{row.id}", now.settled, now.expected, "calls") or "measuring the pace",
-        f"{tokens}, cost {now.cost}" if now.cost else tokens,
+        else once.pace(f"pace.{row.id}", row.settled, row.expected, "calls") or "measuring the pace",
+        f"{tokens}, cost {cost}" if cost else tokens,
     ]
     if rejected := sum(now.rejected.values()):
         parts.append(f"{count(rejected, 'item')} rejected and asked for again")
-    draw_running(store, row.id, now.status, now.settled, now.expected, f"{'; '.join(parts)}.", now.slowed)
+    draw_running(store, row.id, row.status, row.settled, row.expected, f"{'; '.join(parts)}.", row.error or "")
     draw_failures("Failed or incomplete calls", now.failures)
 
 
@@ -425,7 +426,7 @@ def _stopped(store: Store, row: GenerationRow) -> None:
             draw_resume(store, row.id)
         once.button(
             "Discard",
-            lambda: authoring.discard(store, row.id),
+            lambda: deleting.delete(store, catalogue.deletion_of_work(store, row.id)),
             key=f"new.discard.{row.id}",
             icon=":material/delete:",
         )
@@ -434,10 +435,10 @@ def _stopped(store: Store, row: GenerationRow) -> None:
 def _finished(store: Store, row: GenerationRow) -> None:
     """Show the outcome of a generation that this session has seen running."""
     report = authoring.report(store, row.id)
-    if report.dataset is None:
+    if row.dataset is None:
         return
     _title(row, f"is written: {count(report.kept)} of {count(report.wanted, 'attribute')}.")
-    url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=report.dataset)
+    url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=row.dataset)
     with st.expander("Rejections and cost"):
         safe.show(safe.lines(report.lines()))
 

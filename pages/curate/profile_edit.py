@@ -237,7 +237,7 @@ def attribute(store: Store, dataset: DatasetRow, record: ProfileRecord, chosen: 
     if review or removed:
         with page.Reporting("This value cannot be saved.", StoreError):
             after = None if removed else Attribute(name, parse_value(value), domain, event or GENERAL, statement)
-            propose(store, dataset, editing.attribute_edit(record.ordinal, before, after))
+            propose(store, dataset, editing.edit_of("attribute", record.ordinal, before, after))
 
 
 def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
@@ -278,7 +278,7 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     )
     if review or removed:
         after = None if removed else Context(task, recipient, sphere.strip() or None)
-        propose(store, dataset, editing.context_edit(whose, before, after))
+        propose(store, dataset, editing.edit_of("context", whose, before, after))
 
 
 def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
@@ -299,4 +299,4 @@ def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         review = st.form_submit_button("Review the change", type="primary", icon=":material/preview:")
     if review:
         after = replace(profile, name=name, sex=sex, address=address, age=int(age))
-        propose(store, dataset, editing.bio_edit(record.ordinal, profile, after))
+        propose(store, dataset, editing.edit_of("bio", record.ordinal, profile, after))

@@ -15,7 +15,7 @@ from cimemories.compare.leaderboard import bounds_text
 from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.compositions import CompositionError
-from cimemories.evaluation.costs import Cost, raise_cap, sweep_cost
+from cimemories.evaluation.costs import Cost, cost_of, raise_cap
 from cimemories.evaluation.estimates import require_fit
 from cimemories.evaluation.planning import plan, spec_of
 from cimemories.evaluation.prices import money
@@ -268,7 +268,7 @@ def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
             stop_buttons(store, row.id, now.status)
     elif now.cost.cap_reached and now.retriable:
         raise_and_resume(store, row.id, now.cost)
-    elif now.retriable and row.sweep is not None and sweep_cost(store, row.sweep).cap_reached:
+    elif now.retriable and row.sweep is not None and cost_of(store, row.sweep).cap_reached:
         safe.inline("Its sweep has reached its cost cap. Raise the cap there to go on.")
         url.page_link("runs", "Open the sweep", icon=":material/arrow_forward:", tab="sweeps", sweep=row.sweep)
     elif now.status in RESUMABLE and (not now.imported or now.retriable):

@@ -43,22 +43,22 @@ def good(request: IncomingRequest) -> Reply:
 
 def test_profiles_by_the_simulator(store: Store) -> None:
     result = write(store, spec())
-    whole = set(result.parts) == {"ok"}
-    assert result.status == ("finished" if whole else "finished with failures"), "parts may be short"
-    assert (result.simulated, result.dataset_name) == (True, "new")
-    assert sum(result.parts.values()) == PARTS
+    whole = set(result.row.parts) == {"ok"}
+    assert result.row.status == ("finished" if whole else "finished with failures"), "parts may be short"
+    assert (result.row.simulated, result.dataset_name) == (True, "new")
+    assert sum(result.row.parts.values()) == PARTS
     assert result.wanted == WANTED
     assert result.rejected, "the simulator writes some of it badly on purpose"
     with store.read() as connection:
         (row,) = datasets.all_rows(connection)
         people_ = [record.profile for record in datasets.profile_records(connection, row.id)]
-        parts = generations.parts(connection, result.id)
+        parts = generations.parts(connection, result.row.id)
         origin = generations.of_dataset(connection, row.id)
         assert [item.id for item in datasets.all_rows(connection) if item.simulated] == [row.id]
     assert (row.origin, row.profiles, row.contexts) == ("generated", PROFILES, 49)
     assert row.source_name == "sim-average, simulated"
     assert origin is not None
-    assert origin.id == result.id
+    assert origin.id == result.row.id
     assert origin.manifest["prompts"], "which words it was asked in"
     assert row.attributes == result.kept + 4 * PROFILES
     for profile, person in zip(people_, people(PROFILES, seed=5, locale="en_US", events=EVENTS), strict=True):
@@ -144,7 +144,7 @@ def test_each_call_holds_the_person_and_all_that_was_written_before(sqlite_store
             assert {d: v["maxItems"] for d, v in lists.items()} == (
                 {GENERAL: GENERALS} if event == GENERAL else dict.fromkeys(DOMAINS, PER_DOMAIN)
             )
-    assert result.prompt_tokens == 10 * PARTS
+    assert result.tokens("prompt") == 10 * PARTS
 
 
 def test_what_is_turned_down_is_asked_for_again_with_its_reason_and_never_more(sqlite_store: Store) -> None:
@@ -199,7 +199,7 @@ def test_a_server_that_answers_rubbish_ends_in_a_clear_report_and_no_dataset(
         assert len(server.chats) == made == 3 * PARTS, "each part was asked for three times, and never again"
     assert reason in str(caught.value)
     result = report(sqlite_store, generation_id)
-    assert (result.status, result.kept, result.dataset) == ("failed", 0, None)
+    assert (result.row.status, result.kept, result.row.dataset) == ("failed", 0, None)
     assert result.rejected[reason] >= 3 * PARTS
     assert dataset_hashes(sqlite_store) == []
 
@@ -213,7 +213,7 @@ def test_a_profile_of_which_nothing_could_be_kept_is_left_out_and_said_so(sqlite
 
     with hostile_server(picky) as server:
         result = write(sqlite_store, spec(server.url, model="m"))
-    assert (result.status, result.left_out, result.missing) == ("finished with failures", 1, WANTED // PROFILES)
+    assert (result.row.status, result.left_out, result.missing) == ("finished with failures", 1, WANTED // PROFILES)
     with sqlite_store.read() as connection:
         (row,) = datasets.all_rows(connection)
         names = [r.profile.name for r in datasets.profile_records(connection, row.id)]
@@ -235,7 +235,11 @@ def test_failed_parts_are_asked_for_again_by_a_resume_and_nothing_is_half_there(
         with pytest.raises(WorkError, match=f"1 of {PARTS} parts are not written.*resume {generation_id}"):
             execution.execute(store, generation_id)
         result = report(store, generation_id)
-        assert (result.status, result.dataset, result.parts) == ("interrupted", None, {"ok": PARTS - 1, "failed": 1})
+        assert (result.row.status, result.row.dataset, result.row.parts) == (
+            "interrupted",
+            None,
+            {"ok": PARTS - 1, "failed": 1},
+        )
         assert dataset_hashes(store) == []
         broken = False
         made = len(server.chats)
@@ -252,10 +256,10 @@ def test_a_request_that_the_server_refuses_for_good_is_missing_and_the_rest_goes
 
     with hostile_server(refusing) as server:
         result = write(sqlite_store, spec(server.url, model="m"))
-    assert result.parts == {"refused": PROFILES, "ok": PARTS - PROFILES}
+    assert result.row.parts == {"refused": PROFILES, "ok": PARTS - PROFILES}
     assert result.missing == PROFILES * GENERALS
     assert "the prompt is too long" in result.failures[0][1]
-    assert result.dataset is not None
+    assert result.row.dataset is not None
 
 
 def test_a_name_that_was_taken_meanwhile_costs_no_work(sqlite_store: Store) -> None:
@@ -338,7 +342,7 @@ def test_a_generation_that_is_paused_stays_paused(sqlite_store: Store) -> None:
         assert 0 < row.settled < row.expected
         server.chat = good
         execution.execute(sqlite_store, generation_id)
-    assert report(sqlite_store, generation_id).status == "finished"
+    assert report(sqlite_store, generation_id).row.status == "finished"
 
 
 def test_nothing_is_written_down_for_what_cannot_be_done(sqlite_store: Store) -> None:
@@ -379,7 +383,7 @@ def test_the_plan_follows_what_is_recorded(sqlite_store: Store) -> None:
 
 def test_a_part_that_another_call_has_settled_stays_as_it_is(store: Store) -> None:
     with hostile_server(good) as server:
-        generation_id = write(store, spec(server.url, model="m", profiles=1)).id
+        generation_id = write(store, spec(server.url, model="m", profiles=1)).row.id
     part = _parts(store)[0]
     with store.write() as connection:
         assert generations.settle(connection, [part]) == [True], "a commit that is done again"
@@ -396,6 +400,6 @@ def test_on_a_failing_server_every_part_is_written_in_the_end(sqlite_store: Stor
             with suppress(WorkError):
                 execution.execute(sqlite_store, generation_id)
     result = report(sqlite_store, generation_id)
-    assert not set(result.parts) & set(generations.RETRIABLE)
+    assert not set(result.row.parts) & set(generations.RETRIABLE)
     assert result.dataset_name == "new"
     assert result.kept > 0.9 * WANTED

@@ -128,7 +128,7 @@ def test_what_is_not_valid_is_refused_and_nothing_written(
     before, hashed = profiles(sqlite_store, data.id)[0].attributes[0], content(sqlite_store, data.id)
     with pytest.raises(StoreError, match=problem):
         editing.save(
-            sqlite_store, data.id, editing.attribute_edit(0, before, replace(before, **change)), annotator="Ada"
+            sqlite_store, data.id, editing.edit_of("attribute", 0, before, replace(before, **change)), annotator="Ada"
         )
     assert content(sqlite_store, data.id) == hashed
     assert history(sqlite_store, data.id) == []
@@ -137,15 +137,18 @@ def test_what_is_not_valid_is_refused_and_nothing_written(
 @pytest.mark.parametrize(
     ("edit", "problem"),
     [
-        (lambda p: editing.bio_edit(0, p, replace(p, address=" ")), "address: it is blank"),
-        (lambda p: editing.bio_edit(0, p, replace(p, sex="")), "sex: it is blank"),
-        (lambda p: editing.bio_edit(0, p, replace(p, address="x" * 1001)), "address: it has 1,001 characters"),
+        (lambda p: editing.edit_of("bio", 0, p, replace(p, address=" ")), "address: it is blank"),
+        (lambda p: editing.edit_of("bio", 0, p, replace(p, sex="")), "sex: it is blank"),
+        (lambda p: editing.edit_of("bio", 0, p, replace(p, address="x" * 1001)), "address: it has 1,001 characters"),
         (
-            lambda _: editing.context_edit(None, None, Context("x" * 1001, "Landlord")),
+            lambda _: editing.edit_of("context", None, None, Context("x" * 1001, "Landlord")),
             "task: this has 1,001 characters",
         ),
-        (lambda _: editing.context_edit(0, None, Context("Ask", "a\x9fb")), r"recipient: it contains U\+009F"),
-        (lambda _: editing.context_edit(0, None, Context("Ask", "Landlord", "\x02")), r"sphere: it contains U\+0002"),
+        (lambda _: editing.edit_of("context", 0, None, Context("Ask", "a\x9fb")), r"recipient: it contains U\+009F"),
+        (
+            lambda _: editing.edit_of("context", 0, None, Context("Ask", "Landlord", "\x02")),
+            r"sphere: it contains U\+0002",
+        ),
     ],
 )
 def test_a_biography_or_context_that_no_file_holds_is_refused(
@@ -169,10 +172,10 @@ def test_the_longest_that_the_form_takes_can_be_exported_and_imported(sqlite_sto
     first, value = person.attributes[0], [1] * 1000
     long = replace(first, key="k" * editing.LONGEST_KEY, value=value, event="e" * 1000, statement="s" * 4000)
     for change in (
-        editing.attribute_edit(0, first, long),
-        editing.context_edit(None, None, Context("t" * 1000, "r" * 1000, "o" * 1000)),
-        editing.bio_edit(
-            0, person, replace(person, name="n" * editing.LONGEST_KEY, sex="x" * 1000, address="a" * 1000)
+        editing.edit_of("attribute", 0, first, long),
+        editing.edit_of("context", None, None, Context("t" * 1000, "r" * 1000, "o" * 1000)),
+        editing.edit_of(
+            "bio", 0, person, replace(person, name="n" * editing.LONGEST_KEY, sex="x" * 1000, address="a" * 1000)
         ),
     ):
         editing.save(sqlite_store, data.id, change, annotator="Ada")
@@ -187,7 +190,7 @@ def test_what_an_earlier_version_saved_does_not_keep_other_fields_from_being_edi
     with sqlite_store.write() as connection:
         connection.execute(sa.update(tables.profile).values(address=""))
     (person,) = profiles(sqlite_store, data.id)
-    editing.save(sqlite_store, data.id, editing.bio_edit(0, person, replace(person, age=51)), annotator="Ada")
+    editing.save(sqlite_store, data.id, editing.edit_of("bio", 0, person, replace(person, age=51)), annotator="Ada")
     (edited,) = profiles(sqlite_store, data.id)
     assert (edited.age, edited.address) == (51, "")
 
@@ -299,7 +302,7 @@ def test_of_two_who_edit_at_once_none_is_lost_without_a_word(store: Store, label
         second = editing.save(store, data.id, two, annotator="Bob", expected=plans[1])
     stored = profiles(store, second.dataset)
     assert [p.attributes[0].statement for p in stored] == ["one", "two"]
-    stale = editing.attribute_edit(0, make_profile(0, 3, 2).attributes[0], None)
+    stale = editing.edit_of("attribute", 0, make_profile(0, 3, 2).attributes[0], None)
     with pytest.raises(StoreError, match="changed by somebody else"):
         editing.save(store, second.dataset, stale, annotator="Cem")
 
@@ -353,7 +356,7 @@ def test_a_labelling_of_a_new_version_asks_only_for_what_changed(sqlite_store: S
     assert plan.calls == 3 * 3 * 2
     assert label(saved.name) - before == plan.calls
     new = Context("Ask for a raise", "Manager")
-    context_edit: Callable[[], Edit] = lambda: editing.context_edit(None, None, new)  # noqa: E731
+    context_edit: Callable[[], Edit] = lambda: editing.edit_of("context", None, None, new)  # noqa: E731
     plan = editing.plan(sqlite_store, saved.dataset, context_edit())
     third = editing.save(sqlite_store, saved.dataset, context_edit(), annotator="Ada")
     before = label(saved.name)

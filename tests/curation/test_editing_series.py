@@ -37,7 +37,7 @@ def next_edit(model: list[Profile], step: tuple[Any, ...]) -> tuple[Edit, list[P
     new = list(model)
     if what == "bio":
         new[number] = replace(person, name=f"{attribute.key} {position}", age=position)
-        return (editing.bio_edit(number, person, new[number]), new) if new[number] != person else None
+        return (editing.edit_of("bio", number, person, new[number]), new) if new[number] != person else None
     if "context" not in what:
         keys = [a.key for a in person.attributes]
         if what != "add" and not keys:
@@ -53,7 +53,7 @@ def next_edit(model: list[Profile], step: tuple[Any, ...]) -> tuple[Edit, list[P
         parts = person.attributes
         kept = parts + end if before is None else parts[:at] + end + parts[at + 1 :]
         new[number] = replace(person, attributes=kept)
-        return editing.attribute_edit(number, before, after), new
+        return editing.edit_of("attribute", number, before, after), new
     return next_context_edit(model, step)
 
 
@@ -70,7 +70,7 @@ def next_context_edit(model: list[Profile], step: tuple[Any, ...]) -> tuple[Edit
             return None
         for i in targets:
             new[i] = replace(model[i], contexts=(*model[i].contexts, context))
-        return editing.context_edit(None if everyone else number, None, context), new
+        return editing.edit_of("context", None if everyone else number, None, context), new
     if not person.contexts:
         return None
     before = person.contexts[position % len(person.contexts)]
@@ -79,12 +79,12 @@ def next_context_edit(model: list[Profile], step: tuple[Any, ...]) -> tuple[Edit
     if what == "remove context":
         for i in targets:
             new[i] = replace(model[i], contexts=tuple(c for c in model[i].contexts if c != before))
-        return editing.context_edit(None if everyone else number, before, None), new
+        return editing.edit_of("context", None if everyone else number, before, None), new
     if pair == (before.task, before.recipient) or any(context in model[i].contexts for i in targets):
         return None
     for i in targets:
         new[i] = replace(model[i], contexts=tuple(context if c == before else c for c in model[i].contexts))
-    return editing.context_edit(None if everyone else number, before, context), new
+    return editing.edit_of("context", None if everyone else number, before, context), new
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])

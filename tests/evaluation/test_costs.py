@@ -68,7 +68,7 @@ def test_a_bill_worked_out_by_hand(sqlite_store: Store) -> None:
         calls.link(connection, [(without, shared, None)])
     message = 0.6 * 2 + 0.4 * 0.5 + 0.05 * 8
     judgement = 0.2 * 10 + 0.01 * 40  # the judge has one price for cached and other tokens
-    both, one = (costs.run_cost(sqlite_store, run_id) for run_id in (with_judge, without))
+    both, one = (costs.cost_of(sqlite_store, run_id) for run_id in (with_judge, without))
     assert (both.amount, one.amount) == (pytest.approx(message + judgement), pytest.approx(message))
     assert both.paid == pytest.approx(judgement) and one.paid == 0  # the message was there before the runs were planned
     assert {s.used.kind: s.used.failed for s in both.stages} == {"judge": 1, "respond": 0}
@@ -76,10 +76,10 @@ def test_a_bill_worked_out_by_hand(sqlite_store: Store) -> None:
     with sqlite_store.write() as connection:
         sweep_id = store_runs.add_sweep(connection, name="s", dataset_id=data.id, spec={}, plan={}, cap=None)
         connection.execute(sa.update(run).values(manifest=canonical_json(manifest), sweep=sweep_id))
-    unknown = costs.run_cost(sqlite_store, with_judge)
+    unknown = costs.cost_of(sqlite_store, with_judge)
     assert unknown.amount is None and unknown.unpriced == ("judge",)
     assert unknown.known == pytest.approx(message) and "judge" in unknown.text
-    assert costs.sweep_cost(sqlite_store, sweep_id).known == pytest.approx(message)  # once, though two runs used it
+    assert costs.cost_of(sqlite_store, sweep_id).known == pytest.approx(message)  # once, though two runs used it
 
 
 def _call(
@@ -139,7 +139,7 @@ def _estimated_and_done(store: Store, spec: planning.RunSpec) -> tuple[Estimate,
     run_id = planning.plan(store, spec, find_labels=effective_labels)
     done = runs.execute(store, run_id)
     assert row_of(store, run_id).expected == estimated.responses
-    return estimated, done, costs.run_cost(store, run_id).paid
+    return estimated, done, costs.cost_of(store, run_id).paid
 
 
 def test_requests_are_counted_as_the_server_gets_them(sqlite_store: Store) -> None:
@@ -236,7 +236,7 @@ def test_a_server_that_reports_no_tokens_leaves_the_cost_unknown_and_ends_a_capp
             runs.execute(store, run_id, concurrency=2)
         asked = len(server.chats)
         assert asked < 20 and "resume" not in str(stopped.value)
-        cost = costs.run_cost(store, run_id)
+        cost = costs.cost_of(store, run_id)
         assert (cost.amount, cost.known, cost.uncounted, cost.unpriced) == (None, 0.0, ("m",), ())
         assert cost.text == "not known: the server of m does not report tokens"
         assert "does not report tokens" in progress(run_progress(store, run_id), "m").cost
@@ -248,10 +248,10 @@ def test_a_server_that_reports_no_tokens_leaves_the_cost_unknown_and_ends_a_capp
         # Without a cap it goes on, and so it does where tokens cost nothing.
         uncapped = planned(server.url, PRICE, None)
         runs.execute(store, uncapped)
-        assert costs.run_cost(store, uncapped).amount is None
+        assert costs.cost_of(store, uncapped).amount is None
         free = planned(server.url, Prices.read("0/0 EUR"), 0.01)
         runs.execute(store, free)
-        assert costs.run_cost(store, free).amount == 0.0
+        assert costs.cost_of(store, free).amount == 0.0
 
 
 def test_what_was_counted_stays_known_where_some_tokens_are_not(sqlite_store: Store) -> None:
@@ -269,7 +269,7 @@ def test_what_was_counted_stays_known_where_some_tokens_are_not(sqlite_store: St
         calls.link(connection, [(run_id, key, True) for key in "abc"])
         manifest = canonical_json({"model": {"name": "test-model", "prices": PRICE.as_json()}})
         connection.execute(sa.update(run).where(run.c.id == run_id).values(manifest=manifest))
-    cost = costs.run_cost(sqlite_store, run_id)
+    cost = costs.cost_of(sqlite_store, run_id)
     assert [stage.used.uncounted for stage in cost.stages] == [1]
     assert (cost.amount, cost.known, cost.paid) == (None, 2.0, 2.0)
     assert cost.text == "2.00 EUR plus an unknown cost for test-model"
@@ -280,7 +280,7 @@ def test_a_run_that_owes_nothing_stays_finished_at_its_cap(sqlite_store: Store) 
     run_id = planning.plan(sqlite_store, priced(samples=1, cap=1000.0))
     runs.execute(sqlite_store, run_id)
     with sqlite_store.write() as connection:
-        store_runs.set_cap(connection, run_id, costs.run_cost(sqlite_store, run_id).paid)
+        store_runs.set_cap(connection, run_id, costs.cost_of(sqlite_store, run_id).paid)
     place = ("--workspace", sqlite_store.workspace)
     resumed = cli_inside(outside(), "resume", run_id, *place)
     assert resumed.returncode == 0, resumed.stderr
@@ -312,7 +312,7 @@ def test_a_further_judge_is_priced_in_the_currency_of_the_run(sqlite_store: Stor
     runs.execute(sqlite_store, run_id)
     assert "in one currency" in judged_again(sqlite_store, run_id, "--judge-price", "5/5 USD")
     assert not judged_again(sqlite_store, run_id, "--judge-price", "5/5 EUR")
-    assert costs.run_cost(sqlite_store, run_id).currency == "EUR"
+    assert costs.cost_of(sqlite_store, run_id).currency == "EUR"
 
 
 def test_a_further_judge_of_a_run_in_a_sweep_with_a_cap_needs_a_price(sqlite_store: Store) -> None:
@@ -333,7 +333,7 @@ def test_a_further_judge_of_a_run_in_a_sweep_with_a_cap_needs_a_price(sqlite_sto
     assert f"{sweep_id} has a cap on cost" in judged_again(sqlite_store, row.id)
     assert "in one currency" in judged_again(sqlite_store, row.id, "--judge-price", "5/5 USD")
     assert not judged_again(sqlite_store, row.id, "--judge-price", "5/5 EUR")
-    assert costs.sweep_cost(sqlite_store, sweep_id).amount is not None
+    assert costs.cost_of(sqlite_store, sweep_id).amount is not None
 
 
 def test_the_command_says_what_a_run_would_cost_and_starts_nothing(sqlite_store: Store) -> None:
@@ -365,14 +365,14 @@ def test_what_was_paid_does_not_depend_on_the_clocks_of_two_machines(store: Stor
     with store.write() as connection:
         connection.execute(sa.update(run).where(run.c.id == run_id).values(created="2999-01-01T00:00:00.000Z"))
     runs.execute(store, run_id)
-    cost = costs.run_cost(store, run_id)
+    cost = costs.cost_of(store, run_id)
     assert cost.paid == cost.known > 0
     again = planning.plan(store, priced(name="again"))
     with store.write() as connection:
         connection.execute(sa.update(run).where(run.c.id == again).values(created="2000-01-01T00:00:00.000Z"))
     runs.execute(store, again)
-    assert costs.run_cost(store, again).known == cost.known
-    assert costs.run_cost(store, again).paid == 0, "the record had it all"
+    assert costs.cost_of(store, again).known == cost.known
+    assert costs.cost_of(store, again).paid == 0, "the record had it all"
 
 
 def test_the_plan_of_a_capped_run_says_by_how_much_the_cap_may_be_exceeded(sqlite_store: Store) -> None:
@@ -388,12 +388,12 @@ def test_a_run_that_ended_above_its_cap_says_so(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=4))
     run_id = planning.plan(sqlite_store, priced())
     runs.execute(sqlite_store, run_id)
-    paid = costs.run_cost(sqlite_store, run_id).paid
-    assert costs.run_cost(sqlite_store, run_id).above_cap_text == ""
+    paid = costs.cost_of(sqlite_store, run_id).paid
+    assert costs.cost_of(sqlite_store, run_id).above_cap_text == ""
     with sqlite_store.write() as connection:
         store_runs.set_cap(connection, run_id, paid / 2)
     text = f"paid {money(paid, 'EUR')}, {money(paid / 2, 'EUR')} above the cap of {money(paid / 2, 'EUR')}"
-    assert text in costs.run_cost(sqlite_store, run_id).above_cap_text
+    assert text in costs.cost_of(sqlite_store, run_id).above_cap_text
     with redirect_stderr(io.StringIO()) as errors:
         cli_work.outcome(sqlite_store, run_id)
     assert text in " ".join(errors.getvalue().split())

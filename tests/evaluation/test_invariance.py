@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cimemories.evaluation import planning, runs
-from cimemories.llm.source import MakeClient
+from cimemories.llm.source import MakeClient, Unit
 from cimemories.llm.worker import WorkError, perform
 from cimemories.simulator.server import running_simulator
 from cimemories.store import judgements
@@ -69,7 +69,8 @@ def test_numbers_do_not_depend_on_concurrency_order_or_worker(
                     return [0]
 
                 def opened(self, store: Store, client: MakeClient, urls: object, order: Random = order) -> Any:
-                    jobs = list(runs.jobs_of(store, row, judges, client, lambda judge: url))
+                    jobs_in = runs.jobs_by_unit(store, row, judges, client, lambda judge: url)
+                    jobs = [job for profile in super().profiles(store) for job in jobs_in(Unit(profile))]
                     order.shuffle(jobs)
                     return lambda unit: jobs
 

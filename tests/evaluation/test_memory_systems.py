@@ -30,7 +30,7 @@ from cimemories.cli.work import progress
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.compositions import CompositionError, read_composition
-from cimemories.evaluation.costs import run_cost
+from cimemories.evaluation.costs import cost_of
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import planned_alike, spec_of
 from cimemories.evaluation.prices import Prices
@@ -477,7 +477,7 @@ def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store
             first, second = item.lines
             assert tuple(first.attributes) == ids[item.profile][1:3], "numbers out of range are passed over"
             assert (second.attributes, item.ungrounded) == ((), 1)
-        paid = {stage.used.kind: stage.amount for stage in run_cost(store, run_id).stages}
+        paid = {stage.used.kind: stage.amount for stage in cost_of(store, run_id).stages}
         assert paid["ground"] == pytest.approx(2 * 1010 * 2 / 1_000_000), "at the judge's price"
         # An answer that nobody can read maps nothing, and loses nothing; a call that fails is tried again.
         for said[0], status, ungrounded in (("all of them", "ok", 2), ("", "failed", None)):
@@ -573,7 +573,7 @@ def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
     assert {json.loads(item["body"])["model"] for item in calls_of(store, run_id, "memory")} == {"sim-judge"}
     with pytest.raises(StoreError, match="prices of all that costs: sim-judge has none"):
         spec.replace(cap=1.0, judges=(JudgeSpec(),))
-    assert run_cost(store, run_id).unpriced == ("sim-judge",), "what a router costs is not guessed"
+    assert cost_of(store, run_id).unpriced == ("sim-judge",), "what a router costs is not guessed"
     with pytest.raises(StoreError, match="in one currency"):
         spec.replace(memory_prices=Prices.read("1/1/1 EUR"))
     with pytest.raises(StoreError, match="a model of its own"):
@@ -592,7 +592,7 @@ def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
         told: list[int] = []
         with progress(store, run_id) as report:
             runs.execute(store, run_id, on_progress=lambda so_far: (report(so_far), told.append(so_far.done)))
-    cost = run_cost(store, run_id)
+    cost = cost_of(store, run_id)
     spent = {stage.used.kind: (stage.used, stage.amount) for stage in cost.stages}
     routed, amount = spent["memory"]
     assert amount == pytest.approx((3 * routed.prompt_tokens + 5 * routed.completion_tokens) / 1e6) and amount > 0

@@ -79,8 +79,8 @@ def test_a_labelling_asks_as_its_server_takes_it(sqlite_store: Store) -> None:
 def test_a_generation_asks_as_its_server_takes_it(sqlite_store: Store) -> None:
     with running_simulator(lacking(*LACKS)) as url:
         report = authored.write(sqlite_store, authored.spec(url))
-    assert report.parts.keys() <= {"ok", "short"}, "each part was answered, whatever the simulator left out"
-    manifest = manifest_of(sqlite_store, report.id)
+    assert report.row.parts.keys() <= {"ok", "short"}, "each part was answered, whatever the simulator left out"
+    manifest = manifest_of(sqlite_store, report.row.id)
     assert manifest["parameters"] == {"max_completion_tokens": 8192}
     assert manifest["schema"] == "json_object"
 
@@ -131,12 +131,12 @@ def test_all_work_goes_to_the_right_address(sqlite_store: Store, pasted: str) ->
         progress = runs.execute(sqlite_store, run_id)
     assert labelling_row(sqlite_store, labelling_id).endpoint == url
     with sqlite_store.read() as connection:
-        assert generations.named(connection, report.id).endpoint == url
+        assert generations.named(connection, report.row.id).endpoint == url
     row = row_of(sqlite_store, run_id)
     assert (row.endpoint, row.manifest.judges[-1].base_url) == (url, url)
     assert (progress.done, progress.failed) == (row.expected, {})
     note = f"{given} was corrected to {url}"
-    notes = [manifest_of(sqlite_store, i)["capabilities"]["notes"] for i in (labelling_id, report.id)]
+    notes = [manifest_of(sqlite_store, i)["capabilities"]["notes"] for i in (labelling_id, report.row.id)]
     assert notes == [[note], [note]]
     assert list(row.manifest.model.recorded["notes"]) == [note]
 
@@ -273,8 +273,8 @@ def test_a_generation_is_counted_as_it_is_then_asked(sqlite_store: Store) -> Non
         first = connection.execute(tokens).scalar_one()
     assert before.prompt_tokens == pytest.approx(first, rel=0.1)
     assert any("asked for again" in note for note in before.notes)
-    assert (report.cost, report.currency) == (
-        pytest.approx(PRICE.cost(report.prompt_tokens, report.cached_tokens, report.completion_tokens)),
+    assert (report.cost.amount, report.cost.currency) == (
+        pytest.approx(PRICE.cost(*(report.tokens(kind) for kind in ("prompt", "cached", "completion")))),
         "EUR",
     )
 

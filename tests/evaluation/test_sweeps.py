@@ -147,17 +147,17 @@ def test_the_cap_of_a_sweep_ends_it_and_a_higher_one_goes_on(sqlite_store: Store
     add(store, small_profiles(contexts=3))
     free = planned(store, memory=["full"])
     sweeps.execute(store, free)
-    whole = costs.sweep_cost(store, free).known
+    whole = costs.cost_of(store, free).known
     sweep_id = planned(store, memory=["full"], sampling={"top_p": 0.5}, cap=whole / 2)
     with pytest.raises(WorkError, match="cap on cost is reached"):
         sweeps.execute(store, sweep_id, concurrency=1)
     state, reason = status(store, sweep_id)
     assert state == WorkStatus.INTERRUPTED and "--cap" in str(reason)
-    paid = costs.sweep_cost(store, sweep_id).paid
+    paid = costs.cost_of(store, sweep_id).paid
     assert whole / 2 <= paid < whole
     with pytest.raises(WorkError):  # the cap is still reached: nothing more is asked
         sweeps.execute(store, sweep_id, concurrency=1)
-    assert costs.sweep_cost(store, sweep_id).paid == paid
+    assert costs.cost_of(store, sweep_id).paid == paid
     done = cli_inside(outside(), "resume", sweep_id, "--cap", whole * 2, "--workspace", store.workspace)
     assert done.returncode == 0, done.stderr
     assert status(store, sweep_id) == (WorkStatus.FINISHED, None)

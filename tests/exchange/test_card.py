@@ -53,7 +53,7 @@ def test_the_card_says_what_the_record_says(store: Store) -> None:
     assert f"`{row.hash}`, by Bob" in dataset_card(store, "mine")
     assert "the frozen content" in dataset_card(store, "mine")
     before = make_profile(0, 3, 2).attributes[0]
-    editing.save(store, data.id, editing.attribute_edit(0, before, None), annotator="Cem", reason="too much")
+    editing.save(store, data.id, editing.edit_of("attribute", 0, before, None), annotator="Cem", reason="too much")
     second = dataset_card(store, "mine v2")
     assert "Cem: removed attribute fact\\_0 of profile 1 (too much)" in second
     assert "| 2 | mine v2 | mine |" in second and "None yet." in second
@@ -87,7 +87,7 @@ def test_no_text_makes_markup_of_itself(sqlite_store: Store) -> None:
     data = add_profiles(sqlite_store, [replace(base, attributes=attributes)], NAME)
     add_labels(sqlite_store, data.id, [[[NECESSARY], [NECESSARY]]])
     saved = editing.save(
-        sqlite_store, data.id, editing.attribute_edit(0, attributes[0], None), annotator=NAME, reason=HOSTILE
+        sqlite_store, data.id, editing.edit_of("attribute", 0, attributes[0], None), annotator=NAME, reason=HOSTILE
     )
     for name in (NAME, saved.name):
         card = dataset_card(sqlite_store, name)

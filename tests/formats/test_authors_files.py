@@ -178,7 +178,7 @@ def test_an_edit_of_something_else_keeps_the_spelling(sqlite_store: Store, tmp_p
     with sqlite_store.read() as connection:
         [record] = datasets.profile_records(connection, row.id)
     before = next(a for a in record.profile.attributes if a.key == "fact_0")
-    change = editing.attribute_edit(0, before, replace(before, statement="I am expecting a child."))
+    change = editing.edit_of("attribute", 0, before, replace(before, statement="I am expecting a child."))
     editing.save(sqlite_store, row.id, change, annotator="Ada")
     path = exporting.export(sqlite_store, row.name, "official", tmp_path / "out.json").path
     [exported] = json.loads(path.read_text())

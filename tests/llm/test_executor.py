@@ -21,7 +21,7 @@ from hostile import IncomingRequest, Reply, completion, error, hostile_server, t
 from worlds import make_profile
 
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.costs import run_cost
+from cimemories.evaluation.costs import cost_of
 from cimemories.evaluation.prices import Prices
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
@@ -289,7 +289,7 @@ def test_equal_messages_are_judged_and_paid_once(store: Store) -> None:
     judged = [request for request in server.chats if is_judging(request)]
     assert len(judged) == 6
     # 1,000 tokens at 1,000 a million for each request that was sent.
-    assert run_cost(store, run_id).paid == pytest.approx(len(server.chats))
+    assert cost_of(store, run_id).paid == pytest.approx(len(server.chats))
     assert_whole(store, run_id, 6 * SAMPLES)
 
 

@@ -263,7 +263,7 @@ def test_a_generation_that_was_taken_over_is_let_go(store: Store) -> None:
 
 
 def test_a_sweep_that_was_taken_over_lets_its_run_go_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps.work, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("cimemories.llm.worker.HEARTBEAT_SECONDS", 0.05)
     add(store, small_profiles(contexts=4))
     sweep_id = planned_sweep(store, memory=["full"])
     with taken_over(store, sweep_id) as take:

@@ -140,7 +140,7 @@ def test_a_frozen_dataset_is_not_changed_in_place_nor_frozen_again(store: Store)
     with pytest.raises(StoreError, match="was frozen by Ada"):
         freezing.freeze(store, data.id, labelling_id=None, annotator="Bob")
     before = make_profile(0, 2, 1).attributes[0]
-    edit = editing.attribute_edit(0, before, replace(before, statement="Other."))
+    edit = editing.edit_of("attribute", 0, before, replace(before, statement="Other."))
     assert editing.plan(store, data.id, edit).sentences[0] == "'small world' is frozen, so it stays as it is."
     saved = editing.save(store, data.id, edit, annotator="Bob")
     assert saved.name == "small world v2"
@@ -186,7 +186,7 @@ def test_an_edited_dataset_is_no_longer_the_file_it_came_from(store: Store) -> N
     data = add_dataset(store, profiles=1, attributes=2, contexts=1)
     assert source_name() == "small world"
     before = make_profile(0, 2, 1).attributes[0]
-    editing.save(store, data.id, editing.attribute_edit(0, before, None), annotator="Ada")
+    editing.save(store, data.id, editing.edit_of("attribute", 0, before, None), annotator="Ada")
     assert source_name() is None
 
 
@@ -256,7 +256,9 @@ def test_the_commands_freeze_list_check_and_write_the_card(sqlite_store: Store) 
 
     digest = command("datasets", "freeze", "mine", "--by", "Ada").strip()
     before = make_profile(0, 2, 1).attributes[0]
-    editing.save(sqlite_store, data.id, editing.attribute_edit(0, before, None), annotator="Bob", reason="private")
+    editing.save(
+        sqlite_store, data.id, editing.edit_of("attribute", 0, before, None), annotator="Bob", reason="private"
+    )
     listed = json.loads(command("datasets", "versions", "mine v2", "--json"))
     assert [(v["name"], v["parent"], v["frozen"], v["changes"]) for v in listed] == [
         ("mine", None, digest, 0),

@@ -9,9 +9,8 @@ in common is still in the server's cache.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -30,13 +29,13 @@ from cimemories.evaluation.sweeps.file import SweepSpec
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import EndpointError
-from cimemories.llm.executor import LIMITED, UNREACHABLE, Progress
+from cimemories.llm.executor import LIMITED, UNREACHABLE, Progress, Stopped
 from cimemories.llm.local_vllm import kept_between
-from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, SIMULATOR, WorkError, stopped_message
+from cimemories.llm.worker import SIMULATOR, STOPPING, WorkError
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, work
 from cimemories.store import runs as store_runs
-from cimemories.store.engine import DatabaseLost, Store, StoreError
+from cimemories.store.engine import DatabaseLost, Store
 from cimemories.store.runs import RunRow
 from cimemories.store.team import log
 
@@ -184,158 +183,78 @@ def execute(store: Store, sweep_id: str, *, begin: Begin | None = None, queued: 
     status is `paused`. Raises StoreError where another process is at it, and WorkError where it ended early (cancelled,
     at its cap, a server is gone) or, once all others are done, where runs failed, naming them.
     """
-    own, _ = worker.begin(store, sweep_id, queued=queued)
     # The sweep is claimed by `own`; each of its runs claims itself, so that a run can be looked at and paused alone.
-    heart = _Heart(own, sweep_id)
-    try:
-        with heart.beating(), kept_between(store.workspace):
-            failed = _work_off(store.patient(), sweep_id, heart, begin, how)
-    except work.ClaimLost as lost:
-        raise WorkError(str(lost)) from lost
-    except _End as end:
-        worker.finish(own, sweep_id, end.status, end.reason)
-        if end.status == WorkStatus.PAUSED:
-            return
-        raise WorkError(stopped_message(sweep_id, end.reason)) from end
-    except KeyboardInterrupt as error:
-        # Without patience: who pressed Ctrl-C does not wait for a database that went away.
-        worker.finish(own.patient(0), sweep_id, WorkStatus.CANCELLED, "stopped by the keyboard")
-        raise WorkError(f"{sweep_id}: stopped. Continue with `cimemories resume {sweep_id}`.") from error
-    except (sa.exc.DBAPIError, DatabaseLost) as error:
-        reason = worker.why_not_written(error)
-        # Without patience: a database that has just failed is not waited for once more.
-        worker.finish(own.patient(0), sweep_id, WorkStatus.INTERRUPTED, reason)
-        raise WorkError(f"{sweep_id}: {reason}. Free some space or fix the database, then resume it.") from error
-    if failed:
-        reason = f"{len(failed)} of its runs did not finish: {'; '.join(failed)}"
-        worker.finish(own, sweep_id, WorkStatus.FAILED, reason)
-        raise WorkError(f"{sweep_id}: {reason}. Try again with `cimemories resume {sweep_id}`.")
-    worker.finish(own, sweep_id, None, None)
+    own, _ = worker.begin(store, sweep_id, queued=queued)
+    with worker.ending(own, sweep_id), kept_between(store.workspace):
+        if failed := _work_off(store.patient(), own, sweep_id, begin, how):
+            raise worker.Failed(f"{len(failed)} of its runs did not finish: {'; '.join(failed)}")
 
 
-class _End(Exception):
-    """The sweep ends here, with this status and for this reason."""
+def _work_off(store: Store, own: Store, sweep_id: str, begin: Begin | None, how: Mapping[str, Any]) -> list[str]:
+    """Do the runs that owe something; returns what failed, a sentence each. own: fenced by the sweep's claim."""
 
-    def __init__(self, status: WorkStatus, reason: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason = status, reason
+    def beat(own: Store) -> str | None:
+        """Record a heartbeat of the sweep. Returns why it is to stop, or None."""
+        with own.write(relaxed=True) as connection:
+            return STOPPING.get(work.heartbeat(connection, sweep_id))
 
-
-class _Heart:
-    """Records a heartbeat for the sweep, and passes a request to pause or cancel it on to the run at work. lost: why,
-    if another process has taken the sweep over."""
-
-    def __init__(self, store: Store, sweep_id: str) -> None:
-        self.store, self.sweep_id = store, sweep_id
-        self.run_id: str | None = None
-        self.requested: WorkStatus | None = None
-        self.lost: str | None = None
-        # An event, not a sleep: the thread ends at once when the sweep does.
-        self._over = threading.Event()
-
-    @contextmanager
-    def beating(self) -> Iterator[None]:
-        # A thread of its own: the run at work has this one until it ends.
-        thread = threading.Thread(target=self._beat, name=f"heart of {self.sweep_id}", daemon=True)
-        thread.start()
+    def part_of() -> str | None:
         try:
-            yield
-        finally:
-            self._over.set()
-            thread.join()
+            return beat(own.patient(0))
+        except work.ClaimLost as lost:
+            return str(lost)  # the run is let go too
 
-    def _beat(self) -> None:
-        while not self._over.wait(HEARTBEAT_SECONDS / 2):
-            try:
-                self.look()
-            except work.ClaimLost as lost:
-                self.lost = str(lost)
-                return  # the next check raises it
-            except (sa.exc.DBAPIError, StoreError):
-                continue  # one missed beat is no reason to stop
+    def check() -> None:
+        """Raises Stopped if the sweep was asked to stop."""
+        if reason := own.retry(partial(beat, own)):
+            raise Stopped(reason)
 
-    def look(self) -> None:
-        """Record a heartbeat. A request is passed on each time: the run may not have been claimed at the last."""
-        with self.store.write(relaxed=True) as connection:
-            status = work.heartbeat(connection, self.sweep_id)
-            if status in (WorkStatus.CANCELLING, WorkStatus.PAUSING):
-                self.requested = status
-            run_id = self.run_id
-            if run_id is not None and self.requested == WorkStatus.CANCELLING:
-                # The run is claimed by this same process: it sees the request at its own next beat.
-                work.request_cancel(connection, run_id)
-            elif run_id is not None and self.requested == WorkStatus.PAUSING:
-                work.request_pause(connection, run_id)
-
-    def check(self) -> None:
-        """Raises _End where somebody asked the sweep to stop."""
-        # Beats itself, so that a request made since the last beat is seen before the next run begins.
-        self.store.retry(self.look)
-        if self.requested == WorkStatus.CANCELLING:
-            raise _End(WorkStatus.CANCELLED, CANCELLED)
-        if self.requested == WorkStatus.PAUSING:
-            raise _End(WorkStatus.PAUSED, PAUSED)
-
-
-def _work_off(store: Store, sweep_id: str, heart: _Heart, begin: Begin | None, how: Mapping[str, Any]) -> list[str]:
-    """Do the runs that owe something; returns what failed, a sentence each."""
     with store.read() as connection:
         rows = store_runs.of_sweep(connection, sweep_id)
     failed: list[str] = []
     gone: set[tuple[str, str]] = set()  # (model, address) that refuse us: their other cells would fail as well
     for number, row in enumerate(rows, start=1):
-        heart.check()
+        check()
         if row.status.is_finished and not runs.owes_anything(store, row):
             continue
+        called = f"{row.id} ({row.name})"
         # A server that refused one cell would be asked, with all its retries, for every other.
         if (row.model, row.endpoint) in gone:
-            failed.append(f"{row.id} ({row.name}) was not started, for the same reason")
+            failed.append(f"{called} was not started, for the same reason")
             continue
-        # Anew for each run: what the one before has paid counts, and the cap may have been raised.
+        # Made for each run: what the one before has paid counts, and the cap may have been raised.
         watch = CapWatch(store, sweep_id)
         if reason := watch.reached():
-            raise _End(WorkStatus.INTERRUPTED, reason)
-        heart.run_id = row.id
+            raise Stopped(reason)
         try:
             with begin(row, number, len(rows)) if begin else nullcontext() as report:
-                stop = partial(lambda watch, done: heart.lost or watch(done), watch)
-                runs.execute(store, row.id, on_progress=report, stop_when=stop, **how)
+                runs.execute(store, row.id, on_progress=report, stop_when=watch, part_of=part_of, **how)
         except WorkError as error:
-            heart.check()
-            reason = _why(store, row, error, watch)
-            failed.append(reason)
-            # Cancelled by somebody says nothing of the server: its other cells may go well.
-            if _status(store, row.id)[0] != WorkStatus.CANCELLED:
+            check()
+            status, why = _status(store, row.id)
+            sentence = f"{called}: {why or error}"
+            # worker.perform turns Ctrl-C into a WorkError; what was pressed is in its cause.
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            if reason := watch.reached():
+                raise Stopped(reason) from error
+            # A server that is away may come back, and a limit ends: the sweep can be resumed then.
+            away = status == WorkStatus.INTERRUPTED and (why or "").startswith((UNREACHABLE, LIMITED))
+            if away or isinstance(error.__cause__, (sa.exc.DBAPIError, DatabaseLost)):
+                raise Stopped(sentence) from error
+            failed.append(sentence)
+            # Cancelled by a person says nothing of the server: its other cells may go well.
+            if status != WorkStatus.CANCELLED:
                 gone.add((row.model, row.endpoint))
         except (sa.exc.DBAPIError, DatabaseLost, work.ClaimLost):
             raise
         except Exception as error:
-            heart.check()
-            failed.append(f"{row.id} ({row.name}): {error}")
-        finally:
-            # The heart must not hand a request down to a run that has ended.
-            heart.run_id = None
-        heart.check()
+            check()
+            failed.append(f"{called}: {error}")
+        check()
         if _status(store, row.id)[0] == WorkStatus.PAUSED:
-            failed.append(f"{row.id} ({row.name}) was paused on its own")
+            failed.append(f"{called} was paused on its own")
     return failed
-
-
-def _why(store: Store, row: RunRow, error: WorkError, watch: CapWatch) -> str:
-    """Return why a run ended early if the sweep can go on without it. Raises _End if it cannot."""
-    status, reason = _status(store, row.id)
-    # worker.perform turns Ctrl-C into a WorkError; what was pressed is in its cause.
-    if isinstance(error.__cause__, KeyboardInterrupt):
-        raise _End(WorkStatus.CANCELLED, "stopped by the keyboard") from error
-    if watch.reached():
-        raise _End(WorkStatus.INTERRUPTED, str(watch.reached())) from error
-    sentence = f"{row.id} ({row.name}): {reason or error}"
-    # A server that is away may come back, and a limit ends: the sweep ends as interrupted and can be resumed.
-    if status == WorkStatus.INTERRUPTED and (reason or "").startswith((UNREACHABLE, LIMITED)):
-        raise _End(WorkStatus.INTERRUPTED, sentence) from error
-    if isinstance(error.__cause__, (sa.exc.DBAPIError, DatabaseLost)):
-        raise _End(WorkStatus.INTERRUPTED, sentence) from error
-    return sentence
 
 
 def _status(store: Store, run_id: str) -> tuple[WorkStatus, str | None]:

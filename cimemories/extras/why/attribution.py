@@ -4,8 +4,7 @@ variants that differ from it in one thing:
     baseline       the same memories in the same order
     without        the leaked memory is left out
     first, last    it is moved to the beginning, or to the end, of the memories
-    paraphrased    it stands as a short note instead of its statement, in a wording that somebody gives, or in one that
-                   the model under test is asked for once
+    paraphrased    it stands as a short note instead of its statement, or in a wording that the user gives
     no-neighbours  the other memories of its life event are left out; of one without an event, the two beside it
 
 What is replayed is what reached the prompt: behind a gate or a memory system what it let through (`response.shown`),
@@ -32,16 +31,14 @@ import sqlalchemy as sa
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.estimates import Estimate, estimate_slots
-from cimemories.evaluation.judging import prompt_part
 from cimemories.evaluation.matcher import match
-from cimemories.evaluation.planning import Prepared, keep, prepare, spec_of
+from cimemories.evaluation.planning import Prepared, prepare, spec_of
 from cimemories.evaluation.respond import Slot, replay
 from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR
 from cimemories.manifest import AttributionPart
 from cimemories.memory.systems import is_system
 from cimemories.model import GENERAL, Attribute
-from cimemories.seeds.prompts import Prompt, load_prompt
 from cimemories.store import datasets, runs, work
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, canonical_json, one_line
@@ -66,34 +63,24 @@ class Change(StrEnum):
 CHANGES = tuple(Change)[1:]  # those that may be asked for; the baseline always is there
 
 
-class Paraphrase(StrEnum):
-    """The author of `paraphrased`: the template, the same for every model and free, or the model, in a sentence."""
-
-    TEMPLATE = "template"
-    MODEL = "model"
-
-
 @dataclass(frozen=True)
 class Variant:
     """The attributes that reach the prompt, in order, and the wording of the leaked memory (None: its own). removed:
-    compared with the baseline. paraphrase: the prompt that asks the model for a wording."""
+    compared with the baseline."""
 
     change: Change
     shown: tuple[int, ...]
     statement: str | None = None
     removed: tuple[int, ...] = ()
-    paraphrase: Prompt | None = None
 
     def as_json(self, profile: int) -> dict[str, object]:
         """Return the variant as the manifest of a run about this profile records it."""
-        known: dict[str, object] = {
+        return {
             "level": str(self.change),
             "shown": datasets.memory_hash(profile, self.shown),
             "statement": self.statement,
             "removed": list(self.removed),
         }
-        # No key where nobody is asked, so that an attribution of before is still found to be the same.
-        return known if self.paraphrase is None else known | {"paraphrase": prompt_part(self.paraphrase)}
 
 
 @dataclass(frozen=True)
@@ -138,8 +125,7 @@ class Attribution:
         slots = []
         for variant in self.variants:
             reworded = {} if variant.statement is None else {leaked: variant.statement}
-            paraphrase = None if variant.paraphrase is None else (leaked, variant.paraphrase)
-            shown = replay(self.record, variant.shown, reworded, paraphrase)
+            shown = replay(self.record, variant.shown, reworded)
             slots.append(Slot(memory, self.leak.context, responses, replay=shown))
         return slots
 
@@ -163,33 +149,24 @@ def variants_of(
     attribute: int,
     changes: Sequence[Change] = CHANGES,
     wording: str | None = None,
-    paraphrase: Paraphrase = Paraphrase.TEMPLATE,
 ) -> tuple[tuple[Variant, ...], dict[str, str]]:
     """Return the baseline and these changes of it, and by change why it makes no variant. shown: the attributes in the
-    prompt, in order. wording: of `paraphrased`; None for `note_of`, or the model's. Raises StoreError for a wording
-    that does not state the value, or beside the model's."""
+    prompt, in order. wording: of `paraphrased`; None for `note_of`. Raises StoreError for a wording that does not state
+    the value."""
     whole, others = tuple(shown), tuple(a for a in shown if a != attribute)
     near = neighbours(record, whole, attribute)
     item = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))[attribute]
-    asks = paraphrase == Paraphrase.MODEL
-    if asks and wording is not None:
-        raise StoreError("the model gives the paraphrase, or you do: leave out one of them.")
-    text = None if asks else note_of(item) if wording is None else one_line(wording)
+    text = note_of(item) if wording is None else one_line(wording)
     if wording is not None and not match((item,), text or ""):
         raise StoreError(
             f"the wording does not state the value of {item.key} ({item.value}) by the matcher's rules, so it is no "
             "paraphrase. Keep more words of its statement."
         )
-    if asks:
-        stated = match((item,), item.statement)
-        no_paraphrase = "" if stated else "its own statement does not state its value, so no answer could be checked"
-    else:
-        no_paraphrase = "" if text else "no note could be made that states its value; give a wording"
-    prompt = load_prompt("paraphrase") if asks else None
+    unstated = "" if text else "no note could be made that states its value; give a wording"
     made = (  # each with why there is none, or ''
         (Variant(Change.FIRST, (attribute, *others)), "it stands first already" if whole[0] == attribute else ""),
         (Variant(Change.LAST, (*others, attribute)), "it stands last already" if whole[-1] == attribute else ""),
-        (Variant(Change.PARAPHRASED, whole, text, paraphrase=prompt), no_paraphrase),
+        (Variant(Change.PARAPHRASED, whole, text), unstated),
         (Variant(Change.WITHOUT, others, removed=(attribute,)), ""),
         (
             Variant(Change.NO_NEIGHBOURS, tuple(a for a in whole if a not in near), removed=near),
@@ -236,11 +213,10 @@ def prepare_attribution(
     samples: int = SAMPLES,
     changes: Sequence[Change] = CHANGES,
     wording: str | None = None,
-    paraphrase: Paraphrase = Paraphrase.TEMPLATE,
     cap: float | None = None,
 ) -> Attribution:
-    """Return the plan that would explain why this message revealed this attribute; nothing is written or sent. wording,
-    paraphrase: as of `variants_of`. Raises StoreError for what cannot be replayed."""
+    """Return the plan that would explain why this message revealed this attribute; nothing is written or sent.
+    wording: as of `variants_of`. Raises StoreError for what cannot be replayed."""
     if samples < 1:
         raise StoreError("an attribution needs at least one sample of each variant (on the command line: --samples).")
     with store.read() as connection:
@@ -271,7 +247,7 @@ def prepare_attribution(
         raise StoreError(
             "this memory was not in the prompt of that message, so leaving it out or moving it explains nothing."
         )
-    variants, skipped = variants_of(record, shown, attribute, changes, wording, paraphrase)
+    variants, skipped = variants_of(record, shown, attribute, changes, wording)
     plan = Attribution(row, leak, record, held, variants, skipped, first, samples, cap)
     prepared_run(store, plan)  # raises where its wording was not kept, or the cap lacks a price
     return plan
@@ -344,8 +320,6 @@ def plan_attribution(store: Store, plan: Attribution) -> str:
             return there.id
         for variant in plan.variants:
             datasets.keep_memories(connection, plan.record.id, variant.shown)
-            if variant.paraphrase is not None:
-                keep(connection, variant.paraphrase)
         own = {"name": name, "samples": plan.samples, "simulated": plan.run.simulated}
         run_id = runs.add_explaining(connection, plan.run.id, own, manifest)
         runs.plan_levels(connection, run_id, place, levels, plan.numbers, plan.leak.memory)

@@ -36,9 +36,6 @@ def why(
         Option(metavar="LIST", help="Of: first, last, paraphrased, without, no-neighbours. Default: all."),
     ] = None,
     wording: Annotated[str | None, Option(metavar="TEXT", help="Your own wording for `paraphrased`.")] = None,
-    paraphrase: Annotated[
-        str, Option(help="Whose wording `paraphrased` is: template (a short note) or model (the model under test).")
-    ] = "template",
     cap: Annotated[float | None, Option(min=0, help="Stop at this cost; needs a run with prices.")] = None,
     plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
     concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32,
@@ -70,7 +67,6 @@ def why(
         samples=samples,
         changes=[word_of(attribution.Change, name, "variant") for name in names],
         wording=wording,
-        paraphrase=word_of(attribution.Paraphrase, paraphrase, "paraphrase"),
         cap=cap,
     )
     if plan:

@@ -10,7 +10,7 @@ import streamlit as st
 from cimemories import launch
 from cimemories.charts.bars import names_above
 from cimemories.extras.why import attribution
-from cimemories.extras.why.attribution import CHANGES, SAMPLES, Change, Paraphrase
+from cimemories.extras.why.attribution import CHANGES, SAMPLES, Change
 from cimemories.extras.why.chart import effects
 from cimemories.extras.why.why import NAMES, Why, explain, first_reveal, variant_text
 from cimemories.flows.flows import Flows
@@ -29,7 +29,6 @@ from pages.evaluate.run_detail import draw_controls, draw_stages, start_button
 from pages.evaluate.run_estimate import show as show_estimate
 
 LOOK = "1s"
-PARAPHRASES = {Paraphrase.TEMPLATE: "Short note", Paraphrase.MODEL: "Model under test"}
 Made = tuple[RunRow, AttributionPart]
 
 
@@ -105,18 +104,8 @@ def _plan(flows: Flows, scope: Scope, sample: Sample, own: tuple[int, int, int])
             format_func=lambda change: NAMES[change],
             key=f"leaks.why.changes.{place}",
         )
-    wording, paraphrase = "", Paraphrase.TEMPLATE
+    wording = ""
     if Change.PARAPHRASED in changes:
-        paraphrase = st.segmented_control(
-            "Paraphrase by",
-            list(Paraphrase),
-            format_func=PARAPHRASES.__getitem__,
-            default=Paraphrase.TEMPLATE,
-            key=f"leaks.why.paraphrase.{place}",
-            required=True,
-            help="The model under test is asked once, and its wording has to state the value",
-        )
-    if Change.PARAPHRASED in changes and paraphrase == Paraphrase.TEMPLATE:
         wording = st.text_input(
             "Your own paraphrase",
             key=f"leaks.why.wording.{place}",
@@ -131,7 +120,6 @@ def _plan(flows: Flows, scope: Scope, sample: Sample, own: tuple[int, int, int])
             samples=int(samples),
             changes=changes,
             wording=wording.strip() or None,
-            paraphrase=Paraphrase(paraphrase),
             cap=cap,
         )
         estimated = attribution.estimate(flows.store, plan)

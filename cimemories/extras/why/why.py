@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import sqlalchemy as sa
-from scipy.special import ndtri
+from scipy.stats import binomtest
 
 from cimemories.answer import Answer, Column, Table
-from cimemories.evaluation.respond import PARAPHRASE, bare_wording
 from cimemories.extras.why.attribution import Attribution, Change, Variant
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
@@ -31,12 +30,11 @@ from cimemories.leaks.gallery import Facet
 from cimemories.leaks.message import Sample, samples
 from cimemories.manifest import AttributionPart, VariantPart
 from cimemories.metrics.uncertainty import LEVEL, binomial_bounds
-from cimemories.model import Attribute, Context, ResponseStatus
+from cimemories.model import Attribute, Context
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError
 from cimemories.store.runs import RunRow
-from cimemories.store.tables import call, response
-from cimemories.store.work import NO_PARAPHRASE
+from cimemories.store.tables import response
 from cimemories.text import count, listed, percent
 
 NAMES = {
@@ -50,14 +48,11 @@ NAMES = {
 
 
 def wilson(reveals: int, judged: int, level: float = LEVEL) -> tuple[float, float]:
-    """Wilson's score limits of a share (1927); 0 and 1 for no observation."""
+    """Return Wilson's score limits of a share (1927); 0 and 1 for no observation."""
     if not judged:
         return 0.0, 1.0
-    z, p = float(ndtri((1 + level) / 2)), reveals / judged
-    middle, reach = p + z * z / (2 * judged), z * math.sqrt(p * (1 - p) / judged + z * z / (4 * judged * judged))
-    low, high = (middle - reach) / (1 + z * z / judged), (middle + reach) / (1 + z * z / judged)
-    # Rounding leaves 1e-17 where no reveal, or nothing else, was seen.
-    return (0.0 if not reveals else low), (1.0 if reveals == judged else high)
+    low, high = binomtest(reveals, judged).proportion_ci(level, method="wilson")
+    return float(low), float(high)
 
 
 def newcombe(reveals: int, judged: int, other: int, other_judged: int) -> tuple[float, float, float]:
@@ -222,15 +217,10 @@ def in_words(effects: Sequence[Effect]) -> tuple[str, str]:
     return f"{again}; no change stops it or can be told to lower it", "No change stops it, or can be told to lower it"
 
 
-def _notes(model: str, part: AttributionPart, effects: Sequence[Effect]) -> tuple[str, ...]:
+def _notes(part: AttributionPart, effects: Sequence[Effect]) -> tuple[str, ...]:
     """Return what else has to be known to read the numbers."""
     base, *changes = effects
     notes = [f"{NAMES[Change(change)]}: left out, {reason}" for change, reason in part.skipped.items()]
-    notes += [
-        f"{effect.name} by {model}: {effect.part.statement}"
-        for effect in changes
-        if effect.part.paraphrase is not None and effect.part.statement
-    ]
     if same := [effect.name for effect in effects if effect.judged > 1 and effect.texts == 1]:
         notes.append(
             f"{listed(same)}: all messages are one and the same text, so they say no more than one would "
@@ -260,30 +250,29 @@ def explain(flows: Flows, scope: Scope, row: RunRow) -> Why:
         record = datasets.profile_record(connection, part.profile)
         query = sa.select(response.c.id, response.c.level).where(response.c.run == row.id)
         level_of = {item.id: item.level for item in connection.execute(query)}
-        query = sa.select(response.c.level, call.c.response).join(call, call.c.key == response.c.before)
-        query = query.where(call.c.kind == PARAPHRASE)  # behind a rewrite the draft's call stands there
-        said = {item.level: item.response for item in connection.execute(query.where(response.c.run == row.id))}
         own = samples(connection, replace(scope, run=row), part.profile, part.context)
     by_level: dict[str, list[Sample]] = {}
     for sample in own:
         by_level.setdefault(level_of[sample.response], []).append(sample)
     attribute = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))[part.attribute]
     effects: list[Effect] = []
-    skipped: dict[str, object] = dict(part.skipped)
     for variant in part.variants:
-        if cause := _unworded(by_level.get(variant.level, [])):
-            skipped[variant.level] = f"the model gave no wording for it: {cause}"
-            continue
+        messages = tuple(by_level.get(variant.level, []))
+        judged = [sample for sample in messages if sample.judged]
+        reveals = sum(part.attribute in sample.revealed for sample in judged)
+        share = np.array(reveals / max(len(judged), 1))
+        low, high = (float(bound) for bound in binomial_bounds(share, np.array(float(len(judged)))))
+        checked = [sample.task for sample in judged if sample.task is not None]
+        serves = sum(task == "yes" for task in checked) if len(checked) == len(judged) and judged else None
         base = effects[0] if effects else None
-        if variant.paraphrase is not None and said.get(variant.level):
-            variant = variant.model_copy(update={"statement": bare_wording(said[variant.level])})
-        effects.append(_effect(variant, by_level.get(variant.level, []), part, base))
+        difference = (math.nan,) * 3 if base is None else newcombe(reveals, len(judged), base.reveals, base.judged)
+        counts = part.samples, len(judged), reveals, len({sample.text for sample in judged}), serves
+        effects.append(Effect(Change(variant.level), variant, messages, *counts, low, high, *difference))
     context = record.profile.contexts[record.context_ids.index(part.context)]
-    part = part.model_copy(update={"skipped": skipped})
     sentence, short = in_words(effects)
     return Why(
         sentence=f"{sentence}.",
-        notes=_notes(row.model, part, effects),
+        notes=_notes(part, effects),
         simulated=replace(scope, run=row).simulated,
         run=row,
         scope=scope,
@@ -294,28 +283,6 @@ def explain(flows: Flows, scope: Scope, row: RunRow) -> Why:
         effects=tuple(effects),
         short=short,
     )
-
-
-def _unworded(own: Sequence[Sample]) -> str:
-    """Why a variant has no message, where the model was asked for its wording and gave none that states the value.
-    Empty for any other, also while it is not asked yet."""
-    # A call that failed may still bring one: its messages are missing.
-    causes = {"" if sample.status == ResponseStatus.FAILED else sample.cause or "" for sample in own}
-    cause = next(iter(causes), "")
-    return cause.removeprefix(NO_PARAPHRASE) if len(causes) == 1 and cause.startswith(NO_PARAPHRASE) else ""
-
-
-def _effect(variant: VariantPart, own: Sequence[Sample], part: AttributionPart, base: Effect | None) -> Effect:
-    judged = [sample for sample in own if sample.judged]
-    reveals = sum(part.attribute in sample.revealed for sample in judged)
-    share = np.array(reveals / max(len(judged), 1))
-    low, high = (float(bound) for bound in binomial_bounds(share, np.array(float(len(judged)))))
-    checked = [sample.task for sample in judged if sample.task is not None]
-    serves = sum(task == "yes" for task in checked) if len(checked) == len(judged) and judged else None
-    difference = (math.nan,) * 3 if base is None else newcombe(reveals, len(judged), base.reveals, base.judged)
-    texts = len({sample.text for sample in judged})
-    counts = part.samples, len(judged), reveals, texts, serves
-    return Effect(Change(variant.level), variant, tuple(own), *counts, low, high, *difference)
 
 
 # ---- which leak
@@ -339,49 +306,40 @@ def leaked_flow(flows: Flows, scope: Scope, *, profile: str | None, context: str
     """The one leak of the run that these name: a profile by name or id; a context by its recipient, its task or its id;
     an attribute by its key. Raises StoreError where there is none or more than one, which lists them."""
     every = all_examples(flows, [scope])
-    wanted, many = dict(FULL), every.number > MOST_READ
-    if many:
+    wanted = dict(FULL)
+    if every.number > MOST_READ:
         if profile is None:
             raise StoreError(f"{scope.run.id} has {every.number:,} leaks. Name the profile of the one: --profile NAME.")
         with flows.store.read() as connection:
             users = datasets.profile_names(connection, scope.run.dataset)
         wanted[Facet.PROFILE] = [str(i) for i, name in users.items() if profile in (name, str(i))] or ["none"]
     examples = every.page(wanted, 0, None)
-    if many and examples.empty:
-        raise StoreError(f"no leak of {scope.run.id} has the profile '{profile}'.")
-    named: list[tuple[str, str | None, Sequence[str]]] = [
-        ("profile", profile, ("user", "profile")),
-        ("context", context, ("recipient", "task", "context")),
-        ("attribute", attribute, ("key",)),
-    ]
-    for what, value, columns in named:
-        if value is None or examples.empty:
+    if examples.empty:
+        raise StoreError(
+            f"{scope.run.id} has no leak{f' of {profile}' if profile else ''}: there is nothing to explain."
+        )
+    columns_of = {
+        "profile": (profile, ["user", "profile"]),
+        "context": (context, ["recipient", "task", "context"]),
+        "attribute": (attribute, ["key"]),
+    }
+    for what, (value, columns) in columns_of.items():
+        if value is None:
             continue
         left = examples[np.logical_or.reduce([examples[c].astype(str) == value for c in columns])]
         if left.empty:
-            raise StoreError(f"no leak of {scope.run.id} has the {what} '{value}'. {_some(examples, columns[0])}")
+            names = sorted(set(examples[columns[0]].astype(str)))
+            there = f"There are: {', '.join(names[:12])}{' and others' if len(names) > 12 else ''}."
+            raise StoreError(f"no leak of {scope.run.id} has the {what} '{value}'. {there}")
         examples = left
-    if examples.empty:
-        raise StoreError(f"{scope.run.id} reveals nothing where it is inappropriate: there is nothing to explain.")
+    first: list[dict[Any, Any]] = examples.iloc[:MOST_NAMED].to_dict("records")
     if len(examples) > 1:
-        first = [
-            f"--profile '{row['user']}' --context '{row['task']}' --attribute {row['key']}"
-            for row in _records(examples.iloc[:MOST_NAMED])
-        ]
-        raise StoreError(f"{len(examples):,} leaks match. Name one; the severest are: {'; '.join(first)}.")
-    row = _records(examples)[0]
+        named = [f"--profile '{r['user']}' --context '{r['task']}' --attribute {r['key']}" for r in first]
+        raise StoreError(f"{len(examples):,} leaks match. Name one; the severest are: {'; '.join(named)}.")
+    row = first[0]
     place = int(row["profile"]), int(row["context"]), int(row["attribute"])
     text = f"{row['key']} of {row['user']}, to {row['recipient']}: {row['task']}"
     return Flow(*place, first_reveal(flows, scope, *place), text)
-
-
-def _records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
-    return frame.to_dict("records")
-
-
-def _some(examples: pd.DataFrame, column: str) -> str:
-    names = sorted(set(examples[column].astype(str)))
-    return f"There are: {', '.join(names[:12])}{' and others' if len(names) > 12 else ''}."
 
 
 def first_reveal(flows: Flows, scope: Scope, profile: int, context: int, attribute: int) -> int:
@@ -398,8 +356,6 @@ def variant_text(plan: Attribution, variant: Variant) -> str:
     """What a planned variant changes, for people: 'moved first', 'paraphrased: Rent: $1,450.'."""
     if variant.statement is not None:
         return f"{NAMES[variant.change]}: {variant.statement}"
-    if variant.paraphrase is not None:
-        return f"{NAMES[variant.change]}: {plan.run.model} is asked for a wording, once"
     if variant.change != Change.NO_NEIGHBOURS:
         return NAMES[variant.change]
     attributes = zip(plan.record.attribute_ids, plan.record.profile.attributes, strict=True)

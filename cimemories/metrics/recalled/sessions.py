@@ -99,7 +99,7 @@ class SessionNumbers:
 def session_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> SessionNumbers | None:
     """The numbers of a run; None for one without sessions."""
     part = scope.run.manifest.sessions
-    sessions = Sessions.of(part.recorded if part else None)
+    sessions = Sessions.of(part)
     if sessions is None:
         return None
     record, counts = _record(flows, scope), Counts()

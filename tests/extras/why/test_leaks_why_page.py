@@ -37,9 +37,6 @@ def test_from_the_plan_to_the_messages(tmp_path: Path, monkeypatch: pytest.Monke
 
     app = opened(PAGE, "leaks.box.why", run=run_id, **place)
     assert "× 20 samples = " in page_html(app) and "As it was." in page_html(app)
-    next(b for b in app.get("button_group") if b.label == "Paraphrase by").set_value(attribution.Paraphrase.MODEL).run()
-    assert not app.exception and "sim-oversharing is asked for a wording, once" in page_html(app)
-    assert "<td>paraphrase</td><td>sim-oversharing</td>" in page_html(app), "it is priced"
     next(n for n in app.number_input if n.label == "Messages of each variant").set_value(3).run()
     next(n for n in app.multiselect if n.label == "Changes").set_value([attribution.Change.WITHOUT]).run()
     assert "2 variants × 3 samples = 6 messages" in page_html(app)

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow_simulator import SlowSimulator
 
-from cimemories.evaluation import planning, respond, runs
+from cimemories.evaluation import planning, runs
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.prices import Prices
 from cimemories.exchange.exporting import export_run
@@ -30,12 +30,10 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.leaks.examples import examples as all_examples
 from cimemories.leaks.gallery import run_ids
-from cimemories.llm.replies import AnswerError
-from cimemories.model import ResponseStatus, WorkStatus
+from cimemories.model import ResponseStatus
 from cimemories.simulator import policy
 from cimemories.store import datasets
 from cimemories.store import runs as store_runs
-from cimemories.store import work as store_work
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import call, judgement, response, reveal, run_call
@@ -454,73 +452,3 @@ def test_killed_it_is_finished_by_a_resume(tmp_path: Path) -> None:
     finally:
         slow.process.kill()
         slow.process.wait()
-
-
-# ---- a paraphrase by the model
-
-
-def by_model(store: Store, scope: Scope, samples: int = 3) -> attribution.Attribution:
-    changes = [Change.PARAPHRASED]
-    return prepared(store, scope, changes=changes, samples=samples, paraphrase=attribution.Paraphrase.MODEL)
-
-
-def test_the_model_is_asked_for_a_wording_once_and_priced(store: Store, scope: Scope) -> None:
-    plan = by_model(store, scope)
-    priced = attribution.estimate(store, plan)
-    # Two variants of three messages, each judged, and one paraphrase.
-    assert priced.draws == 2 * 2 * 3 + 1
-    assert {stage.kind: stage.draws for stage in priced.stages} == {"respond": 6, "judge": 6, "paraphrase": 1}
-    why = done(store, scope, plan)
-    _, reworded = why.effects
-    assert reworded.judged == 3 and not why.part.skipped
-    with store.read() as connection:
-        of_run = sa.select(call.c.kind, call.c.key).join(run_call, run_call.c.call == call.c.key)
-        asked = connection.execute(of_run.where(run_call.c.run == why.run.id, run_call.c.asked)).all()
-        query = sa.select(response.c.level, response.c.before).where(response.c.run == why.run.id).distinct()
-        before = {row.level: row.before for row in connection.execute(query)}
-    assert len(asked) == priced.draws - priced.recorded
-    assert before == {"baseline": None, "paraphrased": next(row.key for row in asked if row.kind == "paraphrase")}
-    said = reworded.part.statement
-    assert said and said != why.attribute.statement and match((why.attribute,), said)
-    # Once more: the same run. By the template: another one.
-    assert attribution.plan_attribution(store, by_model(store, scope)) == why.run.id
-    assert attribution.estimate(store, by_model(store, scope)).requests == 0
-    # With more messages the wording is taken from the record.
-    more = attribution.estimate(store, by_model(store, scope, samples=4))
-    assert [stage.recorded for stage in more.stages if stage.kind == "paraphrase"] == [1]
-    other = prepared(store, scope, changes=[Change.PARAPHRASED], samples=3)
-    with store.read() as connection:
-        assert attribution.planned_alike(connection, other) is None
-
-
-def test_a_wording_without_the_value_leaves_the_variant_out(
-    store: Store, scope: Scope, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> str:
-        raise AnswerError("it does not state the value (<b>)")
-
-    monkeypatch.setattr(respond, "read_paraphrase", refused)
-    why = done(store, scope, by_model(store, scope, samples=5))
-    assert [effect.judged for effect in why.effects] == [5]
-    assert "paraphrased" in why.part.skipped and "does not state the value" in "".join(why.notes)
-    assert "missing" not in "".join(why.notes) and smallest(why.effects) is None
-    # A variant that there is not is not missing: the work is whole.
-    with store.read() as connection:
-        result = store_work.outcome(connection, why.run.id)
-        status = store_runs.named(connection, why.run.id).status
-    assert (result.planned, result.missing, result.failed, status) == (5, 0, 0, WorkStatus.FINISHED)
-
-
-def test_what_is_no_paraphrase(record: ProfileRecord) -> None:
-    items = [item for item in record.profile.attributes if match((item,), item.statement)]
-    assert items
-    for item in items:
-        assert respond.read_paraphrase(item, f' "As noted:\n{item.statement}" ') == f"As noted: {item.statement}"
-        for text in (None, "", item.statement.upper(), "Something else.", item.statement + 300 * " more"):
-            with pytest.raises(AnswerError):
-                respond.read_paraphrase(item, text)
-
-
-def test_either_the_model_or_a_person_gives_the_wording(store: Store, scope: Scope) -> None:
-    with pytest.raises(StoreError, match="leave out one"):
-        prepared(store, scope, wording="x", paraphrase=attribution.Paraphrase.MODEL)

@@ -275,7 +275,7 @@ def test_what_cannot_be_saved_is_said_in_one_line(workspace: Store) -> None:
     assert "A change needs the name" in page_html(app)
     before = person.profile.attributes[0]
     editing.save(
-        workspace, data.id, editing.attribute_edit(0, before, replace(before, statement="Mine.")), annotator="Bob"
+        workspace, data.id, editing.edit_of("attribute", 0, before, replace(before, statement="Mine.")), annotator="Bob"
     )
     save(app)
     assert "changed by somebody else" in page_html(app)
@@ -314,7 +314,7 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(workspace: Store, view:
     )
     data = add_profiles(workspace, [person, person], name=HOSTILE)
     before = person.attributes[0]
-    edit = editing.attribute_edit(0, before, replace(before, statement=f"{HOSTILE} again"))
+    edit = editing.edit_of("attribute", 0, before, replace(before, statement=f"{HOSTILE} again"))
     editing.save(workspace, data.id, edit, annotator=HOSTILE, reason=HOSTILE)
     add_labels(workspace, data.id, [[[AMBIGUOUS], [NECESSARY]]] * 2, name=HOSTILE)
     record = records(workspace, data.id)[0]
