@@ -23,14 +23,13 @@ from cimemories.access.roles import Role
 from cimemories.answer import attributes
 from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason, Rejection, review
 from cimemories.curation.offline import Biography, biographies
-from cimemories.curation.plans import Asked, ask_server
+from cimemories.curation.plans import Asked, CurationSource, ask_server
 from cimemories.curation.spec import AuthoringSpec
 from cimemories.evaluation.costs import Cost, cost_of
 from cimemories.evaluation.estimates import CountingClient, Estimate, Traversal, or_recorded, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
 from cimemories.llm import worker
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Deferred, Job
 from cimemories.llm.replies import (
     AnswerError,
@@ -43,7 +42,7 @@ from cimemories.llm.replies import (
     truncated,
 )
 from cimemories.llm.scripts import Ask, Branch, Keep, Script, begun
-from cimemories.llm.source import MakeClient, Source, Unit
+from cimemories.llm.source import MakeClient, Unit
 from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, ResponseStatus, WorkStatus
 from cimemories.seeds import packs
 from cimemories.seeds.prompts import Prompt
@@ -95,7 +94,7 @@ FOR_GOOD = "rejected"  # an HTTP refusal of this request: no repetition can do b
 @dataclass(frozen=True)
 class Author:
     """Writes the profiles of one generation. parameters: further fields of each request; schema: the form of
-    response_format that the server takes; key_variable, timeout: as of Endpoint."""
+    response_format that the server takes."""
 
     generation: str
     model: str
@@ -106,8 +105,6 @@ class Author:
     contexts: Sequence[Context]
     per_domain: int
     general: int
-    key_variable: str
-    timeout: float
 
     @cached_property
     def prompts(self) -> dict[str, Prompt]:
@@ -140,8 +137,6 @@ class Author:
                 [Context(*item) for item in manifest["contexts"]],
                 int(manifest["per_domain"]),
                 int(manifest["general"]),
-                manifest["asked"]["api_key_env"],
-                manifest["asked"]["timeout"],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
@@ -302,8 +297,7 @@ def prepare(store: Store, spec: AuthoringSpec, look_up: LookUp = look_up) -> tup
     contexts = packs.contexts_of(spec.contexts, store.workspace)
     asked = ask_server(store, spec, look_up, draws=1, seed=spec.model_seed, simulator_seed=spec.seed)
     asks = spec.model, asked.parameters, asked.seed, asked.server.schema
-    sizes = spec.per_domain, spec.general
-    return asked, Author("", *asks, persons, contexts, *sizes, spec.api_key_env, spec.timeout)
+    return asked, Author("", *asks, persons, contexts, spec.per_domain, spec.general)
 
 
 def estimate(
@@ -395,27 +389,16 @@ def plan(store: Store, spec: AuthoringSpec, *, allow_too_long: bool = False) -> 
         )
 
 
-@dataclass(frozen=True)
-class GenerationSource(Source):
-    """The parts that a generation owes, by the number of their profile. moved_to: where its server is now."""
+class GenerationSource(CurationSource):
+    """The parts that a generation owes, by the number of their profile."""
 
-    generation_id: str
-    moved_to: str | None = None
-
-    def _row(self, store: Store) -> GenerationRow:
+    def row(self, store: Store) -> GenerationRow:
         with store.read() as connection:
-            return generations.named(connection, self.generation_id)
+            return generations.named(connection, self.work_id)
 
-    def servers(self, store: Store) -> list[str]:
-        return [self.moved_to or self._row(store).endpoint]
-
-    def key_variables(self, store: Store) -> list[str]:
-        return [Author.of(self._row(store)).key_variable]
-
-    def owes(self, store: Store) -> Sequence[int]:
-        """Return the profiles of which parts are owed."""
+    def owes(self, store: Store) -> list[int]:
         with store.read() as connection:
-            return generations.owing_profiles(connection, self.generation_id)
+            return generations.owing_profiles(connection, self.work_id)
 
     def profiles(self, store: Store) -> Sequence[int]:
         # Where none owes a part, the script of any of them makes the dataset.
@@ -425,15 +408,12 @@ class GenerationSource(Source):
         return 1  # the parts of a profile are written one after the other
 
     def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
-        row = store.retry(partial(self._row, store))
-        author, address = Author.of(row), self.moved_to or row.endpoint
-        server = row.manifest.get("server")
-        endpoint = Endpoint(urls.get(address, address), author.key_variable, author.timeout, server=server)
-        asked = client(endpoint, row.simulated)
+        row = store.retry(partial(self.row, store))
+        author, asked = Author.of(row), self.client(row, client, urls)
 
         def parts(profile: int) -> list[Part]:
             with store.read() as connection:
-                return generations.parts(connection, self.generation_id, profile)
+                return generations.parts(connection, self.work_id, profile)
 
         def jobs(unit: Unit) -> Iterator[Job]:
             owed = store.retry(partial(parts, unit.profile))

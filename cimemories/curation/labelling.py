@@ -21,18 +21,16 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.access.roles import Role
-from cimemories.curation.plans import Asked, ask_server
+from cimemories.curation.plans import Asked, CurationSource, ask_server
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation.estimates import CountingClient, Estimate, Traversal, or_recorded, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
 from cimemories.llm import replies
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Deferred, Job, opening_of
-from cimemories.llm.local_vllm import is_local
 from cimemories.llm.replies import status_of
 from cimemories.llm.scripts import Ask, Branch, Keep, Script, begun
-from cimemories.llm.source import MakeClient, Source, Unit
+from cimemories.llm.source import MakeClient, Unit
 from cimemories.model import ChatRequest, Persona, ResponseStatus, Verdict
 from cimemories.seeds import PersonaPack, packs
 from cimemories.seeds.prompts import Prompt
@@ -208,42 +206,30 @@ def _identity(connection: sa.Connection, content: list[object], answering: str, 
     return content_hash([*content, answering])
 
 
-@dataclass(frozen=True)
-class LabellingSource(Source):
-    """The ballots that a labelling owes. moved_to: where its server is now."""
+class LabellingSource(CurationSource):
+    """The ballots that a labelling owes."""
 
-    labelling_id: str
-    moved_to: str | None = None
-
-    def servers(self, store: Store) -> list[str]:
-        address = self.moved_to or self._planned(store)[0].endpoint
-        # A server of one's own is not started where nothing is owed.
-        return [] if is_local(address) and not self.profiles(store) else [address]
-
-    def key_variables(self, store: Store) -> list[str]:
-        return [self._planned(store)[1]["api_key_env"]]
+    def row(self, store: Store) -> labellings.LabellingRow:
+        with store.read() as connection:
+            row = next((r for r in labellings.all_rows(connection) if r.id == self.work_id), None)
+        if row is None:
+            raise StoreError(f"there is no labelling '{self.work_id}' in this workspace.")
+        return row
 
     def owes(self, store: Store) -> list[int]:
-        """Return the profiles of which ballots are owed."""
         with store.read() as connection:
-            return labellings.owing_profiles(connection, self.labelling_id)
+            return labellings.owing_profiles(connection, self.work_id)
 
     profiles = owes
 
     def most_parts(self, store: Store) -> int:
-        row, _ = self._planned(store)
+        row = self.row(store)
         with store.read() as connection:
             return len(datasets.contexts(connection, row.dataset))
 
-    def _planned(self, store: Store) -> tuple[labellings.LabellingRow, Mapping[str, Any]]:
-        with store.read() as connection:
-            row = next((r for r in labellings.all_rows(connection) if r.id == self.labelling_id), None)
-        if row is None:
-            raise StoreError(f"there is no labelling '{self.labelling_id}' in this workspace.")
-        return row, row.manifest
-
     def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
-        row, manifest = store.retry(partial(self._planned, store))
+        row = store.retry(partial(self.row, store))
+        manifest: Mapping[str, Any] = row.manifest
         prompt = seeds.load_prompt("label")
         # Votes under two wordings would be added up as if they were one question.
         if manifest["prompt"]["sha256"] != prompt.sha256:
@@ -251,18 +237,10 @@ class LabellingSource(Source):
                 f"the labelling prompt has changed since {row.id} was planned. Start a new labelling with "
                 "`cimemories label`, or restore the old wording."
             )
-        address = self.moved_to or row.endpoint
-        endpoint = Endpoint(
-            urls.get(address, address),
-            manifest["api_key_env"],
-            manifest["timeout"],
-            n_at_once=manifest.get("n_at_once", True),
-            server=manifest.get("server"),
-        )
         with store.read() as connection:
             personas = labellings.personas(connection, row.id)
         # Planned before servers were tested: all were asked for a JSON schema then.
-        schema, asked = manifest.get("schema", "json_schema"), client(endpoint, row.simulated)
+        schema, asked = manifest.get("schema", "json_schema"), self.client(row, client, urls)
         asks = _Asking(asked, row.model, prompt, manifest["parameters"], schema, manifest["seed"], personas)
 
         def remaining(unit: Unit) -> tuple[ProfileRecord, list[BallotGroup]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
@@ -14,7 +15,10 @@ from cimemories.evaluation.estimates import Expected, StageEstimate, Traversal, 
 from cimemories.evaluation.planning import LookUp, with_identity
 from cimemories.evaluation.spec import BATCH
 from cimemories.llm.capabilities import Server
-from cimemories.llm.endpoint import EndpointError
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint, EndpointError
+from cimemories.llm.local_vllm import is_local
+from cimemories.llm.source import MakeClient, Source
 from cimemories.store.engine import Store
 from cimemories.store.generations import GenerationRow
 from cimemories.store.labellings import LabellingRow
@@ -89,3 +93,39 @@ def ask_server(
     server = with_identity(store, spec.base_url, server)
     asked_seed = simulator_seed if seed is None and server.simulated else seed
     return Asked(spec.replace(base_url=server.base_url or spec.base_url), server, asked_seed)
+
+
+@dataclass(frozen=True)
+class CurationSource(Source):
+    """What a labelling or a generation owes. moved_to: where its server is now."""
+
+    work_id: str
+    moved_to: str | None = None
+
+    @abstractmethod
+    def row(self, store: Store) -> LabellingRow | GenerationRow: ...
+
+    @abstractmethod
+    def owes(self, store: Store) -> list[int]:
+        """Return the profiles of which something is owed."""
+
+    def servers(self, store: Store) -> list[str]:
+        address = self.moved_to or self.row(store).endpoint
+        # A server of one's own is not started where nothing is owed.
+        return [] if is_local(address) and not self.owes(store) else [address]
+
+    def key_variables(self, store: Store) -> list[str]:
+        return [_how(self.row(store))["api_key_env"]]
+
+    def client(self, row: LabellingRow | GenerationRow, make: MakeClient, urls: Mapping[str, str]) -> Client:
+        """Return the client of the server. urls: as of `opened`."""
+        address, how = self.moved_to or row.endpoint, _how(row)
+        at_once, server = how.get("n_at_once", True), how.get("server")
+        url = urls.get(address, address)
+        return make(Endpoint(url, how["api_key_env"], how["timeout"], n_at_once=at_once, server=server), row.simulated)
+
+
+def _how(row: LabellingRow | GenerationRow) -> Mapping[str, Any]:
+    """Return what a manifest says of its server: a generation's has the key and the timeout in `asked` alone."""
+    manifest: Mapping[str, Any] = row.manifest
+    return {**manifest.get("asked", {}), **manifest}
