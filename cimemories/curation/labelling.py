@@ -24,14 +24,14 @@ from cimemories.access.roles import Role
 from cimemories.curation.plans import Asked, CurationSource, ask_server
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation.estimates import CountingClient, Estimate, Traversal, or_recorded, refuse_misfits
+from cimemories.evaluation.judging import Unread, readable
 from cimemories.evaluation.planning import LookUp, look_up
 from cimemories.llm import replies
 from cimemories.llm.client import Client
 from cimemories.llm.executor import Deferred, Job, opening_of
-from cimemories.llm.replies import status_of
 from cimemories.llm.scripts import Ask, Branch, Keep, Script, begun
 from cimemories.llm.source import MakeClient, Unit
-from cimemories.model import ChatRequest, Persona, ResponseStatus, Verdict
+from cimemories.model import ChatRequest, Persona, Verdict
 from cimemories.seeds import PersonaPack, packs
 from cimemories.seeds.prompts import Prompt
 from cimemories.store import calls, datasets, labellings, work
@@ -297,16 +297,10 @@ def _voting(ask: Ask, attribute_ids: Sequence[int], ballot_id: int) -> Script:
 
 def _settled(attribute_ids: Sequence[int], ballot_id: int, answer: Answer) -> Settled:
     """Return the votes in an answer, or why there are none."""
-    status, cause = status_of(answer)
-    if status == ResponseStatus.FAILED:
-        return Settled(ballot_id, "failed", answer.status, answer.key)
-    if status == ResponseStatus.TRUNCATED:
-        return Settled(ballot_id, "truncated", "the answer was cut at the token limit", answer.key)
-    if cause is not None:
-        return Settled(ballot_id, "unparsed", cause, answer.key)
     try:
-        ballot = read_ballot(answer.content, len(attribute_ids))
-    except replies.AnswerError as error:
-        return Settled(ballot_id, "unparsed", str(error), answer.key)
+        with readable(answer) as content:
+            ballot = read_ballot(content, len(attribute_ids))
+    except Unread as unread:
+        return Settled(ballot_id, unread.status, unread.cause, unread.call)
     votes = list(zip(attribute_ids, ballot.verdicts, strict=True))
     return Settled(ballot_id, "ok", None, answer.key, votes, ballot.conflicts, ballot.unknown)

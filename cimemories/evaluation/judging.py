@@ -338,7 +338,7 @@ def judging(judge: Judge, read: JudgeInput) -> Script:
                 if judge.kind == CHECK
                 else _judged(judge, judge.client, judge.prompt, read, text)
             )
-        except MissingJudgement as missing:
+        except Unread as missing:
             row = partial(settled, missing.status, missing.cause, missing.call)
         yield Keep(settle_all, row)
 
@@ -402,8 +402,8 @@ def _by_id(reveals: Sequence[Reveal], attribute_ids: Sequence[int]) -> list[Reve
     return [replace(item, attribute=attribute_ids[item.attribute]) for item in reveals]
 
 
-class MissingJudgement(Exception):
-    """There is no judgement. call: the key of the call that failed."""
+class Unread(Exception):
+    """An answer says nothing. call: the key of its call."""
 
     def __init__(self, status: JudgementStatus, cause: str, call: str) -> None:
         super().__init__(cause)
@@ -412,16 +412,16 @@ class MissingJudgement(Exception):
 
 @contextmanager
 def readable(answer: Answer) -> Iterator[str | None]:
-    """Yield the text of a judge's answer. Raises MissingJudgement where there is none, or the block cannot read it."""
+    """Yield the text of an answer. Raises Unread where there is none, or the block cannot read it."""
     status, cause = status_of(answer)
     if status == ResponseStatus.FAILED:
-        raise MissingJudgement(JudgementStatus.FAILED, answer.status, answer.key)
+        raise Unread(JudgementStatus.FAILED, answer.status, answer.key)
     if status == ResponseStatus.TRUNCATED:
-        raise MissingJudgement(JudgementStatus.TRUNCATED, "the answer was cut at the token limit", answer.key)
+        raise Unread(JudgementStatus.TRUNCATED, "the answer was cut at the token limit", answer.key)
     if cause is not None:
-        raise MissingJudgement(JudgementStatus.UNPARSED, cause, answer.key)
+        raise Unread(JudgementStatus.UNPARSED, cause, answer.key)
     try:
         # Inside the try: what the block raises comes up here.
         yield answer.content
     except replies.AnswerError as error:
-        raise MissingJudgement(JudgementStatus.UNPARSED, str(error), answer.key) from error
+        raise Unread(JudgementStatus.UNPARSED, str(error), answer.key) from error

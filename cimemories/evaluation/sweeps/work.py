@@ -152,20 +152,19 @@ def plan(
 
 def _look_up_once(ask: LookUp) -> LookUp:
     """Return a look-up that asks each server once for all cells, and remembers those that do not answer."""
-
-    @cache
-    def answer(*question: Any) -> Server | EndpointError:
-        try:
-            return ask(*question)
-        except EndpointError as error:
-            # Kept too: a server that is away would be waited for again with each cell.
-            return error
+    answers: dict[tuple[Any, ...], Server | EndpointError] = {}
 
     def server(*question: Any) -> Server:
-        known = answer(*question)
-        if isinstance(known, EndpointError):
-            raise known
-        return known
+        if question not in answers:
+            try:
+                answers[question] = ask(*question)
+            except EndpointError as error:
+                # A server that is away would be waited for again with each cell.
+                answers[question] = error
+        answer = answers[question]
+        if isinstance(answer, EndpointError):
+            raise answer
+        return answer
 
     return server
 

@@ -20,7 +20,7 @@ from inspect_ai.util import JSONSchema
 from cimemories import seeds
 from cimemories.evaluation.judging import (
     Judged,
-    MissingJudgement,
+    Unread,
     answer_schema,
     facts,
     parts_of,
@@ -122,7 +122,7 @@ def reveals(
                 judged = await ask_by_reference(judge_model, by_reference, profile, message)
             else:
                 judged = await ask(judge_model, memory, message, judge_split, judge_schema)
-        except MissingJudgement as missing:
+        except Unread as missing:
             result = result.model_copy(update={"judgement": missing.status, "judgement_cause": missing.cause})
             return _unscored(result, message, "grader_failed", f"The judgement is missing: {missing.cause}.")
         claims = [_claim(about, memory, item) for item in judged.reveals]
@@ -177,7 +177,7 @@ async def is_simulated(model: Model) -> bool:
 
 
 async def ask(model: Model, memory: Sequence[Attribute], message: str, split: int | None, schema: bool) -> Judged:
-    """What a model finds in a message, part of the list by part. Raises MissingJudgement where an answer of it cannot
+    """What a model finds in a message, part of the list by part. Raises Unread where an answer of it cannot
     be read; what a request raises passes."""
     prompt = seeds.load_prompt("judge")
     reveals: list[Reveal] = []
@@ -213,7 +213,7 @@ async def ask_by_reference(model: Model, judge: JudgeSpec, profile: Profile, mes
 
 
 def read_part(prompt: Prompt, output: ModelOutput, message: str, part: Sequence[Attribute]) -> Judged:
-    """What one answer says. Raises MissingJudgement where it cannot be read."""
+    """What one answer says. Raises Unread where it cannot be read."""
     with readable(as_answer(output)) as content:
         judged = read_answer(prompt, content, message, part)
     return judged
