@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 import streamlit as st
 
@@ -18,12 +19,31 @@ if __name__ == "__main__":  # what the server itself needs none of: it listens b
     from cimemories.flows import catalogue
     from cimemories.store.engine import DatabaseLost, StoreError, shared_store
     from cimemories.store.team import people
-    from pages.start import database_lost, failure
+    from pages.start import failure
 
 ICON = ASSETS / "icon.svg"
 
 
+MENU = {  # by section, its pages: the name in the address, the title, the icon
+    "": [("home", "Home", "home")],
+    "Curate": [
+        ("profiles", "Profiles", "person"),
+        ("labels", "Labels", "label"),
+        ("review", "Review", "rate_review"),
+        ("consensus", "Consensus", "how_to_reg"),
+    ],
+    "Evaluate": [("runs", "Runs", "play_circle"), ("judge_audit", "Judge audit", "gavel")],
+    "Explore": [
+        ("heatmaps", "Heatmaps", "grid_on"),
+        ("leaks", "Leaks", "format_ink_highlighter"),
+        ("accumulation", "Accumulation", "stacked_line_chart"),
+        ("compare", "Compare", "compare_arrows"),
+    ],
+}
+
+
 def _to_consensus() -> None:
+    """Lead on from the page's address in older links."""
     url.go("consensus", **st.query_params.to_dict())
 
 
@@ -51,44 +71,18 @@ def show() -> None:
     roles.ask_by(login.actor)
     closed = _enter()
 
-    chosen = st.navigation(
-        {
-            "": [st.Page(PAGES["home"], title="Home", icon=":material/home:", default=True)],
-            "Curate": [
-                st.Page(PAGES["profiles"], title="Profiles", icon=":material/person:", url_path="profiles"),
-                st.Page(PAGES["labels"], title="Labels", icon=":material/label:", url_path="labels"),
-                st.Page(PAGES["review"], title="Review", icon=":material/rate_review:", url_path="review"),
-                st.Page(PAGES["consensus"], title="Consensus", icon=":material/how_to_reg:", url_path="consensus"),
-                # Its address in older links.
-                st.Page(_to_consensus, title="Consensus", url_path="survival", visibility="hidden"),
-            ],
-            "Evaluate": [
-                st.Page(PAGES["runs"], title="Runs", icon=":material/play_circle:", url_path="runs"),
-                st.Page(PAGES["judge_audit"], title="Judge audit", icon=":material/gavel:", url_path="judge_audit"),
-            ],
-            "Explore": [
-                st.Page(PAGES["heatmaps"], title="Heatmaps", icon=":material/grid_on:", url_path="heatmaps"),
-                st.Page(PAGES["leaks"], title="Leaks", icon=":material/format_ink_highlighter:", url_path="leaks"),
-                st.Page(
-                    PAGES["accumulation"],
-                    title="Accumulation",
-                    icon=":material/stacked_line_chart:",
-                    url_path="accumulation",
-                ),
-                st.Page(PAGES["compare"], title="Compare", icon=":material/compare_arrows:", url_path="compare"),
-            ],
-            # In sight where people log in; without a login Agreement leads to it.
-            "Workspace": [
-                st.Page(
-                    PAGES["team"],
-                    title="Team",
-                    icon=":material/group:",
-                    url_path="team",
-                    visibility="visible" if login.claims() else "hidden",
-                )
-            ],
-        }
-    )
+    menu = {
+        section: [
+            st.Page(PAGES[name], title=title, icon=f":material/{icon}:", url_path=name, default=name == "home")
+            for name, title, icon in entries
+        ]
+        for section, entries in MENU.items()
+    }
+    menu["Curate"].append(st.Page(_to_consensus, title="Consensus", url_path="survival", visibility="hidden"))
+    # In sight where people log in; without a login Agreement leads to it.
+    seen: Literal["visible", "hidden"] = "visible" if login.claims() else "hidden"
+    team = st.Page(PAGES["team"], title="Team", icon=":material/group:", url_path="team", visibility=seen)
+    chosen = st.navigation({**menu, "Workspace": [team]})
     url.catch_up()  # by now Streamlit knows which page a link leads to
     # Only where a login is set up does Streamlit know whether the user is logged in.
     if not getattr(st.user, "is_logged_in", True):
@@ -97,7 +91,7 @@ def show() -> None:
         st.stop()
     login.offer_logout()
     if isinstance(closed, DatabaseLost):
-        database_lost.draw(closed)
+        failure.wait_for_database(closed)
     elif closed is not None:
         page.head("The workspace cannot be opened", "Nothing was changed.")
         page.error("The database could not be opened.", str(closed), f"Fix it, or set {WORKSPACE} to another folder.")
@@ -114,7 +108,7 @@ def show() -> None:
             chosen.run()
             once.forget()
         except DatabaseLost as problem:  # it went away while the page ran
-            database_lost.draw(problem)
+            failure.wait_for_database(problem)
         # Streamlit stops and restarts a script by BaseExceptions, which pass here.
         except Exception as error:
             if not failure.draw(error):

@@ -1,12 +1,20 @@
-"""What a person sees where a disk or the database failed, or where the record refused a change, and what to do."""
+"""What a person sees where a disk or the database failed, or where the record refused a change, and what to do; and the
+page shown while the database does not answer, which goes away by itself once it answers again.
+
+The queues of Review and Judge audit show a lost database themselves and go on collecting answers (assets/outbox.js).
+"""
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import streamlit as st
 
-from cimemories.store.engine import DatabaseLost, for_people
-from cimemories.ui import page
-from pages.start import database_lost
+from cimemories.store.engine import DatabaseLost, StoreError, for_people, shared_store
+from cimemories.ui import page, safe
+
+LOOK_SECONDS = 2.0
+TITLE = "The database does not answer"
 
 
 def draw(error: Exception) -> bool:
@@ -16,10 +24,35 @@ def draw(error: Exception) -> bool:
     A fragment that looks at work in progress goes on looking, and shows it again once it can be read.
     """
     if isinstance(error, DatabaseLost):
-        database_lost.explain(error)
+        _explain(error)
         st.button("Try again", key=f"show.failure.again.{id(error)}", icon=":material/refresh:")
         return True
     text = for_people(error)
     if text is not None:
         page.error("This did not work.", text)
     return text is not None
+
+
+def wait_for_database(problem: DatabaseLost) -> None:
+    """Draw a lost database in place of another page; it is tried every two seconds, and then that other page shows."""
+    page.head(TITLE, "This page retries every two seconds and continues by itself.")
+    _explain(problem)
+
+    def wait() -> None:
+        try:
+            shared_store().check()
+        except StoreError:
+            safe.inline(f"Last try: {datetime.now():%H:%M:%S}.", muted=True)
+            return
+        st.rerun()
+
+    st.fragment(wait, run_every=LOOK_SECONDS)()
+
+
+def _explain(problem: DatabaseLost) -> None:
+    page.error(
+        f"{TITLE}.",
+        str(problem),
+        "Active runs and labellings wait a minute for it. Answers in the queues of Review and Judge audit stay in the "
+        "browser until they are saved.",
+    )

@@ -32,7 +32,7 @@ from cimemories.store import runs as store_runs
 from cimemories.store.engine import DATABASE_URL, DatabaseLost, Store, open_store
 from cimemories.store.tables import call, dataset
 from cimemories.ui.url import PAGES
-from pages.start.database_lost import TITLE
+from pages.start.failure import TITLE
 
 if TYPE_CHECKING:
     from conftest import Cluster
