@@ -295,36 +295,31 @@ def select(
     A change drops the parameters that depend on this one (DEPENDENTS). `label` and `help` must be literals.
     """
 
-    def put(chosen: object) -> None:
-        # Streamlit matches options by their formatted text. An option whose text has changed since it was drawn (it
-        # holds a status) comes back as its old text, a str, and would go into the URL as if it were an id.
-        if chosen in options:
-            url.put(**{param: st.session_state[key], **dict.fromkeys(DEPENDENTS.get(param, ()))})
-
     if not options:
         return None
     # As text, since the URL knows only texts while ids may be numbers.
     by_text = {str(item): item for item in options}
-    linked = url.get(param)
-    if linked is not None and linked not in by_text:
-        with above or st.container():
-            notice(
-                f"{label} '{safe.option(linked, 40)}' from the link does not exist (any longer). Showing another one."
-            )
-        linked = None
-    value = by_text.get(linked or url.remembered(param) or "", options[0])
-    # Also where it is the default: the address alone has to reproduce the view, and defaults change as data comes.
-    url.replace(**{param: value})
+    value = by_text[
+        choice(
+            label,
+            {text: format(item) for text, item in by_text.items()},
+            key,
+            param,
+            boxed=True,
+            remembered=True,
+            missing=f"{label} '{{}}' from the link does not exist (any longer). Showing another one.",
+            above=above,
+            also=lambda: dict.fromkeys(DEPENDENTS.get(param, ())),
+            help=help,
+        )
+    ]
     st.session_state[f"{_SHOWN}{param}"] = safe.option(format(value), 40)
-    shown = safe.options(options, format)
-    text = partial(_text, shown)
-    bound(st.selectbox, label, options, key=key, value=value, put=put, format_func=text, help=help)
     return value
 
 
-def _text(texts: Mapping[Any, str], item: object) -> str:
+def _text(texts: Mapping[str, str], item: object) -> str:
     # Streamlit asks for the text of a text, too: of an option that it has no longer.
-    return texts.get(item, str(item))
+    return texts.get(str(item), str(item))
 
 
 def choice(
@@ -350,12 +345,14 @@ def choice(
     if it is given. also: called at a change, for other parameters to be set with it.
     """
     every = {str(value): text for value, text in options.items()}
-    linked = url.get(param)
-    if missing and linked is not None and linked not in every:
-        with above or st.container():
-            notice(missing.format(safe.option(linked, 40)))
-        url.replace(**{param: None})
-    linked = linked or (url.remembered(param) if remembered else None)
+    linked, last = url.get(param), url.remembered(param) if remembered else None
+    if linked is not None and linked not in every:
+        if missing:
+            with above or st.container():
+                notice(missing.format(safe.option(linked, 40)))
+            url.replace(**{param: None})
+        linked = None
+    linked = linked or last
     # As a plain text, since of an enumeration's members Streamlit would compare the classes.
     usual = str(default) if str(default) in every else next(iter(every))
     value = str(linked) if linked in every else usual
@@ -363,8 +360,14 @@ def choice(
     def address(chosen: str) -> str | None:
         return None if chosen == default else chosen
 
+    if remembered or usual != default:
+        # Also where it is the default: the address alone has to reproduce the view, and defaults change as data comes.
+        url.replace(**{param: address(value)})
+
     def put(chosen: str) -> None:
-        if chosen in every:  # not the old text of an option that is called otherwise by now
+        # Streamlit matches options by their formatted text. An option whose text has changed since it was drawn (it
+        # holds a status) comes back as its old text, and would go into the URL as if it were a value.
+        if chosen in every:
             url.put(**{param: address(chosen), **also()})
 
     shared: dict[str, Any] = {"key": key, "value": value, "put": put, "help": help}
@@ -374,8 +377,6 @@ def choice(
         bound(st.selectbox, label, list(every), format_func=partial(_text, safe.options(every, every.get)), **shared)
     else:
         bound(st.segmented_control, label, list(every), format_func=every.__getitem__, required=True, **shared)
-    if remembered or usual != default:
-        url.replace(**{param: address(value)})
     return value
 
 
