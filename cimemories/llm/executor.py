@@ -258,7 +258,7 @@ def _opening(job: Job) -> str | None:
 
 
 class Execution:
-    """Does work, and takes orders: `Executor` here, `RayExecutor` on many machines. Subclasses look at their orders
+    """Does work, and takes orders: `Executor` here, the driver of an engine elsewhere. Subclasses look at their orders
     whenever `_moved` is set."""
 
     def __init__(self) -> None:
