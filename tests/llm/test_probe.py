@@ -34,13 +34,11 @@ def test_probe_of_nobody() -> None:
     assert url in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"), [("not a url", "'not a url'"), ("http://127.0.0.1:x/v1", "'http://127.0.0.1:…/v1'")]
-)
-def test_probe_of_no_address(url: str, shown: str) -> None:
-    with pytest.raises(EndpointError) as caught:
+@pytest.mark.parametrize("url", ["not a url", "http://127.0.0.1:x/v1"])
+def test_probe_of_no_address(url: str) -> None:
+    with pytest.raises(EndpointError, match="not the address of a server") as caught:
         probe(Endpoint(url), "m")
-    assert shown in str(caught.value)
+    assert url not in str(caught.value)  # a part of it may be a password
 
 
 @pytest.mark.parametrize("status", [401, 403])
