@@ -42,7 +42,7 @@ from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics import accumulation, completeness, heatmap
 from cimemories.metrics.headline import headline
-from cimemories.metrics.intervals import intervals, intervals_under
+from cimemories.metrics.intervals import intervals, intervals_of
 from cimemories.metrics.label_uncertainty import Posterior
 from cimemories.metrics.places import By
 from cimemories.metrics.violation import exposures
@@ -230,7 +230,7 @@ def measure(part: str, rounds: int, folder: str) -> Timed:
     if runs == 1:
         data, believed = flow_arrays(flows, first), half_open(flow_arrays(flows, first))
         every_n = tuple(range(1, SAMPLES + 1))
-        timings["half open"] = timed(rounds, flows, lambda: intervals_under(data, believed, every_n))
+        timings["half open"] = timed(rounds, flows, lambda: intervals_of(data, every_n, believed))
     frame = judgements_of(flows, scopes)
     assert np.allclose(both_numbers(flows, scopes), pandas_numbers(frame), rtol=0, atol=1e-9)
     few = max(1, rounds // 3) if len(frame) > 1e6 else rounds

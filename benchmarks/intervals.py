@@ -26,7 +26,7 @@ from scipy.stats import t as student
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, Ints, Names
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics import completeness
-from cimemories.metrics.intervals import Intervals, by_domain, common, intervals_of, paired_arrays
+from cimemories.metrics.intervals import Intervals, common, domain_frame, domain_terms, intervals_of, paired_arrays
 from cimemories.metrics.uncertainty import Interval, holm
 from cimemories.metrics.violation import balanced, exposures, missing
 from cimemories.model import DOMAINS
@@ -218,7 +218,7 @@ def false_claims(of: Population, profiles: int, worlds: int) -> dict[str, float]
         first, *rest = (run_of(labels, chance, random) for _ in range(RUNS + 1))
         pairs = [paired_arrays(*common(first, other), SAMPLES) for other in rest]
         differences = [pair.violation for pair in pairs]
-        domains = by_domain(first, rest[0], SAMPLES)
+        domains = domain_frame([domain_terms(first, rest[0], SAMPLES)], SAMPLES)
         apart = (domains["violation_low"] > 0) | (domains["violation_high"] < 0)
         counts += np.array(
             [

@@ -52,7 +52,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class PairedRuns:
-    """What `difference` says of two runs: domains as intervals.by_domain has them, changed as intervals.changes, of
+    """What `difference` says of two runs: domains as intervals.domain_frame has them, changed as intervals.changes, of
     each kind of several blocks at most MOST_CHANGED, the most revealed; necessary: flows that completeness rests on in
     both."""
 
@@ -124,19 +124,13 @@ def left_of_each(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArra
     return [np.array([data.can_violate.any(), (data.draws > 0).any()]) for data in shared(every)]
 
 
-@dataclass(frozen=True)
-class RunPart:
-    """The numbers of a part of a run: intervals, and what they are made of."""
-
-    bounds: Intervals
-    counted: Counted
-
-
-def common_parts(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule, n: int) -> list[RunPart]:
-    """Of each of these runs what all of them judged."""
+def common_parts(
+    flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule, n: int
+) -> list[tuple[Intervals, Counted]]:
+    """Of each of these runs the numbers of what all of them judged: intervals, and what they are made of."""
     parts = each_block(flows, scopes, rule, _terms_of_parts, (n,))
     return [
-        RunPart(intervals_of_blocks([terms for terms, _ in of_run]), joined([counted for _, counted in of_run]))
+        (intervals_of_blocks([terms for terms, _ in of_run]), joined([counted for _, counted in of_run]))
         for of_run in zip(*parts, strict=True)
     ]
 

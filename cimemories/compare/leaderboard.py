@@ -42,7 +42,7 @@ from cimemories.flows.processes import each_block
 from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, settled, simulated_parts
 from cimemories.metrics.blocks import Counted, counted_numbers, judged_digest
 from cimemories.metrics.breakdown import Baseline, run_baselines
-from cimemories.metrics.headline import Headline, headline
+from cimemories.metrics.headline import Headline, deviation, headline
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.uncertainty import LEAST_USERS, Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_check
@@ -189,8 +189,7 @@ class Line:
     """One run. n: samples that violation and the balanced score are read at, at most as many as the run has, or
     supports where it lacks messages. counted: what violation and all other numbers of the line are made of: the whole
     run's, or those of the flows that all ranked runs judged (Leaderboard.cut); `numbers` are the whole run's in either
-    case. spread: standard deviations over profiles (n - 1 below the line). published: the paper on this model; None for
-    a simulated run, and for models that the paper gives no number of. outside: why it has no rank, '' where it has one;
+    case. outside: why it has no rank, '' where it has one;
     small: that it covers less than ranked runs do; rank: 1 for the best balanced score, ties share the better one, None
     without one."""
 
@@ -199,9 +198,6 @@ class Line:
     violation: Interval
     completeness: Interval
     balanced: Interval
-    violation_spread: float
-    completeness_spread: float
-    published: Published | None
     counted: Counted
     outside: str = ""
     small: bool = False
@@ -218,6 +214,21 @@ class Line:
     @property
     def simulated(self) -> tuple[str, ...]:
         return self.scope.simulated
+
+    @property
+    def violation_spread(self) -> float:
+        """The standard deviation over profiles (n - 1 below the line); nan with fewer than two."""
+        return deviation(self.counted.violation[self.n])
+
+    @property
+    def completeness_spread(self) -> float:
+        return deviation(self.counted.complete)
+
+    @property
+    def published(self) -> Published | None:
+        """The paper on this model; None for a simulated run, which says nothing of the model whose name it bears, and
+        for models that the paper gives no number of."""
+        return None if self.run.simulated else load_published().model(self.run.model)
 
     @property
     def places(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -581,15 +592,13 @@ def _on_common(flows: Flows, whole: Line, others: Sequence[Scope], rule: Identif
     """The line of a run with the numbers of what all the others, itself among them, judged."""
     key = ("common parts", *(scope.version for scope in others), rule, whole.n)
     parts = flows.cached(key, lambda: common_parts(flows, others, rule, whole.n))
-    own = parts[[scope.version for scope in others].index(whole.scope.version)]
+    bounds, counted = parts[[scope.version for scope in others].index(whole.scope.version)]
     return replace(
         whole,
-        violation=own.bounds.violation[whole.n],
-        completeness=own.bounds.completeness,
-        balanced=own.bounds.balanced,
-        violation_spread=_deviation(own.counted.violation[whole.n].tolist()),
-        completeness_spread=_deviation(own.counted.complete.tolist()),
-        counted=own.counted,
+        violation=bounds.violation[whole.n],
+        completeness=bounds.completeness,
+        balanced=bounds.balanced,
+        counted=counted,
     )
 
 
@@ -649,10 +658,6 @@ def line(
             violation=bounds.violation[at],
             completeness=bounds.completeness,
             balanced=bounds.balanced,
-            violation_spread=_deviation([person.violation[at] for person in numbers.per_profile]),
-            completeness_spread=_deviation([person.completeness for person in numbers.per_profile]),
-            # A simulated run says nothing of the model whose name it bears.
-            published=None if scope.run.simulated else load_published().model(scope.run.model),
             counted=counted_numbers(flows, scope, rule),
         )
 
@@ -678,11 +683,6 @@ def names(rows: Sequence[RunRow]) -> dict[str, str]:
         }
     counts = Counter(called.values())
     return {run_id: name if counts[name] == 1 else f"{name} ({run_id})" for run_id, name in called.items()}
-
-
-def _deviation(values: Sequence[float]) -> float:
-    defined = [value for value in values if not math.isnan(value)]
-    return float(np.std(defined, ddof=1)) if len(defined) > 1 else math.nan
 
 
 # ---- what stands under the table

@@ -35,7 +35,7 @@ from cimemories.metrics.intervals import BlockTerms, block_terms, intervals_of_b
 from cimemories.metrics.label_uncertainty import Posterior, posterior, posterior_of, votes_on
 from cimemories.metrics.sentences.numbers import share
 from cimemories.metrics.uncertainty import Interval
-from cimemories.metrics.violation import missing
+from cimemories.metrics.violation import missing, supported_n
 from cimemories.metrics.warnings import reading_n
 from cimemories.store import labellings
 from cimemories.text import count, listed
@@ -135,8 +135,8 @@ def per_norm(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.E
     blocks = list(each_block(flows, [scope], rule, _scores_of_block, whole.n))
     ns = []
     for parts in map(list, zip(*(norms for norms, _ in blocks), strict=True)):
-        least = min((part.least for part in parts if part.least is not None), default=run.samples)
-        supported = min(least, run.samples) if any(part.flows for part in parts) else None
+        least = min((part.least for part in parts if part.least is not None), default=None)
+        supported = supported_n(sum(part.flows for part in parts), least, run.samples)
         ns.append(reading_n(whole.judged, run.expected, run.samples, supported))
     # One n for all: Violation@n grows with n, so rows of unequal n could not be read beside each other.
     n = min(ns)
@@ -194,7 +194,7 @@ def alone(rule: AppliedRule, persona: int) -> AppliedRule:
 
 def relabelled(data: FlowArrays, counts: VoteCounts, rule: AppliedRule, decided: tuple[Ints, ...]) -> FlowArrays:
     """The same arrays with the labels of another rule; decided pairs (positions along each axis) keep theirs."""
-    rows = pair_rows(counts.attributes, counts.contexts, data)
+    rows = pair_rows(counts, data)
     # -1, a cell without a vote, reads the last.
     labels: Ints = np.append(counts.labels(rule), np.int8(UNLABELLED))[rows]
     labels[decided] = data.labels[decided]

@@ -16,7 +16,7 @@ import numpy as np
 from cimemories.compare.leaderboard import Leaderboard, same_dataset
 from cimemories.compare.ranking import Measure
 from cimemories.compare.relabel import EXACTLY, Numbers, Shares, levels, numbers, shares_of
-from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays, pair_rows
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY, UNLABELLED, AppliedRule, VoteCounts, rule_of
 from cimemories.flows.scope import (
@@ -254,9 +254,7 @@ def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: FlowArrays) -> I
     key = ("sensitivity rows", *version, data.profiles, data.contexts, hash(np.packbits(labelled).tobytes()))
 
     def compute() -> Ints:
-        contexts = np.array(data.contexts, np.int64)
-        # The padding has the attribute -1, which no pair has.
-        positions = counts.positions(data.names.attribute.astype(np.int64)[:, :, None], contexts)
+        positions = pair_rows(counts, data)
         rows = np.where(labelled & (positions >= 0), positions, len(counts.attributes))
         rows.flags.writeable = False
         return rows

@@ -23,7 +23,7 @@ import pandas as pd
 
 from cimemories.flows import parts
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, RETAINING, UNLABELLED
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, RETAINING, UNLABELLED, VoteCounts
 from cimemories.flows.parts import IN_MEMORY, Part
 from cimemories.flows.scope import Scope
 
@@ -519,18 +519,7 @@ def decided_pairs(flows: Flows, scope: Scope, data: FlowArrays) -> tuple[Ints, I
     return np.searchsorted(profiles, p), a, np.searchsorted(contexts, c)
 
 
-def pair_rows(attributes: Ints, contexts: Ints, data: FlowArrays) -> Ints:
-    """Where each cell stands among these pairs: [profile, attribute, context], -1 where it is none of them.
-
-    attributes, contexts: ids in the record, [pairs], ascending by both.
-    """
-    # Attribute and context as one number, ascending in the pairs, so that one binary search finds those of all cells.
-    ids = np.array(data.contexts, np.int64)
-    width = int(max(contexts.max(initial=0), ids.max(initial=0))) + 1
-    numbers = attributes * width + contexts
-    # The padding has the attribute -1, so its numbers are below 0 and never found.
-    cells = data.names.attribute.astype(np.int64)[:, :, None] * width + ids
-    if not len(numbers):
-        return np.full(cells.shape, -1, np.int64)
-    positions = np.minimum(np.searchsorted(numbers, cells), len(numbers) - 1)
-    return np.where(numbers[positions] == cells, positions, -1)
+def pair_rows(counts: VoteCounts, data: FlowArrays) -> Ints:
+    """Where each cell stands among the pairs of a labelling: [profile, attribute, context], -1 where it is none."""
+    # The padding has the attribute -1, which no pair has.
+    return counts.positions(data.names.attribute.astype(np.int64)[:, :, None], np.array(data.contexts, np.int64))

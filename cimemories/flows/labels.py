@@ -392,20 +392,8 @@ def labels_under(
 
 
 def votes_of(store: Store, labelling: LabellingRow, profiles: Sequence[int]) -> VoteCounts:
-    """`vote_counts` of some profiles alone, for labellings that do not fit into memory: from their Parquet file, else
-    from the record."""
-    name = f"counts-{labelling.id}-profiles{profiles[0]}to{profiles[-1]}of{len(profiles)}"
-    path = cache_file(store, name, str(labelling.revision))
-    frame = read_cache(path)
-    with store.read() as connection:
-        personas = labellings.personas(connection, labelling.id)
-        if frame is None:
-            tallies = (labellings.tallies(connection, labelling.id, profile) for profile in profiles)
-            values = np.fromiter(chain.from_iterable(chain.from_iterable(tallies)), dtype=np.float64)
-            frame = _counted(values, list(personas), labelling.imported)
-            frame["planned"] = _planned(connection, labelling.id, frame, profiles)
-            write_cache(partial(frame.to_parquet, index=False), path, name)
-    return _vote_counts(frame, personas, labelling.id, labelling.revision, imported=labelling.imported)
+    """`vote_counts` of some profiles alone, for labellings that do not fit into memory."""
+    return _read_votes(store, labelling.id, labelling.revision, imported=labelling.imported, profiles=profiles)
 
 
 def label_frame(counts: VoteCounts, rule: AppliedRule) -> pd.DataFrame:
@@ -437,26 +425,30 @@ def vote_counts(store: Store, labelling_id: str) -> VoteCounts:
 
 @workspace_cached(most=LABELLINGS_KEPT)
 def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) -> VoteCounts:
-    """The same at a revision."""
+    return _read_votes(store, labelling_id, revision, imported=imported)
+
+
+def _read_votes(
+    store: Store, labelling_id: str, revision: int, *, imported: bool, profiles: Sequence[int] | None = None
+) -> VoteCounts:
+    """The votes at a revision, of these profiles (None: of all), from their Parquet file, else from the record."""
+    name = f"counts-{labelling_id}"
+    if profiles is not None:
+        name += f"-profiles{profiles[0]}to{profiles[-1]}of{len(profiles)}"
     # 'conflicts': files of before had no such columns.
-    path = cache_file(store, f"counts-{labelling_id}", f"{revision}-conflicts")
+    path = cache_file(store, name, f"{revision}-conflicts")
     frame = read_cache(path)
     with store.read() as connection:
         personas = labellings.personas(connection, labelling_id)
         if frame is None:
+            every = [None] if profiles is None else profiles
+            tallies = chain.from_iterable(labellings.tallies(connection, labelling_id, own) for own in every)
             # By numpy: pandas asks every row of the record what kind of thing it is, which takes longer than the
-            # query.
-            # float64 holds shares and ids alike: whole numbers up to 2**53 are exact.
-            tallies = chain.from_iterable(labellings.tallies(connection, labelling_id))
-            frame = _counted(np.fromiter(tallies, dtype=np.float64), list(personas), imported)
-            frame["planned"] = _planned(connection, labelling_id, frame)
-            write_cache(partial(frame.to_parquet, index=False), path, f"counts-{labelling_id}")
-    return _vote_counts(frame, personas, labelling_id, revision, imported=imported)
-
-
-def _vote_counts(
-    frame: pd.DataFrame, personas: Mapping[int, Persona], labelling_id: str, revision: int, *, imported: bool
-) -> VoteCounts:
+            # query. float64 holds shares and ids alike: whole numbers up to 2**53 are exact.
+            values = np.fromiter(chain.from_iterable(tallies), dtype=np.float64)
+            frame = _counted(values, list(personas), imported)
+            frame["planned"] = _planned(connection, labelling_id, frame, profiles)
+            write_cache(partial(frame.to_parquet, index=False), path, name)
     counted = 2 + len(personas) * len(COUNTED)
     conflicts = frame.iloc[:, counted:-1].to_numpy().astype(np.int16)
     return VoteCounts(

@@ -19,7 +19,15 @@ from cimemories.flows.labels import AMBIGUOUS, TOO_FEW
 from cimemories.flows.processes import each_block
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness
-from cimemories.metrics.violation import LeakRate, by_outcome, exposures, exposures_by_context, missing, rate_over
+from cimemories.metrics.violation import (
+    LeakRate,
+    by_outcome,
+    exposures,
+    exposures_by_context,
+    missing,
+    rate_over,
+    supported_n,
+)
 
 
 @dataclass(frozen=True)
@@ -58,9 +66,7 @@ class Counted:
 
     def supported_n(self, samples: int) -> int | None:
         """As `violation.Missing` has it."""
-        if not self.flows:
-            return None
-        return samples if self.least is None else min(self.least, samples)
+        return supported_n(self.flows, self.least, samples)
 
 
 def count_block(data: FlowArrays, samples: int) -> Counted:

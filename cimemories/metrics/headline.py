@@ -28,7 +28,7 @@ from cimemories.metrics.warnings import (
 from cimemories.model import WorkKind
 from cimemories.store import datasets, judgements, runs, work
 from cimemories.store.engine import Store
-from cimemories.text import count, percent, simulated_text
+from cimemories.text import count, simulated_text
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,6 @@ class Headline:
     def reads(self, n: int) -> bool:
         """Whether Violation@n stands as a number; where not, as its bounds alone."""
         return self.covered or n <= self.n
-
-    def violation_text(self, n: int) -> str:
-        """'12.4 %', or 'between 10.1 % and 31.0 %' where only bounds can be given."""
-        return percent(self.violation[n]) if self.reads(n) else sentences.between(self.violation_bounds[n])
 
     @property
     def coverage_text(self) -> str:
@@ -232,7 +228,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
         flows=counted.flows,
         attributes=counted.attributes,
         leak_rate=counted.leak_rate,
-        spread=Spread(_deviation(by_n[reading_n(record.judged, run.expected, most, supported)]), _deviation(complete)),
+        spread=Spread(deviation(by_n[reading_n(record.judged, run.expected, most, supported)]), deviation(complete)),
         per_profile=tuple(
             ProfileNumbers(name, dict(zip(by_n, own, strict=False)), own[-1], kept[i], lost[i])
             # strict=False: the row's last number is completeness, which has no n.
@@ -274,7 +270,8 @@ def _record(flows: Flows, scope: Scope) -> _Record:
         )
 
 
-def _deviation(values: Floats) -> float:
+def deviation(values: Floats) -> float:
+    """The standard deviation (n - 1 below the line) of the entries that are defined; nan with fewer than two."""
     defined = values[~np.isnan(values)]
     return float(defined.std(ddof=1)) if defined.size > 1 else math.nan
 

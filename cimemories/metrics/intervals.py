@@ -92,15 +92,10 @@ def _terms_of_block(
     return block_terms(every[0], posterior(flows, scopes[0], every[0]), ns)
 
 
-def intervals_under(data: FlowArrays, labels: Posterior | None, ns: tuple[int, ...]) -> Intervals:
-    """`intervals` of arrays whose labels are believed so: pure. labels: of the pairs of the arrays; None: they are
-    taken as given. Raises ValueError for an n < 1."""
+def intervals_of(data: FlowArrays, ns: tuple[int, ...], labels: Posterior | None = None) -> Intervals:
+    """`intervals` of arrays: pure. labels: what is believed of their pairs; None: they are taken as given. Raises
+    ValueError for an n < 1."""
     return intervals_of_blocks([block_terms(data, labels, ns)])
-
-
-def intervals_of(data: FlowArrays, ns: tuple[int, ...]) -> Intervals:
-    """`intervals` of arrays, their labels taken as given: pure."""
-    return intervals_under(data, None, ns)
 
 
 @dataclass(frozen=True)
@@ -177,7 +172,7 @@ def _users_of_block(
     for p in range(len(data.profiles)):
         at = np.array([p])
         cells = np.ix_(at, np.arange(data.draws.shape[1]), np.arange(data.draws.shape[2]))
-        own = intervals_under(data.at(at), labels.at(cells), (n,))
+        own = intervals_of(data.at(at), (n,), labels.at(cells))
         result.append((own.violation[n], own.completeness))
     return result
 
@@ -433,13 +428,6 @@ def _none_in(total: int, revealed: int, samples: int) -> float:
     return no_leak_probability(total, revealed, samples) if samples else 1.0
 
 
-def by_domain(first: FlowArrays, second: FlowArrays, n: int) -> pd.DataFrame:
-    """The differences inside each domain, of two runs on common flows: domain, `violation` and `completeness` with
-    `_low`, `_high` and `_p` (Holm's adjusted p over all domains, so that one of nine is no finding by chance), and what
-    they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
-    return domain_frame([domain_terms(first, second, n)], n)
-
-
 @dataclass(frozen=True)
 class DomainTerms:
     """One domain of a block: the differences of violation and of completeness (`Terms.summed`), the contexts that each
@@ -479,7 +467,9 @@ def defined_in_both(first: FlowArrays, second: FlowArrays) -> tuple[int, int]:
 
 
 def domain_frame(blocks: Sequence[Mapping[str, DomainTerms]], n: int) -> pd.DataFrame:
-    """What `by_domain` gives, of all blocks."""
+    """The differences inside each domain, of two runs whose blocks these are: domain, `violation` and `completeness`
+    with `_low`, `_high` and `_p` (Holm's adjusted p over all domains, so that one of nine is no finding by chance), and
+    what they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
     rows, p = [], []
     for name in sorted({name for block in blocks for name in block}):
         parts = [block[name] for block in blocks if name in block]
@@ -495,10 +485,10 @@ def domain_frame(blocks: Sequence[Mapping[str, DomainTerms]], n: int) -> pd.Data
         rows.append(
             {
                 "domain": name,
-                **_columns("violation", violation),
+                **violation.columns("violation"),
                 "violation_p": math.nan,
                 "attributes": sum(part.attributes for part in parts),
-                **_columns("completeness", completeness),
+                **completeness.columns("completeness"),
                 "completeness_p": math.nan,
                 "necessary_flows": sum(part.necessary for part in parts),
             }
@@ -512,10 +502,6 @@ def domain_frame(blocks: Sequence[Mapping[str, DomainTerms]], n: int) -> pd.Data
 
 DOMAIN_COLUMNS = ["domain", "violation", "violation_low", "violation_high", "violation_p", "attributes"]
 DOMAIN_COLUMNS += ["completeness", "completeness_low", "completeness_high", "completeness_p", "necessary_flows"]
-
-
-def _columns(name: str, interval: Interval) -> dict[str, float]:
-    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _only(data: FlowArrays, kept: Bools) -> FlowArrays:

@@ -59,12 +59,9 @@ class Posterior:
     inappropriate: Floats
     open: Bools
 
+    @cached_property
     def retained(self) -> Floats:
         """The probability that a context has both a necessary and an inappropriate attribute: [profile, context]."""
-        return self._retained
-
-    @cached_property
-    def _retained(self) -> Floats:
         kept = np.empty(self.open[:, 0].shape)
         for first in range(0, len(kept), BLOCK):
             block = slice(first, first + BLOCK)
@@ -95,7 +92,7 @@ def posterior_of(data: FlowArrays, counts: VoteCounts | None, priors: Sequence[f
     if counts is not None:
         mixed = mixture(counts.votes, priors)
         known: Bools = np.asarray(~np.isnan(mixed).any(axis=1))
-        rows = pair_rows(counts.attributes, counts.contexts, data)
+        rows = pair_rows(counts, data)
         voted = (rows >= 0) & (data.labels >= AMBIGUOUS)
         voted[voted] = known[rows[voted]]
         for column, probability in enumerate(probabilities):
@@ -165,7 +162,7 @@ def label_sums(data: FlowArrays, labels: Posterior, ns: Sequence[int]) -> LabelS
         users, needing = (len(np.unique(part.owners // max(part.shape[1], 1))) for part in flows)
         return LabelSums(np.zeros(len(ns)), 0.0, users, needing)
     of_violation, of_completeness, users, needing = np.zeros(len(ns)), 0.0, 0, 0
-    retained, chances = labels.retained(), _LeakChances(int(data.draws.max(initial=0)), ns)
+    retained, chances = labels.retained, _LeakChances(int(data.draws.max(initial=0)), ns)
     for first in range(0, len(labels.open), BLOCK):
         block = slice(first, first + BLOCK)
         draws, reveals = data.draws[block], data.reveals[block]

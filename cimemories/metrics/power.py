@@ -340,23 +340,21 @@ class Noise:
         return {"violation": none_for_nan(self.violation), "completeness": none_for_nan(self.completeness)}
 
 
-def repeat_noise(first: FlowArrays, second: FlowArrays, n: int) -> Noise:
-    """Of two runs on common flows (intervals.common), by permutation: had both one and the same chance of each leak,
-    the reveals of a flow would be any of the samples of both together (Fisher's exact test has the same reference).
-    Exact for given profiles and contexts, with flows independent of each other: a message that leaks several attributes
-    at once makes for more. nan where nothing can be compared. Raises ValueError for n < 1."""
-    return noise_of(noise_sums(first, second, n))
-
-
 def noise_sums(first: FlowArrays, second: FlowArrays, n: int) -> Floats:
-    """What `repeat_noise` rests on, which adds up over blocks of profiles: of violation and of completeness, the
-    profiles' variances summed and how many profiles they are of, [2, 2]."""
+    """What the noise floor of two runs on common flows (intervals.common) rests on, by permutation: had both one
+    chance of each leak, the reveals of a flow would be any of the samples of both together (Fisher's exact test
+    has the same reference). Exact for given profiles and contexts, with flows independent of each other: a message that
+    leaks several attributes at once makes for more.
+
+    Returns, of violation and of completeness, the profiles' variances summed and how many profiles they are of, [2, 2]:
+    they add up over blocks of profiles. Raises ValueError for n < 1."""
     wrong, right = first.can_violate & second.can_violate, first.is_needed & second.is_needed
     return np.array([_violation_noise(first, second, wrong, n), _completeness_noise(first, second, right)])
 
 
 def noise_of(sums: Floats) -> Noise:
-    """The noise floor of what `noise_sums` gives: 1.96 standard errors of a mean over profiles."""
+    """The noise floor of what `noise_sums` gives: 1.96 standard errors of a mean over profiles; nan where nothing can
+    be compared."""
     violation, completeness = (
         float(ndtri(_TWO_SIDED)) * math.sqrt(spread) / users if users else math.nan for spread, users in sums.tolist()
     )

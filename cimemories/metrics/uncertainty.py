@@ -631,6 +631,14 @@ def effective_units(units: Ints) -> float:
     return float(counted.sum()) / (1 + (size - 1) * ASSUMED_CORRELATION)
 
 
+def _with(of: tuple[Parts, float], labels: float, judge: float) -> tuple[Parts, float]:
+    """A variance with these parts added, and its degrees of freedom. Labels and judge bring no clusters of their own:
+    what they add has none to lose."""
+    parts, freedom = of
+    whole = replace(parts, labels=labels, judge=judge)
+    return whole, freedom * (whole.total / parts.total) ** 2 if parts.total > 0 else freedom
+
+
 def share_interval(
     terms: Terms, labels: float = math.nan, judge: float = math.nan, value: float | None = None
 ) -> Interval:
@@ -640,12 +648,8 @@ def share_interval(
     users = int((~np.isnan(terms.own)).sum())
     if math.isnan(value) or not users:
         return UNDEFINED
-    parts, freedom = variance(terms)
-    own_total = parts.total
-    parts = replace(parts, labels=labels, judge=judge)
+    parts, freedom = _with(variance(terms), labels, judge)
     total = parts.total
-    # Labels and judge bring no clusters of their own: what they add has no degrees of freedom to lose.
-    freedom = freedom * (total / own_total) ** 2 if own_total > 0 else freedom
     low, high = share_bounds(np.array(value), np.array(total), freedom, terms.units)
     return Interval(value, float(low), float(high), users, LEVEL, math.sqrt(total), freedom, parts)
 
@@ -682,10 +686,8 @@ def difference_interval(terms: Terms, labels: float = math.nan, judge: float = m
     parts, freedom = variance(terms)
     if users >= LEAST_USERS:
         freedom = min(freedom, users - 1.0)
-    own_total = parts.total
-    parts = replace(parts, labels=labels, judge=judge)
+    parts, freedom = _with((parts, freedom), labels, judge)
     total = parts.total
-    freedom = freedom * (total / own_total) ** 2 if own_total > 0 else freedom
     if total > ROUNDING:
         reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(total)
     else:

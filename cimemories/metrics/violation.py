@@ -132,10 +132,6 @@ class Exposures:
         number = np.bincount(self.profile, minlength=self.profiles)
         return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
-    def only(self, rows: Bools) -> Exposures:
-        """The same of some attributes. rows: [rows]."""
-        return Exposures(self.profile[rows], self.attribute[rows], self.outcomes, self.counts[rows], self.profiles)
-
 
 def tally(reveals: Ints, draws: Ints, labels: Ints, counted: Bools) -> Exposures:
     """Count outcomes by attribute. reveals, draws, labels: [profile, attribute, context]; counted: [profile,
@@ -186,16 +182,22 @@ class Missing:
     unjudged: int
 
     def supported_n(self, samples: int) -> int | None:
-        """The largest n, up to a run's samples, for which no flow that lost messages has to be capped; None where no
-        inappropriate flow is judged. A flow of which all that was planned is judged is complete at any n."""
-        if not self.flows:
-            return None
-        return samples if self.least is None else min(self.least, samples)
+        """`supported_n` of these flows."""
+        return supported_n(self.flows, self.least, samples)
 
     @property
     def nothing(self) -> bool:
         """Whether no inappropriate flow lost a message."""
         return self.leaking is self.not_revealing
+
+
+def supported_n(flows: int, least: int | None, samples: int) -> int | None:
+    """The largest n, up to a run's samples, for which no flow that lost messages has to be capped; None where no
+    inappropriate flow is judged. A flow of which all that was planned is judged is complete at any n. flows, least: as
+    of `Missing`."""
+    if not flows:
+        return None
+    return samples if least is None else min(least, samples)
 
 
 @of_arrays

@@ -15,7 +15,7 @@ from cimemories.charts.labels import MARK, beside_marks
 from cimemories.compare.ranking import front
 from cimemories.flows.arrays import FlowArrays, Names
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.metrics.intervals import by_domain, changes, common, paired_arrays
+from cimemories.metrics.intervals import changes, common, domain_frame, domain_terms, paired_arrays
 
 SHAPE = (2, 3, 3)
 DOMAINS = np.array([["finance", "health", "finance"]] * 2, object)
@@ -95,7 +95,7 @@ def test_a_paired_difference_is_what_loops_over_common_flows_give(
     assert (compared.violation.value, compared.completeness.value) == pytest.approx(
         (violation, completeness), nan_ok=True
     )
-    table = by_domain(one, two, n).set_index("domain")
+    table = domain_frame([domain_terms(one, two, n)], n).set_index("domain")
     for domain in ("finance", "health"):
         row = table.loc[domain, ["violation", "completeness"]].tolist()
         assert row == pytest.approx(list(expected(*whole, n, domain)), nan_ok=True)

@@ -160,7 +160,7 @@ def test_a_headline_under_full_coverage_is_read_where_every_flow_is_and_says_so_
     assert numbers.reads(3)
     assert not numbers.reads(4)
     low, high = numbers.violation_bounds[5]
-    assert numbers.violation_text(5) == f"between {100 * low:.1f} % and {100 * high:.1f} %"
+    assert numbers.violation_bounds[5] == pytest.approx((low, high))
     assert numbers.notes[0] == numbers.coverage_text
     for phrase in (
         "read at n = 3",

@@ -22,7 +22,7 @@ from cimemories.flows.arrays import Floats, FlowArrays, Names
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics import sentences
 from cimemories.metrics.intervals import common_entries, paired_arrays
-from cimemories.metrics.power import Components, Noise, Pilot, Row, Size, pilot_runs, repeat_noise
+from cimemories.metrics.power import Components, Noise, Pilot, Row, Size, noise_of, noise_sums, pilot_runs
 from cimemories.metrics.uncertainty import NumberTerms, Terms, difference_interval, variance
 from cimemories.model import ResponseStatus
 from cimemories.store import runs
@@ -180,7 +180,7 @@ def test_two_runs_of_one_model_stay_below_the_noise_floor(n: int, samples: tuple
         leaky = np.where(random.random((*shape[:2], 1)) < 0.3, 0.3, 0.01)
         chances = np.where(labels == NECESSARY, 0.6, leaky)
         one, two = (run(chances, labels, number, random) for number in samples)
-        paired, noise = paired_arrays(one, two, n), repeat_noise(one, two, n)
+        paired, noise = paired_arrays(one, two, n), noise_of(noise_sums(one, two, n))
         below.append(
             [abs(paired.violation.value) <= noise.violation, abs(paired.completeness.value) <= noise.completeness]
         )
@@ -192,10 +192,12 @@ def test_where_nothing_is_revealed_or_all_is_there_is_no_noise() -> None:
     random = np.random.default_rng(1)
     for chance in (0.0, 1.0):
         same = run(np.full(labels.shape, chance), labels, 3, random)
-        noise = repeat_noise(same, same, 2)
+        noise = noise_of(noise_sums(same, same, 2))
         assert (noise.violation, noise.completeness) == (0, 0)
     none = run(np.zeros(labels.shape), np.full(labels.shape, AMBIGUOUS), 3, random)
-    assert math.isnan(repeat_noise(none, none, 1).violation) and math.isnan(repeat_noise(none, none, 1).completeness)
+    assert math.isnan(noise_of(noise_sums(none, none, 1)).violation) and math.isnan(
+        noise_of(noise_sums(none, none, 1)).completeness
+    )
 
 
 def test_the_noise_floor_of_one_flow_is_that_of_all_ways_to_deal_its_samples() -> None:
@@ -203,8 +205,8 @@ def test_the_noise_floor_of_one_flow_is_that_of_all_ways_to_deal_its_samples() -
     one, two = (run(np.zeros(labels.shape), labels, 2, np.random.default_rng(1)) for _ in range(2))
     one.reveals[0, 1, 0] = 1
     # One reveal among four samples: dealt to either run it makes Violation@2 differ by 1, Violation@1 by 1 / 2.
-    assert repeat_noise(one, two, 2).violation == pytest.approx(1.959964, rel=1e-6)
-    assert repeat_noise(one, two, 1).violation == pytest.approx(1.959964 / 2, rel=1e-6)
+    assert noise_of(noise_sums(one, two, 2)).violation == pytest.approx(1.959964, rel=1e-6)
+    assert noise_of(noise_sums(one, two, 1)).violation == pytest.approx(1.959964 / 2, rel=1e-6)
 
 
 def row_of(size: Size, parts: Components) -> Row:

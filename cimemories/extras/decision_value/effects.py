@@ -78,7 +78,7 @@ def _means(per_profile: Floats, spread: Floats, scale: Floats) -> tuple[float, f
 
 def violation_effect(of: Subject, labels: Posterior) -> LabelEffect:
     """Return what labels do to a sum of Violation@n, and the value of each pair for it."""
-    retained = labels.retained()[:, None, :]
+    retained = labels.retained[:, None, :]
     exposed = of.flows & of.counted[:, :, None]
     pi = np.where(exposed, labels.inappropriate * retained, 0.0)
     factors = [1 - pi * (1 - q) for q in of.no_leak]  # E x, one a run
@@ -120,7 +120,7 @@ def violation_effect(of: Subject, labels: Posterior) -> LabelEffect:
 
 def completeness_effect(of: Subject, labels: Posterior) -> LabelEffect:
     """Return the same of completeness: in each context the mean over its necessary attributes, then over contexts."""
-    retained = labels.retained()
+    retained = labels.retained
     pi = np.where(of.flows, labels.necessary * retained[:, None, :], 0.0)
     rate = np.tensordot(of.weights, of.rate, 1)
     total, number = (pi * rate).sum(axis=1), pi.sum(axis=1)

@@ -361,8 +361,7 @@ def audited_difference(
 
     def compute() -> Interval:
         items = [_items(flows, slices[n]) for slices in by_n]
-        sampled = tuple(tuple(sorted({item.attribute for item in own})) for own in items)
-        parts = list(each_block(flows, scopes, rule, _both_of_block, n, sampled))
+        parts = list(each_block(flows, scopes, rule, _of_block, n, list(map(_attributes, items))))
         contexts = np.flatnonzero(np.any([terms.met[0] for both in parts for _, terms in both], axis=0))
         results = []
         for side, (scope, slices) in enumerate(zip(scopes, by_n, strict=True)):
@@ -375,20 +374,20 @@ def audited_difference(
     return n, flows.cached(("audited difference", *versions, rule), compute)
 
 
-def _both_of_block(
+def _of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int, sampled: Sequence[tuple[int, ...]]
 ) -> list[tuple[_Exposed, NumberTerms]]:
-    """What each of two runs has on their common flows. sampled: the attributes of the slice of each."""
+    """What each run has in a block, of two what they have in common. sampled: the attributes of the slice of each."""
+    parts = common(*every) if len(every) == 2 else every
     return [
         (_Exposed.of(data, n, own), NumberTerms.of(data.inappropriate, data.necessary, (n,)))
-        for data, own in zip(common(*every), sampled, strict=True)
+        for data, own in zip(parts, sampled, strict=True)
     ]
 
 
 def _violation_audit(flows: Flows, scope: Scope, row: SliceRow, rule: IdentifierRule) -> ViolationAudit:
     n, items = sampled_n(row), _items(flows, row)
-    sampled = tuple(sorted({item.attribute for item in items}))
-    parts = list(each_block(flows, [scope], rule, _audit_of_block, n, sampled))
+    parts = list(each_block(flows, [scope], rule, _audit_of_block, n, [_attributes(items)]))
     exposed = _Exposed.joined([part for part, _, _ in parts])
     terms = NumberTerms.joined([part for _, part, _ in parts]).violation[n]
     of_labels, _ = added([part for _, _, part in parts]).variances((n,))
@@ -396,11 +395,14 @@ def _violation_audit(flows: Flows, scope: Scope, row: SliceRow, rule: Identifier
 
 
 def _audit_of_block(
-    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int, sampled: tuple[int, ...]
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int, sampled: Sequence[tuple[int, ...]]
 ) -> tuple[_Exposed, NumberTerms, LabelSums]:
-    data = every[0]
-    terms = NumberTerms.of(data.inappropriate, data.necessary, (n,))
-    return _Exposed.of(data, n, sampled), terms, label_sums(data, posterior(flows, scopes[0], data), (n,))
+    ((exposed, terms),) = _of_block(flows, scopes, every, n, sampled)
+    return exposed, terms, label_sums(every[0], posterior(flows, scopes[0], every[0]), (n,))
+
+
+def _attributes(items: Sequence[SliceItem]) -> tuple[int, ...]:
+    return tuple(sorted({item.attribute for item in items}))
 
 
 @dataclass(frozen=True)

@@ -279,7 +279,3 @@ def _record(flows: Flows, scope: Scope) -> _Record:
     whole = frozenset(response for response, judges in read.items() if judges == len(judge_ids))
     reveals = {response: frozenset(own) for response, own in by_response.items()}
     return _Record(messages, whole, reveals, {response: prompts[h] for response, h in shown.items() if h in prompts})
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value

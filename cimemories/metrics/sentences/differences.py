@@ -94,7 +94,7 @@ def about(expected: float) -> str:
 
 
 def domains(frame: pd.DataFrame, first: str, second: str) -> str:
-    """Differences by domain (intervals.by_domain): where a test over all domains finds one."""
+    """Differences by domain (intervals.domain_frame): where a test over all domains finds one."""
     tested = frame[frame["violation_p"].notna()]
     if tested.empty:
         return f"{second} and {first} have no inappropriate flow in common"

@@ -22,6 +22,7 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.store.engine import WORKSPACE, Store, shared_store
 from cimemories.store.tables import run
+from cimemories.text import percent
 
 HEATMAPS, LEAKS, AUDIT = "pages/explore/heatmaps.py", "pages/explore/leaks.py", "pages/evaluate/judge_audit.py"
 
@@ -44,7 +45,7 @@ def test_the_pages_count_as_their_address_says(store: Store, world: JudgedWorld)
         scope = resolve_scope(store, world.run_id, judge_id=query.get("judge"), grounded="grounded" in query)
         numbers = headline(Flows(store), scope)
         # Where answers are missing the page reads at the n that every flow supports.
-        share = f"violation@{numbers.n} {numbers.violation_text(numbers.n)}"
+        share = f"violation@{numbers.n} {percent(numbers.violation[numbers.n])}"
         assert share in page_html(page)
         seen.add(share)
         assert ("judges (judge 0, judge 1, judge 2)" in page_html(page)) == (query.get("judge") == "majority")
