@@ -153,22 +153,11 @@ class Grid:
     def take(self, rows: Ints, columns: Ints) -> Grid:
         """The same with these rows and columns, in this order (positions)."""
         at = np.ix_(rows, columns)
-        return Grid(
-            _taken(self.rows, rows),
-            _taken(self.columns, columns),
-            self.n,
-            self.violation[at],
-            self.violation_pairs[at],
-            self.completeness[at],
-            self.completeness_pairs[at],
-            self.necessary_draws[at],
-        )
+        values = {name: getattr(self, name)[at] for name in VALUES}
+        return replace(self, rows=self.rows.take(rows), columns=self.columns.take(columns), **values)
 
 
-def _taken(side: Places, order: Ints) -> Places:
-    """`codes` are those of the whole side: they say where a flow is, not where it is shown."""
-    chosen = [tuple(texts[i] for i in order) for texts in (side.ids, side.names, side.titles)]
-    return Places(side.by, chosen[0], chosen[1], chosen[2], side.codes)
+VALUES = ("violation", "violation_pairs", "completeness", "completeness_pairs", "necessary_draws")  # fields of Grid
 
 
 @cached
@@ -235,21 +224,11 @@ def on_places(grid: Grid, first: Grid) -> Grid:
     )
     to, of = np.ix_(rows >= 0, columns >= 0), np.ix_(rows[rows >= 0], columns[columns >= 0])
 
-    def moved(values: npt.NDArray[Any], empty: float) -> npt.NDArray[Any]:
-        result = np.full((len(rows), len(columns)), empty)
-        result[to] = values[of]
-        return result
-
-    return replace(
-        grid,
-        rows=first.rows,
-        columns=first.columns,
-        violation=moved(grid.violation, np.nan),
-        violation_pairs=moved(grid.violation_pairs, 0),
-        completeness=moved(grid.completeness, np.nan),
-        completeness_pairs=moved(grid.completeness_pairs, 0),
-        necessary_draws=moved(grid.necessary_draws, 0),
-    )
+    values: dict[str, Any] = {}
+    for name in VALUES:
+        values[name] = np.full((len(rows), len(columns)), np.nan if name in MEASURES else 0)
+        values[name][to] = getattr(grid, name)[of]
+    return replace(grid, rows=first.rows, columns=first.columns, **values)
 
 
 def same_pairs(first: Grid, second: Grid) -> bool:
