@@ -357,11 +357,16 @@ def chosen_labelling(store: Store, dataset: DatasetRow, labelling_id: str | None
     """The labelling of that id, or the default one. Raises StoreError where the dataset has none of that id."""
     if labelling_id is None:
         return default_labelling(store, dataset.id)
+    return labelling_named(store, dataset.id, dataset.name, labelling_id)
+
+
+def labelling_named(store: Store, dataset_id: int, dataset_name: str, labelling_id: str) -> LabellingRow:
+    """The labelling of a dataset of that id. Raises StoreError where there is none."""
     with store.read() as connection:
-        rows = {row.id: row for row in labellings.all_rows(connection, dataset.id)}
+        rows = {row.id: row for row in labellings.all_rows(connection, dataset_id)}
     if labelling_id not in rows:
         there = ", ".join(rows) or "none yet"
-        raise StoreError(f"'{dataset.name}' has no labelling '{labelling_id}'. It has: {there}.")
+        raise StoreError(f"'{dataset_name}' has no labelling '{labelling_id}'. It has: {there}.")
     return rows[labelling_id]
 
 

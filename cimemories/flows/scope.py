@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from cimemories.flows.labels import AppliedRule, custom_rule, default_labelling, paper_rule
+from cimemories.flows.labels import AppliedRule, custom_rule, default_labelling, labelling_named, paper_rule
 from cimemories.store import audits, datasets, judgements, labellings, runs, versions
 from cimemories.store.audits import StandingVerdict
 from cimemories.store.engine import Store, StoreError, content_hash
@@ -188,7 +188,7 @@ def resolve_scope(
     judge, combine, panel = _chosen(run_id, judges, judge_id)
     labelling = default_labelling(store, run.dataset)
     if labelling_id is not None and (labelling is None or labelling.id != labelling_id):
-        labelling = _labelling(store, run.dataset, labelling_id)
+        labelling = labelling_named(store, run.dataset, name, labelling_id)
     applied = _rule(store, labelling, rule) if rule else None
     how = Labels(labels), applied
     return Scope(run, labelling, judge, name, revision, people, audited, combine, panel, grounded, *how, made)
@@ -304,16 +304,6 @@ def _chosen(
     if named:
         raise StoreError(f"{len(named)} judges of {run_id} are called '{text}'. Give the id of one: {judges_text}.")
     raise StoreError(f"{run_id} has no judge {text}. It has: {judges_text}; or any, majority or all of them.")
-
-
-def _labelling(store: Store, dataset_id: int, labelling_id: str) -> LabellingRow:
-    with store.read() as connection:
-        rows = labellings.all_rows(connection, dataset_id)
-    for row in rows:
-        if row.id == labelling_id:
-            return row
-    ids = ", ".join(row.id for row in rows)
-    raise StoreError(f"there is no labelling '{labelling_id}' of this dataset. There are: {ids or 'none yet'}.")
 
 
 def simulated_parts(row: RunRow, labels: LabellingRow | None) -> tuple[str, ...]:

@@ -87,15 +87,12 @@ def _same_family(judging: str, model: str, role: str) -> str | None:
     return None
 
 
-def labeller_warning(store: Store, run_id: str, labelling_id: str | None = None) -> str | None:
-    """The warning for a run and a labelling (left out: the one that numbers rest on); None where there is no reason, or
-    no labelling. Raises StoreError for a run or labelling that is not there."""
+def labeller_warning(store: Store, run_id: str) -> str | None:
+    """The warning for a run and the labelling that numbers rest on; None where there is no reason, or no labelling.
+    Raises StoreError for a run that is not there."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
-        rows = {row.id: row for row in labellings.all_rows(connection, run.dataset)}
-    if labelling_id is not None and labelling_id not in rows:
-        raise StoreError(f"there is no labelling '{labelling_id}' of this run's dataset.")
-    row = rows[labelling_id] if labelling_id is not None else default_labelling(store, run.dataset)
+    row = default_labelling(store, run.dataset)
     return None if row is None else family_warning(row.model, run.model)
 
 

@@ -70,13 +70,12 @@ def test_the_warning_reaches_every_number_of_the_run(sqlite_store: Store) -> Non
     labelling_id, run_id = renamed(sqlite_store, "gpt-5", "openai/gpt-oss-20b")
     warning = warnings.labeller_warning(sqlite_store, run_id)
     assert warning and "GPT by OpenAI" in warning
-    assert warnings.labeller_warning(sqlite_store, run_id, labelling_id) == warning
     numbers = headline(*ask(sqlite_store, run_id))
     assert warning in numbers.notes
     [check] = warnings.family_warnings(sqlite_store, labelling_id)
     assert (check.run_id, check.warning) == (run_id, warning)
     with pytest.raises(StoreError, match="no labelling"):
-        warnings.labeller_warning(sqlite_store, run_id, "labelling-gone")
+        warnings.family_warnings(sqlite_store, "labelling-gone")
 
 
 def test_runs_of_one_model_are_warned_of_once(sqlite_store: Store) -> None:

@@ -115,12 +115,6 @@ def label_mask(counts: RecalledArrays, label: int) -> Bools:
     return data.is_needed if label == NECESSARY else data.is_ambiguous
 
 
-def outcomes_of(counts: RecalledArrays, label: int) -> Outcomes:
-    """What became of the flows of a label: pure."""
-    mask = label_mask(counts, label)
-    return Outcomes(int(mask.sum()), *(int(part[mask].sum(dtype=np.int64)) for part in outcome_counts(counts)))
-
-
 def violation_split(counts: RecalledArrays, n: int) -> Floats:
     """The parts of Violation@n of each profile: [profiles, OUTCOMES]; nan where no attribute can be violated. Raises
     ValueError for n < 1."""
@@ -154,15 +148,14 @@ def recalled_numbers(
     if not recalls(flows, scope):
         return None
     ns = range(1, scope.run.samples + 1)
-    totals = {label: [0] * (1 + len(OUTCOMES)) for label in OF_LABELS}
+    totals = {label: np.zeros(1 + len(OUTCOMES), np.int64) for label in OF_LABELS}
     leaked: dict[int, list[Floats]] = {each: [] for each in ns}
     conveyed: list[Floats] = []
     parts: list[SplitTerms] = []
     for counts in recalled_blocks(flows, scope, rule):
         for label, total in totals.items():
-            item = outcomes_of(counts, label)
-            for at, number in enumerate([item.flows, *(getattr(item, name) for name in OUTCOMES)]):
-                total[at] += number
+            mask = label_mask(counts, label)
+            total += [mask.sum(), *(part[mask].sum(dtype=np.int64) for part in outcome_counts(counts))]
         for each in ns:
             leaked[each].append(violation_split(counts, each))
         conveyed.append(completeness_split(counts))
@@ -172,7 +165,7 @@ def recalled_numbers(
         ungrounded = judgements.ungrounded_lines(connection, scope.run.id)
     return RecalledNumbers(
         n=n,
-        by_label={str(LABELS[label]): Outcomes(*total) for label, total in totals.items()},
+        by_label={str(LABELS[label]): Outcomes(*total.tolist()) for label, total in totals.items()},
         violation={each: _means(np.concatenate(leaked[each]), of_violation if each == n else None) for each in ns},
         completeness=_means(np.concatenate(conveyed), of_completeness),
         ungrounded=ungrounded,
