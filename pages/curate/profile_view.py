@@ -52,22 +52,14 @@ def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], curre
         columns=["name", "age", "attributes", "ambiguous", "events"],
         index=ids,
     )
-    columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
+    columns: dict[str, tables.Column] = {
         "name": "text",
         "age": "number",
         "attributes": "count",
         **({"ambiguous": "percent"} if ambiguous else {}),
         "events": "text",
     }
-    position = tables.table(
-        frame,
-        key="profiles.table",
-        columns=columns,
-        on_select="row",
-        selected=ids.index(current) if current in ids else None,
-        alt="The profiles of this dataset",
-    )
-    return None if position is None else ids[position]
+    return _clicked(frame, "profiles.table", columns, current, "The profiles of this dataset")
 
 
 def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | None:
@@ -79,16 +71,20 @@ def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | No
         columns=["profile", "statement", "domain"],
         index=[h.attribute for h in hits],
     )
-    ids = [h.attribute for h in hits]
-    position = tables.table(
-        frame,
-        key="profiles.hits",
-        columns={"profile": "text", "domain": "text", "statement": "wide"},
-        on_select="row",
-        selected=ids.index(current) if current in ids else None,
-        alt="Statements that match the search",
-    )
-    return None if position is None else hits[position]
+    columns: dict[str, tables.Column] = {"profile": "text", "domain": "text", "statement": "wide"}
+    clicked = _clicked(frame, "profiles.hits", columns, current, "Statements that match the search")
+    return next((hit for hit in hits if hit.attribute == clicked), None)
+
+
+def _clicked(
+    frame: pd.DataFrame, key: str, columns: Mapping[str, tables.Column], current: int | None, alt: str
+) -> int | None:
+    """Draw a table of rows with these ids as their index. Returns the id of the one that is clicked, else `current`, if
+    it is among them."""
+    ids: list[int] = frame.index.tolist()
+    at = ids.index(current) if current in ids else None
+    position = tables.table(frame, key=key, columns=columns, on_select="row", selected=at, alt=alt)
+    return None if position is None else ids[position]
 
 
 def browse(
