@@ -28,7 +28,7 @@ from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.progress import CHECK, GATE, JUDGE, MESSAGES, run_progress
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
-from cimemories.llm.engines import Engine
+from cimemories.llm.engines import LOCAL
 from cimemories.llm.worker import WorkError
 from cimemories.memory import systems
 from cimemories.memory.systems import MemorySystemError, read_system
@@ -54,8 +54,8 @@ def store(app_store: Store) -> Store:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be started in a process of its own is done before the page goes on."""
 
-    def launched(store: Store, work_id: str, engine: Engine | None = None) -> None:
-        assert engine in (None, Engine())
+    def launched(store: Store, work_id: str, engine: str | None = None) -> None:
+        assert engine in (None, LOCAL)
         do = sweeps.execute if work.kind_of(work_id) is WorkKind.SWEEP else runs.execute
         do(store, work_id)
 
