@@ -8,9 +8,10 @@ is missing, with its cause; it is never an abstention. Beside that: what recorde
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,7 @@ from cimemories.model import Attribute, Context, JudgementStatus, Label, Persona
 from cimemories.store import datasets, decisions, labellings, work
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.rows import in_chunks
 from cimemories.store.tables import attribute, ballot, context, judgement, profile, response, reveal, run, run_judge
 from cimemories.text import count, exact_percent, listed
 
@@ -145,6 +147,39 @@ def describe_pairs(connection: sa.Connection, dataset_id: int, pairs: pd.DataFra
         how="left",
     )
     return named.merge(pd.DataFrame(contexts, columns=["context", "recipient", "task"]), on="context", how="left")
+
+
+@dataclass(frozen=True)
+class PairText:
+    """A pair with what a person reads of it. attribute, context, profile: ids; user: the profile's name."""
+
+    attribute: int
+    context: int
+    profile: int
+    user: str
+    key: str
+    domain: str
+    statement: str
+    recipient: str
+    task: str
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        return self.attribute, self.context
+
+
+def pair_texts(connection: sa.Connection, pairs: Collection[tuple[int, int]]) -> dict[tuple[int, int], PairText]:
+    """Return the texts of these pairs (attribute id, context id)."""
+    facts = sa.select(attribute.c.id, attribute.c.profile, profile.c.name, attribute.c.key, attribute.c.domain)
+    facts = facts.add_columns(attribute.c.statement).join(profile, attribute.c.profile == profile.c.id)
+    towards = sa.select(context.c.id, context.c.recipient, context.c.task)
+    attributes: dict[int, Sequence[Any]] = {}
+    contexts: dict[int, Sequence[Any]] = {}
+    for ids in in_chunks({a for a, _ in pairs}):
+        attributes |= {i: row for i, *row in connection.execute(facts.where(attribute.c.id.in_(ids)))}
+    for ids in in_chunks({c for _, c in pairs}):
+        contexts |= {i: row for i, *row in connection.execute(towards.where(context.c.id.in_(ids)))}
+    return {(a, c): PairText(a, c, *attributes[a], *contexts[c]) for a, c in pairs}
 
 
 # ---- what recorded runs did with one pair

@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import sqlalchemy as sa
 
+from cimemories.labels.votes import PairText, pair_texts
 from cimemories.model import Label
 from cimemories.store import decisions
 from cimemories.store.decisions import ADJUDICATED, UNDO, Decision, moment
 from cimemories.store.engine import Store
-from cimemories.store.tables import attribute, context, decision, profile
+from cimemories.store.rows import in_chunks
+from cimemories.store.tables import decision
 
-_CHUNK = 2000  # ids in one IN (...)
 Pair = tuple[int, int]
 
 
@@ -35,26 +35,13 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True)
-class Disputed:
-    """One pair and what people decided of it. `decisions`: each person's own last one, oldest first; `adjudication`:
+class Disputed(PairText):
+    """A pair and what people decided of it. `decisions`: each person's own last one, oldest first; `adjudication`:
     the newest one that is not taken back, None without any; `history`: every decision, oldest first."""
 
-    attribute: int
-    context: int
-    profile: int
-    profile_name: str
-    key: str
-    statement: str
-    domain: str
-    task: str
-    recipient: str
     decisions: tuple[Decision, ...]
     adjudication: Decision | None
     history: tuple[Decision, ...]
-
-    @property
-    def pair(self) -> Pair:
-        return self.attribute, self.context
 
     @property
     def labels(self) -> Counter[Label]:
@@ -103,11 +90,10 @@ def disputes(store: Store, dataset_id: int) -> Disputes:
         }
         settled = decisions.adjudicated([item for history in histories.values() for item in history])
         differing = [pair for pair, made in last.items() if len({item.label for item in made}) > 1]
-        described = _described(connection, {*differing, *settled})
+        texts = pair_texts(connection, {*differing, *settled})
     items = {
         pair: Disputed(
-            *pair,
-            **texts,
+            **vars(text),
             decisions=last[pair],
             adjudication=max(
                 (d for stack in people[pair].values() for d in stack if d.source == ADJUDICATED),
@@ -116,7 +102,7 @@ def disputes(store: Store, dataset_id: int) -> Disputes:
             ),
             history=tuple(histories[pair]),
         )
-        for pair, texts in described.items()
+        for pair, text in texts.items()
     }
     still_open = (items[pair] for pair in differing if pair not in settled)
     return Disputes(
@@ -171,8 +157,8 @@ def _histories(connection: sa.Connection, dataset_id: int) -> dict[Pair, list[De
     )
     pairs = {(int(a), int(c)) for a, c in connection.execute(query)}
     histories: dict[Pair, list[Decision]] = {pair: [] for pair in sorted(pairs)}
-    for chunk in _chunks({a for a, _ in pairs}):
-        for item in decisions.history(connection, dataset_id, chunk):
+    for attributes in in_chunks(sorted({a for a, _ in pairs})):
+        for item in decisions.history(connection, dataset_id, attributes):
             if (item.attribute, item.context) in pairs:
                 histories[item.attribute, item.context].append(item)
     return histories
@@ -191,25 +177,3 @@ def _by_person(history: Sequence[Decision]) -> dict[str, list[Decision]]:
     for item in history:
         people.setdefault(item.annotator, []).append(item)
     return {who: next(iter(decisions.stacks(made).values())) for who, made in people.items()}
-
-
-def _described(connection: sa.Connection, pairs: set[Pair]) -> dict[Pair, dict[str, Any]]:
-    attributes: dict[int, dict[str, Any]] = {}
-    for chunk in _chunks({a for a, _ in pairs}):
-        query = (
-            sa.select(attribute.c.id, attribute.c.profile, profile.c.name.label("profile_name"))
-            .add_columns(attribute.c.key, attribute.c.statement, attribute.c.domain)
-            .join(profile, attribute.c.profile == profile.c.id)
-            .where(attribute.c.id.in_(chunk))
-        )
-        attributes |= {row["id"]: {n: row[n] for n in row if n != "id"} for row in connection.execute(query).mappings()}
-    contexts: dict[int, dict[str, Any]] = {}
-    for chunk in _chunks({c for _, c in pairs}):
-        query = sa.select(context.c.id, context.c.task, context.c.recipient).where(context.c.id.in_(chunk))
-        contexts |= {row["id"]: {n: row[n] for n in row if n != "id"} for row in connection.execute(query).mappings()}
-    return {(a, c): {**attributes[a], **contexts[c]} for a, c in pairs}
-
-
-def _chunks(ids: set[int]) -> list[list[int]]:
-    ordered = sorted(ids)
-    return [ordered[start : start + _CHUNK] for start in range(0, len(ordered), _CHUNK)]

@@ -31,13 +31,13 @@ from cimemories.agreement.people import answers
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, LABELS, UNLABELLED, applied_rule, vote_counts
 from cimemories.flows.scope import Scope
-from cimemories.labels.votes import GroupBy, groupings
+from cimemories.labels.votes import GroupBy, PairText, groupings, pair_texts
 from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.model import Span, Strength, Value
 from cimemories.store import audits, judgements, work
 from cimemories.store.audits import JUDGEMENTS, AuditVerdict, Flow, SliceItem, SliceRow
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.tables import attribute, context, profile, response
+from cimemories.store.tables import attribute, response
 from cimemories.store.team import log
 from cimemories.text import count
 
@@ -57,24 +57,15 @@ _FLOWS = """
 
 
 @dataclass(frozen=True)
-class AuditItem:
+class AuditItem(PairText):
     """One (response, attribute) as a person sees it: the message, the memory statement, and the judge's claim.
 
-    judged: whether the judge has judged the response; claim: the strength that it claims, None where it claims nothing;
-    span: where its quote stands in `text`, None where it is not in there.
+    value: of the attribute, as JSON. judged: whether the judge has judged the response; claim: the strength that it
+    claims, None where it claims nothing; span: where its quote stands in `text`, None where it is not in there.
     """
 
     response: int
-    attribute: int
-    profile: int
-    context: int
-    statement: str
-    key: str
     value: Value
-    domain: str
-    user: str
-    recipient: str
-    task: str
     sample: int
     text: str
     judged: bool
@@ -94,48 +85,28 @@ class AuditItem:
 
 def audit_items(store: Store, judge_id: int, flows: Sequence[Flow]) -> list[AuditItem]:
     """Return these items in their order, for some dozens at a time; those whose response is gone are left out."""
+    message, fact = response.c, attribute.c
+    ids, attributes = {r for r, _ in flows}, {a for _, a in flows}
+    written = sa.select(message.id, message.context, message.sample, message.text).where(message.id.in_(ids))
+    values = sa.select(fact.id, fact.value).where(fact.id.in_(attributes))
     with store.read() as connection:
-        rows = connection.execute(
-            sa.select(
-                response.c.id,
-                response.c.sample,
-                response.c.text,
-                response.c.profile,
-                response.c.context,
-                profile.c.name,
-                context.c.recipient,
-                context.c.task,
-            )
-            .join(profile, response.c.profile == profile.c.id)
-            .join(context, response.c.context == context.c.id)
-            .where(response.c.id.in_({r for r, _ in flows}))
-        ).all()
-        facts = connection.execute(sa.select(attribute).where(attribute.c.id.in_({a for _, a in flows}))).mappings()
-        attributes = {row["id"]: row for row in facts}
-        claimed = judgements.claims(connection, judge_id, (r for r, _ in flows))
-    responses = {row.id: row for row in rows}
+        responses = {row.id: row for row in connection.execute(written)}
+        value_of = {row.id: json.loads(row.value) for row in connection.execute(values)}
+        there = [(r, a) for r, a in flows if r in responses and a in value_of]
+        texts = pair_texts(connection, {(a, responses[r].context) for r, a in there})
+        claimed = judgements.claims(connection, judge_id, ids)
     items = []
-    for response_id, attribute_id in flows:
-        message, fact = responses.get(response_id), attributes.get(attribute_id)
-        if message is None or fact is None:
-            continue
-        claim, span, quote = claimed.get(response_id, {}).get(attribute_id, (None, None, ""))
+    for r, a in there:
+        row = responses[r]
+        claim, span, quote = claimed.get(r, {}).get(a, (None, None, ""))
         items.append(
             AuditItem(
-                response=response_id,
-                attribute=attribute_id,
-                profile=message.profile,
-                context=message.context,
-                statement=fact["statement"],
-                key=fact["key"],
-                value=json.loads(fact["value"]),
-                domain=fact["domain"],
-                user=message.name,
-                recipient=message.recipient,
-                task=message.task,
-                sample=message.sample + 1,
-                text=message.text or "",
-                judged=response_id in claimed,
+                **vars(texts[a, row.context]),
+                response=r,
+                value=value_of[a],
+                sample=row.sample + 1,
+                text=row.text or "",
+                judged=r in claimed,
                 claim=claim,
                 span=span,
                 quote=quote,

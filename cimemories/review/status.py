@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from cimemories.access.roles import Role
 from cimemories.answer import Answer, Column, Table
 from cimemories.flows.labels import LABELS, UNLABELLED
+from cimemories.labels.votes import PairText, pair_texts
 from cimemories.model import Label
 from cimemories.review.adjudication import disputes, last_decision
 from cimemories.review.index import Ints, PairIndex
@@ -19,7 +20,7 @@ from cimemories.store import datasets, decisions, reviews
 from cimemories.store.decisions import ADJUDICATED, Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import Comment, Guideline
-from cimemories.store.tables import attribute, comment, context, profile, profile_context
+from cimemories.store.tables import attribute, profile, profile_context
 from cimemories.store.team import log
 from cimemories.text import count
 
@@ -145,40 +146,24 @@ def sitting(store: Store, index: PairIndex, annotator: str, newest: int) -> Sitt
 
 
 @dataclass(frozen=True)
-class PairComment:
-    """A comment and what it is about. `profile`: the id of the profile that the attribute is of."""
+class PairComment(PairText):
+    """A comment and the pair that it is about."""
 
     comment: Comment
-    profile: int
-    profile_name: str
-    key: str
-    statement: str
-    task: str
-    recipient: str
 
     @property
     def searched(self) -> str:
         """Return the text that a search looks in, in lower case."""
         parts = (self.comment.text, self.comment.resolution, self.statement, self.key, self.task, self.recipient)
-        return "\n".join((*parts, self.profile_name)).casefold()
+        return "\n".join((*parts, self.user)).casefold()
 
 
 def pair_comments(store: Store, dataset_id: int) -> list[PairComment]:
     """Return the comments of a dataset: open ones first, then the newest first."""
-    query = (
-        sa.select(comment.c.id, attribute.c.profile, profile.c.name.label("profile_name"), attribute.c.key)
-        .add_columns(attribute.c.statement, context.c.task, context.c.recipient)
-        .join(attribute, comment.c.attribute == attribute.c.id)
-        .join(profile, attribute.c.profile == profile.c.id)
-        .join(context, comment.c.context == context.c.id)
-        # A row that resolves another one is the end of that comment, not one of its own.
-        .where(comment.c.dataset == dataset_id, comment.c.resolves.is_(None))
-    )
     with store.read() as connection:
         notes = reviews.comments_of_dataset(connection, dataset_id)
-        rows = connection.execute(query).mappings()
-        about = {row["id"]: {name: row[name] for name in row if name != "id"} for row in rows}
-    newest_first = [PairComment(item, **about[item.id]) for item in reversed(notes)]
+        texts = pair_texts(connection, {(note.attribute, note.context) for note in notes})
+    newest_first = [PairComment(**vars(texts[note.attribute, note.context]), comment=note) for note in reversed(notes)]
     return sorted(newest_first, key=lambda item: not item.comment.open)
 
 

@@ -120,7 +120,7 @@ def _rows(items: Sequence[Disputed]) -> pd.DataFrame:
 
 def _pair(dataset: DatasetRow, labelling: LabellingRow | None, item: Disputed) -> None:
     safe.heading(item.statement)
-    about = ("Attribute", f"{item.key} of {item.profile_name}"), ("Recipient", item.recipient), ("Task", item.task)
+    about = ("Attribute", f"{item.key} of {item.user}"), ("Recipient", item.recipient), ("Task", item.task)
     safe.show(safe.facts(about))
     _labels_link(dataset, labelling, item)
 
@@ -406,7 +406,7 @@ def _comments_table(
                 "created": item.comment.created[:16].replace("T", " "),
                 "annotator": item.comment.annotator,
                 "text": item.comment.text,
-                "profile": item.profile_name,
+                "profile": item.user,
                 "attribute": item.key,
                 "recipient": item.recipient,
                 "task": item.task,
@@ -457,7 +457,7 @@ def _one(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, item
         facts = [
             ("By", f"{note.annotator}, {note.created[:16].replace('T', ' ')}"),
             ("Statement", item.statement),
-            ("Attribute", f"{item.key} of {item.profile_name}"),
+            ("Attribute", f"{item.key} of {item.user}"),
             ("Recipient", item.recipient),
             ("Task", item.task),
         ]
