@@ -33,6 +33,7 @@ import duckdb
 from cimemories import seeds
 from cimemories.compare.difference import difference
 from cimemories.evaluation import planning
+from cimemories.extras.attribute_audit.sampling import attribute_population
 from cimemories.flows import parts, processes
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, relation_file
@@ -47,7 +48,6 @@ from cimemories.metrics.intervals import group_intervals, intervals, rate_interv
 from cimemories.metrics.places import By
 from cimemories.metrics.separation import worst_cell
 from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
-from cimemories.review.attribute_audit import attribute_population
 from cimemories.store import datasets, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import open_store

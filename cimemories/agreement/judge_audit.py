@@ -181,10 +181,10 @@ class JudgeAudit:
         return int(self.items["verdict"].notna().sum())
 
 
-def of_run(flows: Flows, scope: Scope) -> list[SliceRow]:
-    """Return the slices of judgements that were drawn of this run, newest first."""
+def of_run(flows: Flows, scope: Scope, kind: str = JUDGEMENTS) -> list[SliceRow]:
+    """Return the slices of this kind that were drawn of the run, newest first."""
     with flows.store.read() as connection:
-        rows = audits.all_slices(connection, scope.run.dataset, JUDGEMENTS)
+        rows = audits.all_slices(connection, scope.run.dataset, kind)
     return [row for row in reversed(rows) if row.manifest.get("run") == scope.run.id]
 
 

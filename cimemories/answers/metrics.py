@@ -23,9 +23,9 @@ from cimemories.flows.scope import Scope, judge_title
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import effort
 from cimemories.metrics.breakdown import breakdown, run_baselines, run_dropped
+from cimemories.metrics.corrections import CorrectedNumber, corrections
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import Intervals, group_intervals, intervals, rate_intervals
-from cimemories.metrics.judge_uncertainty import ViolationAudit, violation_audits
 from cimemories.metrics.places import By
 from cimemories.metrics.recalled.groups import recalled_by
 from cimemories.metrics.recalled.sessions import session_numbers
@@ -108,7 +108,7 @@ class Metrics(Answer):
     violation_interval: Mapping[int, Interval]
     violation_bounds: Mapping[int, tuple[float, float]]
     violation_bounds_interval: Mapping[int, tuple[float, float]]
-    violation_corrected: Mapping[int, ViolationAudit]
+    violation_corrected: Mapping[int, CorrectedNumber]
     violation_lower_bound: Mapping[int, Interval]
     completeness: float
     completeness_interval: Interval
@@ -206,7 +206,7 @@ def metrics(
     at = numbers.n if n is None else n
     if at not in numbers.violation:
         raise no_such_n(run.id, run.samples, n)
-    audits = violation_audits(flows, scope, rule)
+    audits = corrections(flows, scope, rule)
     left_out = run_dropped(flows, scope, rule, rule)
     shares = bounds.violation[numbers.n], bounds.completeness
     takeaway = sentences.headline(run.name, numbers.n, *shares, effort(flows, scope), numbers.coverage)
@@ -241,7 +241,7 @@ def metrics(
         violation_bounds=ByN(numbers.violation_bounds, run.id),
         violation_bounds_interval=ByN(bounds.bounds, run.id),
         violation_corrected=audits,
-        violation_lower_bound={m: audit.result.lower for m, audit in audits.items()},
+        violation_lower_bound={m: audit.lower for m, audit in audits.items()},
         completeness=numbers.completeness,
         completeness_interval=bounds.completeness,
         balanced=balanced(numbers.violation[at], numbers.completeness),
@@ -343,7 +343,7 @@ def _numbers(
     rule: IdentifierRule,
     numbers: Headline,
     bounds: Intervals,
-    audits: Mapping[int, ViolationAudit],
+    audits: Mapping[int, CorrectedNumber],
     at: int,
 ) -> Table:
     """Return every number of a run, one row each: measure, n (<NA> where it has none), title, value with its 95 %
@@ -374,18 +374,9 @@ def _numbers(
             low, high = bounds.bounds[n]
             add("violation", Interval(math.nan, low, high, 0), "whatever the missing messages say", n=n)
         if (audit := audits.get(n)) is not None:
-            result = audit.result
-            audited = f"by {count(sum(result.audited), 'audited attribute')}"
-            by_people = audited if result.correction else f"undefined: {result.why}"
-            add("violation_corrected", result.corrected, by_people, n=n, title=f"Violation@{n}, corrected")
-            if sentences.confirmed(result):
-                add(
-                    "violation_confirmed",
-                    result.lower,
-                    sentences.confirmed(result),
-                    n=n,
-                    title=f"Violation@{n}, confirmed",
-                )
+            add("violation_corrected", audit.corrected, audit.rests_on, n=n, title=f"Violation@{n}, corrected")
+            if audit.confirmed:
+                add("violation_confirmed", audit.lower, audit.confirmed, n=n, title=f"Violation@{n}, confirmed")
     of_contexts = f"{numbers.contexts_text}, {numbers.discarded:,} discarded"
     add("completeness", bounds.completeness, of_contexts, sd=numbers.spread.completeness)
     add(

@@ -21,8 +21,8 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.labels.votes import describe_pairs
 from cimemories.metrics import sentences
+from cimemories.metrics.corrections import corrected_difference
 from cimemories.metrics.intervals import Paired
-from cimemories.metrics.judge_uncertainty import audited_difference
 from cimemories.metrics.power import Noise
 from cimemories.metrics.sentences import Ranked, Ranking, Tested, alone, changed_flows, family
 from cimemories.metrics.separation import standing
@@ -158,7 +158,7 @@ def difference(
         sentences.difference(violation, two, one, "leaks", f"violation@{paired.n}"),
         sentences.difference(completeness, two, one, "conveys", "completeness", " of what is necessary"),
     ]
-    corrected = audited_difference(flows, first, second, rule)
+    corrected = corrected_difference(flows, first, second, rule)
     if corrected is not None:
         n, apart = corrected
         text = sentences.difference(alone(apart), two, one, "leaks", f"violation@{n}")

@@ -12,7 +12,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import effort
-from cimemories.metrics.judge_uncertainty import violation_audits
+from cimemories.metrics.corrections import corrections
 from cimemories.report import methods, results
 from cimemories.report.document import Basis, Points, Report, Section, Text, basis
 from cimemories.report.recalled import recalled
@@ -41,9 +41,7 @@ def abstract(report_basis: Basis) -> Section:
         # Of the whole runs, as the numbers above: lines may be of the flows common to all of them.
         max(report_basis.intervals(line.scope).completeness.users for line in lines),
         runs=list(run_names.values()),
-        unaudited=[
-            run_names[line.run.id] for line in lines if not violation_audits(flows, line.scope, report_basis.rule)
-        ],
+        unaudited=[run_names[line.run.id] for line in lines if not corrections(flows, line.scope, report_basis.rule)],
     )
     if report_basis.board.warnings:
         limits.append("That differences come from the models alone: see what else differs, under Comparison.")

@@ -22,7 +22,7 @@ from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.manifest import PromptPart
 from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import run_dropped
-from cimemories.metrics.judge_uncertainty import violation_audits
+from cimemories.metrics.corrections import corrections
 from cimemories.metrics.uncertainty import LEAST_USERS
 from cimemories.report.document import (
     SIMULATED,
@@ -310,7 +310,7 @@ def _uncertainty(basis: Basis) -> Iterable[str]:
 
 def _audited(basis: Basis) -> bool:
     """Whether people audited whole attributes of any of the runs."""
-    return any(violation_audits(basis.flows, line.scope, basis.rule) for line in basis.lines)
+    return any(corrections(basis.flows, line.scope, basis.rule) for line in basis.lines)
 
 
 def _missing(basis: Basis, labels: list[LabelFacts]) -> Iterable[str]:

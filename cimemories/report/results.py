@@ -32,12 +32,11 @@ from cimemories.leaks.table import leak_rows
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, accumulation, baseline, effort
 from cimemories.metrics.breakdown import run_dropped
+from cimemories.metrics.corrections import corrections
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import intervals, rate_intervals
-from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.places import By
 from cimemories.metrics.power import POWER, pilot
-from cimemories.metrics.sentences import bias, confirmed, corrected
 from cimemories.metrics.separation import most_violated_group
 from cimemories.report import figures
 from cimemories.report.document import (
@@ -149,10 +148,8 @@ def judges_section(basis: Basis) -> Section:
 
 def _audits(basis: Basis, line: Line) -> list[Block]:
     """What people found who audited attributes of the run; nothing where nobody has."""
-    texts: list[str] = []
-    for item in violation_audits(basis.flows, line.scope, basis.rule).values():
-        parts = (corrected(item.result), bias(item.result), confirmed(item.result))
-        texts += [sentence(text) for text in parts if text]
+    audited = corrections(basis.flows, line.scope, basis.rule).values()
+    texts = [sentence(text) for item in audited for text in item.texts]
     return [Heading("Audited by people"), Points(tuple(texts))] if texts else []
 
 

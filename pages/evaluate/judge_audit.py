@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from cimemories import extras
 from cimemories.agreement import judge_audit
 from cimemories.answers.judges import judge_text
 from cimemories.desk.audit import AuditDesk
 from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
-from cimemories.metrics.judge_uncertainty import attribute_slices, violation_audit
 from cimemories.review.assignments import assignment_of
 from cimemories.review.sampling import (
     ASSUMED,
@@ -24,12 +26,12 @@ from cimemories.review.sampling import (
     draw_audit_slice,
 )
 from cimemories.review.sampling import audit_population as population_of
-from cimemories.store.audits import ATTRIBUTES, SliceRow
+from cimemories.store.audits import ATTRIBUTES, JUDGEMENTS, SliceRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.text import count, exact_percent, percent
 from cimemories.ui import annotator, once, page, safe, tables, url
-from pages.evaluate import judge_audit_attributes, judge_audit_queue, judge_audit_results
+from pages.evaluate import judge_audit_queue, judge_audit_results
 
 TITLE = "Judge audit"
 
@@ -76,8 +78,8 @@ def main() -> None:
         return
     try:
         scope = resolve_scope(store, run_id, judge_id=judge.id)
-        slices = judge_audit.of_run(shared_flows(store), scope) + attribute_slices(shared_flows(store), scope.run)
-        slices.sort(key=lambda row: -row.id)
+        of_kinds = (judge_audit.of_run(shared_flows(store), scope, kind) for kind in (JUDGEMENTS, ATTRIBUTES))
+        slices = sorted(chain(*of_kinds), key=lambda row: -row.id)
         with box:
             chosen = _slice(slices, above)
             batch = round(page.number("Items per batch", "batch", judge_audit_queue.BATCH, 10, 1000, 10))
@@ -104,14 +106,11 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tu
         text = f"{scope.run.name}: {judge_text(scope.judge)} is not audited yet. Sample a slice to begin."
         return text, False
     flows = shared_flows(store)
-    by_attribute = chosen.kind == ATTRIBUTES
-    audit = None if by_attribute else judge_audit.judge_audit(flows, scope, chosen.id)
-    audited = violation_audit(flows, scope, chosen).messages if audit is None else audit.audited
     desk = AuditDesk(store, scope, chosen, me, assignment_of(store, chosen.id))
     # Answers are blind only where the person does not know how right the judge has been so far.
     left = judge_audit_queue.progress(desk) if named else None
     if named:
-        judge_audit_queue.draw(desk, batch, audited, hidden=left is not None)
+        judge_audit_queue.draw(desk, batch, hidden=left is not None)
     page.fold(
         "Sample another slice",
         ":material/casino:",
@@ -128,8 +127,13 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tu
             muted=True,
         )
         return left, True
-    if audit is None:
-        return judge_audit_attributes.draw(flows, scope, chosen), False
+    if chosen.kind != JUDGEMENTS:
+        place = extras.panels("judge_audit").get(chosen.kind)
+        if place is None:
+            page.notice("The figures of this slice are those of an extra that is not here. Its verdicts are recorded.")
+            return f"{scope.run.name}: {chosen.name}.", False
+        return extras.load(place).draw(flows, scope, chosen), False
+    audit = judge_audit.judge_audit(flows, scope, chosen.id)
     if not audit.audited:
         page.notice("No item of this slice has been audited yet, so there are no figures.")
         return f"{scope.run.name}: none of {count(chosen.items, 'item')} is audited yet.", False
@@ -140,14 +144,15 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tu
 
 
 SIZE, MOST = 200, 5000
-UNITS = {"items": "Single judgements", "attributes": "Whole attributes"}
 UNITS_HELP = "Judgements give precision, recall and the corrected leak rate; whole attributes correct Violation@n."
 
 
 def _new_slice(store: Store, scope: Scope, me: str) -> None:
-    unit = page.choice("Audit", UNITS, "judge_audit.unit", "unit", default="items", help=UNITS_HELP)
-    if unit == "attributes":
-        judge_audit_attributes.slice_form(shared_flows(store), scope, me)
+    of_extras = {name: extras.load(place) for name, place in extras.panels("judge_audit").items()}
+    units = {"items": "Single judgements"} | {name: kind.TITLE for name, kind in of_extras.items()}
+    unit = page.choice("Audit", units, "judge_audit.unit", "unit", default="items", help=UNITS_HELP)
+    if unit in of_extras:
+        of_extras[unit].slice_form(shared_flows(store), scope, me)
     else:
         _slice_form(store, scope, me)
 

@@ -35,9 +35,8 @@ KEYS = (
 )
 
 
-def draw(desk: AuditDesk, batch: int, audited: int, *, hidden: bool) -> None:
-    """Draw the queue. audited: how many verdicts the figures below it rest on; hidden: whether they are left out, since
-    the person answers blind."""
+def draw(desk: AuditDesk, batch: int, *, hidden: bool) -> None:
+    """Draw the queue. hidden: whether the figures below it are left out, since the person answers blind."""
     if desk.store.read_only:
         page.notice("This workspace is read-only, so verdicts cannot be recorded. Copy it to a writable folder.")
         return
@@ -64,6 +63,7 @@ def draw(desk: AuditDesk, batch: int, audited: int, *, hidden: bool) -> None:
         asked=_asked,
     )
     if not hidden:
+        audited = desk.state(slice_flows(desk.store, desk.slice.id)).audited
         with st.container(horizontal=True, vertical_alignment="center"):
             safe.inline(f"The figures below use {count(audited, 'verdict')}.", muted=True)
             st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
+import streamlit as st
 
 from cimemories.agreement.judge_audit import ANSWERS, Counted, JudgeAudit, JudgeQuality, cell_items, judge_audit
 from cimemories.answer import Column, Rows, Table, cell
@@ -28,7 +29,8 @@ from cimemories.metrics import sentences
 from cimemories.metrics.judge_uncertainty import Correction, correction, verdicts_needed
 from cimemories.text import count, html_escaped, percent, sentence
 from cimemories.ui import answers, charts, page, safe, tables, url
-from pages.evaluate.judge_audit_attributes import wanted_width
+
+WIDTH = 3.0  # points to either side that an interval should have, unless another is chosen
 
 
 def draw_agreement(flows: Flows, scope: Scope) -> None:
@@ -195,3 +197,10 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction], a
         width = wanted_width()
         left = sentences.audit_left(width, verdicts_needed(mine, width), (high - low) / 2, "verdict")
         safe.inline(sentence(left))
+
+
+def wanted_width() -> float:
+    """Return the requested half-width of the interval, as a share."""
+    left, _ = st.columns([2, 7])
+    with left:
+        return float(st.number_input("Wanted: ± points", 0.5, 25.0, WIDTH, 0.5, key="judge_audit.width")) / 100

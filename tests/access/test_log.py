@@ -13,12 +13,12 @@ from worlds import add_dataset, add_labels, add_run
 
 from cimemories.cli import cli
 from cimemories.curation import editing
+from cimemories.extras.attribute_audit.sampling import draw_attribute_slice
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.model import WorkStatus
-from cimemories.review.attribute_audit import draw_attribute_slice
 from cimemories.review.sampling import delete_slice, draw_audit_slice, draw_slice
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import request

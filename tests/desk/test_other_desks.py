@@ -11,12 +11,12 @@ from worlds import add_dataset, add_labels, add_run, records
 from cimemories.desk.audit import AuditDesk
 from cimemories.desk.disputes import DisputesDesk
 from cimemories.desk.labels import LabelsDesk
+from cimemories.extras.attribute_audit.sampling import draw_attribute_slice
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.model import Label
 from cimemories.review import assignments
-from cimemories.review.attribute_audit import draw_attribute_slice
 from cimemories.review.sampling import draw_audit_slice
 from cimemories.store import audits, decisions, reviews
 from cimemories.store.decisions import NewDecision

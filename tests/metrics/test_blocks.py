@@ -27,6 +27,9 @@ from cimemories.answer import plain
 from cimemories.compare.difference import difference, paired_on_common, takeaway
 from cimemories.compare.leaderboard import leaderboard
 from cimemories.compare.norms import per_norm
+from cimemories.extras.attribute_audit.sampling import attribute_population, draw_attribute_slice
+from cimemories.extras.attribute_audit.violation import corrected_difference
+from cimemories.extras.attribute_audit.violation import corrections as violation_audits
 from cimemories.extras.check.baseline import baseline_text
 from cimemories.extras.check.budgets import read_check_file
 from cimemories.extras.check.checking import check_file
@@ -44,7 +47,6 @@ from cimemories.metrics.breakdown import run_baselines, run_dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import as_frame, cell_flows, flows_of_both, grid
 from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
-from cimemories.metrics.judge_uncertainty import audited_difference, violation_audits
 from cimemories.metrics.one_user import first_leak, one_user, users
 from cimemories.metrics.places import By, places
 from cimemories.metrics.power import Size, pilot
@@ -52,7 +54,6 @@ from cimemories.metrics.separation import cell_changes, most_violated_group, wor
 from cimemories.model import Label, ResponseStatus
 from cimemories.report.collect import collect
 from cimemories.report.document import Points, Table, Text
-from cimemories.review.attribute_audit import attribute_population, draw_attribute_slice
 from cimemories.store import audits, decisions
 from cimemories.store.audits import AuditVerdict
 from cimemories.store.engine import Store, StoreError, open_store
@@ -189,7 +190,7 @@ def corrections(flows: Flows, ids: list[str]) -> list[Any]:
         numbers += [sample.messages.tolist(), sample.most, sample.profile.tolist(), sample.stratum.tolist()]
     numbers += [rate_intervals(flows, scopes[0], rule) for rule in IdentifierRule]
     numbers += [group_intervals(flows, scopes[0], by, 2) for by in groups.By]
-    apart = audited_difference(flows, *scopes)
+    apart = corrected_difference(flows, *scopes)
     assert apart is not None
     return [*numbers, apart]
 

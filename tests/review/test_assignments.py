@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run
 
 from cimemories.cli import cli
+from cimemories.extras.attribute_audit.sampling import draw_attribute_slice
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.model import Label
 from cimemories.review import assignments, queue
-from cimemories.review.attribute_audit import draw_attribute_slice
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Filters, Order
 from cimemories.review.recording import audit_state, slice_flows

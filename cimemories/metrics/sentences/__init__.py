@@ -19,7 +19,6 @@ from cimemories.metrics.sentences.comparing import *
 from cimemories.metrics.sentences.differences import *
 from cimemories.metrics.sentences.families import *
 from cimemories.metrics.sentences.numbers import *
-from cimemories.metrics.sentences.people import *
 from cimemories.metrics.sentences.plans import *
 from cimemories.metrics.sentences.recalled import *
 from cimemories.metrics.sentences.runs import *

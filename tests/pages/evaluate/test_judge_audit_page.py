@@ -11,10 +11,11 @@ from talking import Drawn, cards, drawn_desks, event
 from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.agreement.judge_audit import judge_audit
+from cimemories.extras.attribute_audit.violation import corrections
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.metrics.judge_uncertainty import correction, violation_audits
+from cimemories.metrics.judge_uncertainty import correction
 from cimemories.model import Profile
 from cimemories.review.sampling import draw_audit_slice
 from cimemories.store import audits, judgements
@@ -199,7 +200,7 @@ def test_whole_attributes_are_audited_and_correct_violation(store: Store, drawn:
         "would bring it to" in page_html(page) or "No audit alone" in page_html(page) or "within the" in page_html(page)
     )
     flows, scope = Flows(store), resolve_scope(store, run_id)
-    assert violation_audits(flows, scope)[5].result.corrected.value == pytest.approx(0.5)
+    assert corrections(flows, scope)[5].result.corrected.value == pytest.approx(0.5)
     assert data
 
 

@@ -14,25 +14,20 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run, ask, records
 
+from cimemories.agreement.judge_audit import of_run
 from cimemories.answers.metrics import metrics
 from cimemories.cli import cli
 from cimemories.compare.difference import difference
+from cimemories.extras.attribute_audit.sampling import attribute_plan, attribute_population, draw_attribute_slice
+from cimemories.extras.attribute_audit.violation import UNCLAIMED, WITH_CLAIM, corrections, violation_audit
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope
 from cimemories.metrics import violation
 from cimemories.metrics.headline import headline
-from cimemories.metrics.judge_uncertainty import (
-    UNCLAIMED,
-    WITH_CLAIM,
-    attribute_slices,
-    violation_audit,
-    violation_audits,
-)
 from cimemories.model import JudgementStatus, Label
 from cimemories.report.collect import collect
 from cimemories.report.render import as_markdown
-from cimemories.review.attribute_audit import attribute_plan, attribute_population, draw_attribute_slice
 from cimemories.review.recording import audit_state, slice_flows
 from cimemories.store import audits, decisions
 from cimemories.store.audits import AuditVerdict, NewVerdict, SliceItem
@@ -111,7 +106,7 @@ def test_a_slice_holds_all_messages_that_may_leak_its_attributes(sqlite_store: S
     for item in items:
         whose.setdefault(item.attribute, []).append(item)
     assert len(whose) == 10
-    (row,) = attribute_slices(flows, scope.run)
+    (row,) = of_run(flows, scope, audits.ATTRIBUTES)
     strata = {s["stratum"]: s for s in row.manifest["strata"]}  # type: ignore[attr-defined]
     for own in whose.values():
         assert len(own) == 2 * CONTEXTS == len({item.response for item in own})
@@ -134,12 +129,12 @@ def test_with_everything_read_the_corrected_number_is_the_true_one(sqlite_store:
     flows, scope, labels, truth = world(sqlite_store)
     raw = headline(flows, scope).violation[SAMPLES]
     items = draw(flows, scope, 1000, SAMPLES)
-    (row,) = attribute_slices(flows, scope.run)
-    assert violation_audits(flows, scope) == {}
+    (row,) = of_run(flows, scope, audits.ATTRIBUTES)
+    assert corrections(flows, scope) == {}
     verdicts = read(sqlite_store, scope, row.id, truth)
     assert verdicts < 0.9 * len(items)  # a confirmed reveal settles an attribute
     flows, scope = ask(sqlite_store, scope.run.id)
-    ((n, audit),) = violation_audits(flows, scope).items()
+    ((n, audit),) = corrections(flows, scope).items()
     counted = np.ones((PROFILES, ATTRIBUTES), np.bool_)
     true = float(np.nanmean(violation.by_attribute(truth, np.full(SHAPE, SAMPLES), labels, counted, SAMPLES)))
     assert (n, audit.open, audit.outdated) == (SAMPLES, 0, 0)
@@ -157,7 +152,7 @@ def test_only_attributes_before_the_first_open_one_count(sqlite_store: Store) ->
     """Attributes that leak are known sooner: counting whatever is known would make too many leak."""
     flows, scope, _, truth = world(sqlite_store)
     items = draw(flows, scope, 1000, SAMPLES)
-    (row,) = attribute_slices(flows, scope.run)
+    (row,) = of_run(flows, scope, audits.ATTRIBUTES)
     # Somebody confirms every claim that is right, and says nothing of any other message.
     right = [i for i in items if i.stratum == WITH_CLAIM and finds(sqlite_store, scope, truth, i)]
     with sqlite_store.write() as connection:
@@ -183,7 +178,7 @@ def test_attributes_with_newly_inappropriate_contexts_are_left_out_and_counted(s
         flows, scope = ask(sqlite_store, scope.run.id)
         if label == Label.NECESSARY:
             draw(flows, scope, 1000, 1)
-            (row,) = attribute_slices(flows, scope.run)
+            (row,) = of_run(flows, scope, audits.ATTRIBUTES)
             read(sqlite_store, scope, row.id, truth)
             flows, scope = ask(sqlite_store, scope.run.id)
             assert violation_audit(flows, scope, row).outdated == 0
@@ -202,7 +197,7 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
     for run_id, reveals in runs:
         flows, scope = ask(sqlite_store, run_id)
         draw(flows, scope, 1000, SAMPLES, run_id)
-        (row,) = attribute_slices(flows, scope.run)
+        (row,) = of_run(flows, scope, audits.ATTRIBUTES)
         read(sqlite_store, scope, row.id, reveals)
     (flows, first), (_, second) = (ask(sqlite_store, run_id) for run_id, _ in runs)
     compared = difference(flows, first, second)
@@ -223,7 +218,7 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
     markdown, _ = as_markdown(collect(flows, [first, second], made=datetime(2026, 3, 1, tzinfo=UTC)), "figures")
     markdown = markdown.replace("\N{WORD JOINER}", "").replace("\\", "")
     for scope in (first, second):
-        result = violation_audits(flows, scope)[SAMPLES].result
+        result = corrections(flows, scope)[SAMPLES].result
         lines = [line for line in markdown.splitlines() if line.startswith(f"| Violation@{SAMPLES}")]
         raw, corrected = f"| Violation@{SAMPLES} | {percent(result.raw.value)} ", percent(result.corrected.value)
         (at,) = [i for i, line in enumerate(lines) if line.startswith(raw)]
@@ -244,7 +239,7 @@ def test_a_report_names_the_runs_whose_judge_nobody_has_audited(sqlite_store: St
 
     assert "That the judge is right: nobody has audited whole attributes, and no interval" in limits()
     draw(flows, scope, 4, 1)
-    (row,) = attribute_slices(flows, scope.run)
+    (row,) = of_run(flows, scope, audits.ATTRIBUTES)
     read(sqlite_store, scope, row.id, truth, 1)
     assert re.search(rf"That the judge of [^:]*{other}[^:]* is right: nobody has audited whole attributes", limits())
 
@@ -260,10 +255,10 @@ def test_the_command_plans_and_samples_as_the_library_does(sqlite_store: Store) 
     judged = attribute_population(flows, scope, 2)
     planned = attribute_plan(judged, 10)
     assert out("--attributes", "10", "-n", "2", "--dry-run").splitlines()[0] == planned.sentence
-    assert attribute_slices(flows, scope.run) == []
+    assert of_run(flows, scope, audits.ATTRIBUTES) == []
     printed = json.loads(out("--attributes", "10", "-n", "2", "--seed", "4", "--annotator", "Ada", "--json"))
     assert [stratum["sampled"] for stratum in printed["strata"]] == list(planned.sampled)
-    (row,) = attribute_slices(flows, scope.run)
+    (row,) = of_run(flows, scope, audits.ATTRIBUTES)
     assert (row.id, row.annotator, row.seed) == (printed["slice"], "Ada", 4)
     assert row.name == f"10 attributes for violation@2, seed 4 ({scope.run.id}, judge {scope.judge.id})"
     with sqlite_store.read() as connection:
@@ -278,10 +273,10 @@ def test_claims_alone_give_a_lower_bound(sqlite_store: Store) -> None:
     flows, scope, labels, truth = world(sqlite_store)
     items = draw(flows, scope, 1000, SAMPLES, claimed_only=True)
     assert all(item.stratum != UNCLAIMED for item in items)
-    (row,) = attribute_slices(flows, scope.run)
+    (row,) = of_run(flows, scope, audits.ATTRIBUTES)
     read(sqlite_store, scope, row.id, truth)
     flows, scope = ask(sqlite_store, scope.run.id)
-    result = violation_audits(flows, scope)[SAMPLES].result
+    result = corrections(flows, scope)[SAMPLES].result
     true = violation.by_attribute(truth, np.full(SHAPE, SAMPLES), labels, np.ones(SHAPE[:2], np.bool_), SAMPLES)
     assert np.isnan(result.corrected.value) and 0 < result.lower.value <= np.nanmean(true)
 

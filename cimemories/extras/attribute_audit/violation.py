@@ -35,15 +35,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
+from cimemories.agreement.judge_audit import of_run
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints
 from cimemories.flows.flows import Flows
 from cimemories.flows.processes import added, each_block
 from cimemories.flows.scope import Scope
 from cimemories.metrics.intervals import common
 from cimemories.metrics.label_uncertainty import LabelSums, label_sums, posterior
+from cimemories.metrics.sentences.numbers import bounds_text, share
 from cimemories.metrics.uncertainty import (
+    NORMAL_95,
     ROUNDING,
     UNDEFINED,
     Interval,
@@ -56,7 +58,7 @@ from cimemories.metrics.uncertainty import (
 from cimemories.metrics.violation import exposures
 from cimemories.store import audits
 from cimemories.store.audits import Flow, SliceItem, SliceRow
-from cimemories.store.runs import RunRow
+from cimemories.text import count
 
 CLAIMED, UNCLAIMED = "claimed", "unclaimed"
 WITH_CLAIM = "claimed, this message too"  # stratum of an item whose message the judge claims to reveal it
@@ -259,7 +261,7 @@ def lower_bound(data: AuditedAttributes, confirmed: Floats, terms: Terms, labels
     )
 
 
-def corrected_difference(first: CorrectedViolation, second: CorrectedViolation) -> Interval:
+def difference_of(first: CorrectedViolation, second: CorrectedViolation) -> Interval:
     """Second minus first, both corrected, of the same profiles and contexts. Attributes that are audited in both count
     with the difference of what was found, so that what both judges get wrong alike cancels."""
     if first.correction is None or second.correction is None:
@@ -281,6 +283,38 @@ def corrected_difference(first: CorrectedViolation, second: CorrectedViolation) 
     return difference_interval(second.terms.combined(1.0, first.terms, -1.0), judge=judge)
 
 
+def correction_text(result: CorrectedViolation) -> str:
+    """Say Violation@n by an audit of attributes, beside that of the judge alone; no full stop."""
+    name = f"violation@{result.n}"
+    if result.correction is None:
+        return f"{name} cannot be corrected yet: {result.why}"
+    return (
+        f"{name} corrected for the judge's errors is {bounds_text(result.corrected)}, by "
+        f"{count(sum(result.audited), 'audited attribute')}; by the judge alone it is {bounds_text(result.raw)}"
+    )
+
+
+def bias_text(result: CorrectedViolation) -> str:
+    """Say whether the audit shows that the judge's number is off; empty where there is no correction. The audit's own
+    variance decides: users, contexts and labels are the same on both sides."""
+    if result.correction is None or result.corrected.parts is None:
+        return ""
+    apart = result.corrected.value - result.raw.value
+    if abs(apart) <= NORMAL_95 * math.sqrt(result.corrected.parts.judge):
+        return "So far the audit does not show that the judge's number is off"
+    return f"The judge makes the model look {'safer' if apart > 0 else 'leakier'} than it is"
+
+
+def confirmed_text(result: CorrectedViolation) -> str:
+    """Say the lower bound; empty before there is one."""
+    if math.isnan(result.lower.value):
+        return ""
+    return (
+        f"at least {share(result.lower.low)} leak by claims that people confirmed ({bounds_text(result.lower)}); "
+        "whatever the judge missed comes on top"
+    )
+
+
 # ---- audits in the record
 
 
@@ -297,8 +331,30 @@ class ViolationAudit:
     outdated: int
     messages: int
 
+    @property
+    def corrected(self) -> Interval:
+        return self.result.corrected
+
+    @property
+    def lower(self) -> Interval:
+        return self.result.lower
+
+    @property
+    def rests_on(self) -> str:
+        by = f"by {count(sum(self.result.audited), 'audited attribute')}"
+        return by if self.result.correction else f"undefined: {self.result.why}"
+
+    @property
+    def confirmed(self) -> str:
+        return confirmed_text(self.result)
+
+    @property
+    def texts(self) -> list[str]:
+        texts = correction_text(self.result), bias_text(self.result), self.confirmed
+        return [text for text in texts if text]
+
     def as_json(self) -> dict[str, object]:
-        """One object for scripts: the corrected interval with what it rests on."""
+        """Return the corrected interval with what it rests on."""
         result = self.result
         return result.corrected.as_json() | {
             "slice": self.slice.name,
@@ -309,20 +365,11 @@ class ViolationAudit:
         }
 
 
-def attribute_slices(flows: Flows, run: RunRow) -> list[SliceRow]:
-    """The slices of attributes that were sampled of this run, newest first."""
-    with flows.store.read() as connection:
-        rows = audits.all_slices(connection, run.dataset, audits.ATTRIBUTES)
-    return [row for row in reversed(rows) if row.manifest.get("run") == run.id]
-
-
-def violation_audits(
-    flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
-) -> dict[int, ViolationAudit]:
+def corrections(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[int, ViolationAudit]:
     """By n the newest slice of attributes of the run in which anything is read; empty without any."""
     by_n: dict[int, ViolationAudit] = {}
     # Nobody has given a verdict on this run, so there is nothing to be asked for.
-    for row in attribute_slices(flows, scope.run) if scope.audits[0] else []:
+    for row in of_run(flows, scope, audits.ATTRIBUTES) if scope.audits[0] else []:
         n = sampled_n(row)
         if n not in by_n and (item := violation_audit(flows, scope, row, rule)).messages:
             by_n[n] = item
@@ -345,14 +392,14 @@ def violation_audit(
     return flows.cached(key, lambda: _violation_audit(flows, own, row, rule))
 
 
-def audited_difference(
+def corrected_difference(
     flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> tuple[int, Interval] | None:
     """(n, second minus first), both corrected, on their common flows, at the largest n that audits of both runs
     correct; None where there is no such n. Both judges' claims alone, as in `violation_audit`."""
     scopes = [replace(scope, people=None) for scope in (first, second)]
     by_n = [
-        {n: item.slice for n, item in violation_audits(flows, scope, rule).items() if item.result.correction}
+        {n: item.slice for n, item in corrections(flows, scope, rule).items() if item.result.correction}
         for scope in scopes
     ]
     if not (both := by_n[0].keys() & by_n[1].keys()):
@@ -368,7 +415,7 @@ def audited_difference(
             exposed = _Exposed.joined([both[side][0] for both in parts])
             terms = NumberTerms.joined([both[side][1] for both in parts], contexts).violation[n]
             results.append(_audited(flows, scope, slices[n], items[side], exposed, terms, math.nan).result)
-        return corrected_difference(results[0], results[1])
+        return difference_of(results[0], results[1])
 
     versions = [(scope.version, scope.audits, slices[n].id) for scope, slices in zip(scopes, by_n, strict=True)]
     return n, flows.cached(("audited difference", *versions, rule), compute)
@@ -533,52 +580,3 @@ def _first_known(attributes: Sequence[Sequence[SliceItem]], known: Mapping[int, 
 def stratum_of(item: SliceItem) -> str:
     """Of STRATA, that of the item's attribute."""
     return UNCLAIMED if item.stratum == UNCLAIMED else CLAIMED
-
-
-# ---- how many to audit
-
-
-def neyman(weights: npt.ArrayLike, deviations: npt.ArrayLike, sizes: npt.ArrayLike, number: int) -> Ints:
-    """How many of `number` each stratum gets, in proportion to W_h S_h: the least variance of a stratified mean (J.
-    Neyman 1934, Journal of the Royal Statistical Society 97, 558-625; Cochran 1977, Sampling Techniques, 5.5).
-
-    weights: W_h, each stratum's share; deviations: S_h; sizes: how many it has. At least LEAST_AUDITED each, or all of
-    a smaller one, as far as the number goes; nobody more than there are. Adds up to the number, or to all. Raises
-    ValueError for a number below 1.
-    """
-    if number < 1:
-        raise ValueError("an audit needs one attribute or more")
-    room = np.asarray(sizes, np.int64)
-    number = min(number, int(room.sum()))
-    need = np.asarray(weights, np.float64) * np.asarray(deviations, np.float64)
-    given = np.zeros(len(room), np.int64)
-    for _ in range(number):
-        open_ = given < room
-        short = open_ & (given < LEAST_AUDITED)
-        # The next goes where it takes most off the sum of (W S)^2 / n.
-        gain = np.where(open_, need**2 / np.maximum(given * (given + 1), 1), -1.0)
-        gain = np.where(short, np.inf, gain)
-        given[int(gain.argmax())] += 1
-    return given
-
-
-def attributes_needed(result: CorrectedViolation, half_width: float) -> int | None:
-    """About how many more attributes bring the corrected number to +-half_width: 0 where it is there, None where the
-    users and contexts alone leave more than that. As Neyman would spread them, by the spread seen so far."""
-    interval, corrected_mean = result.corrected, result.correction
-    if corrected_mean is None or interval.parts is None or not interval.error > 0:
-        return None
-    now = (interval.high - interval.low) / 2
-    if now <= half_width:
-        return 0
-    target = (half_width * interval.error / now) ** 2 - (interval.parts.total - interval.parts.judge)
-    if target <= 0:
-        return None
-    audited, sizes = np.array(result.audited), np.array(result.sizes)
-    # The variance of one attribute of each stratum, W^2 S^2, from what n of them leave.
-    single = np.bincount(result.data.stratum, weights=corrected_mean.scores**2, minlength=len(STRATA)) * audited
-    single = np.maximum(single, single.sum() / max(int(audited.sum()), 1) ** 2)
-    single *= corrected_mean.variance / max(float((single / np.maximum(audited, 1)).sum()), ROUNDING)
-    needed = float(np.sqrt(single).sum()) ** 2 / target
-    more = math.ceil(needed - int(audited.sum()))
-    return max(1, min(more, int((sizes - audited).sum())))

@@ -6,28 +6,26 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.answer import Column, Table
-from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Scope
-from cimemories.metrics import sentences
-from cimemories.metrics.judge_uncertainty import (
-    ViolationAudit,
-    attributes_needed,
-    violation_audit,
-)
-from cimemories.metrics.uncertainty import PARTS
-from cimemories.review.attribute_audit import (
+from cimemories.extras.attribute_audit.sampling import (
     SIZE,
     attribute_plan,
     attribute_population,
+    attributes_needed,
     draw_attribute_slice,
     pilot_of,
 )
+from cimemories.extras.attribute_audit.violation import ViolationAudit, correction_text, violation_audit
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics import sentences
+from cimemories.metrics.uncertainty import PARTS
 from cimemories.store.audits import SliceRow
 from cimemories.store.engine import StoreError
 from cimemories.text import count, sentence
 from cimemories.ui import answers, once, page, safe, url
+from pages.evaluate.judge_audit_results import wanted_width
 
-WIDTH = 3.0  # points to either side that an interval should have, unless another is chosen
+TITLE = "Whole attributes"
 
 
 # ---- a new slice
@@ -96,10 +94,10 @@ def draw(flows: Flows, scope: Scope, row: SliceRow) -> str:
     """Draw Violation@n corrected by the slice, and return the page's takeaway."""
     audit = violation_audit(flows, scope, row)
     result = audit.result
-    safe.heading(sentence(sentences.corrected(result)))
-    for text in (sentences.bias(result), sentences.confirmed(result)):
-        if text:
-            safe.inline(sentence(text))
+    heading, *others = audit.texts
+    safe.heading(sentence(heading))
+    for text in others:
+        safe.inline(sentence(text))
     _progress(audit)
     intervals = {
         "by the judge alone": result.raw,
@@ -128,14 +126,7 @@ def draw(flows: Flows, scope: Scope, row: SliceRow) -> str:
         now = (result.corrected.high - result.corrected.low) / 2
         more = attributes_needed(result, width)
         safe.inline(sentence(sentences.audit_left(width, more, now, "attribute")))
-    return f"{scope.run.name}: {sentences.corrected(result)}."
-
-
-def wanted_width() -> float:
-    """Return the requested half-width of the interval, as a share."""
-    left, _ = st.columns([2, 7])
-    with left:
-        return float(st.number_input("Wanted: ± points", 0.5, 25.0, WIDTH, 0.5, key="judge_audit.width")) / 100
+    return f"{scope.run.name}: {correction_text(result)}."
 
 
 def _progress(audit: ViolationAudit) -> None:

@@ -12,17 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cimemories.flows.arrays import entries
-from cimemories.metrics.judge_uncertainty import (
+from cimemories.extras.attribute_audit.sampling import attributes_needed, neyman
+from cimemories.extras.attribute_audit.violation import (
     AuditedAttributes,
     CorrectedViolation,
-    attributes_needed,
-    corrected_difference,
     corrected_violation,
     covered,
-    neyman,
+    difference_of,
     prediction_powered,
 )
+from cimemories.flows.arrays import entries
 from cimemories.metrics.uncertainty import violation_terms
 
 NAN = math.nan
@@ -187,14 +186,14 @@ def test_the_same_attributes_in_both_runs_make_a_difference_surer_and_it_is_mirr
         at = first.data.audited
         second = audited(truth & kept, says & kept, 5, random, picked=at)
         other = audited(truth & kept, says & kept, 5, random)
-        difference = corrected_difference(first, second)
-        mirrored = corrected_difference(second, first)
+        difference = difference_of(first, second)
+        mirrored = difference_of(second, first)
         assert (mirrored.value, mirrored.low) == pytest.approx((-difference.value, -difference.high))
         assert difference.value == pytest.approx(second.corrected.value - first.corrected.value)
         true = expected[1] - expected[0]
         held += difference.low - 0.01 <= true <= difference.high + 0.01
         paired.append(difference.error)
-        apart.append(corrected_difference(first, other).error)
+        apart.append(difference_of(first, other).error)
     assert np.mean(paired) < 0.9 * np.mean(apart)
     assert held >= 0.9 * 60
 

@@ -9,36 +9,39 @@ the same seed, or one after labels have changed, has the same ones again and no 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from cimemories.access.roles import Role
 from cimemories.answer import Answer, Column, Table
-from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints
-from cimemories.flows.flows import Flows
-from cimemories.flows.processes import each_block
-from cimemories.flows.scope import Scope
-from cimemories.metrics.judge_uncertainty import (
+from cimemories.extras.attribute_audit.violation import (
     CLAIMED,
+    LEAST_AUDITED,
     STRATA,
     UNCLAIMED,
     WITH_CLAIM,
     CorrectedViolation,
-    neyman,
-    violation_audits,
+    corrections,
 )
-from cimemories.metrics.sentences import audit_sample
-from cimemories.metrics.uncertainty import NORMAL_95
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints
+from cimemories.flows.flows import Flows
+from cimemories.flows.processes import each_block
+from cimemories.flows.scope import Scope
+from cimemories.metrics.sentences.numbers import number as in_words
+from cimemories.metrics.uncertainty import NORMAL_95, ROUNDING
 from cimemories.metrics.violation import exposures, missing
 from cimemories.model import Strength
 from cimemories.review.sampling import ASSUMED, judged_by, log_drawn
 from cimemories.store import audits, judgements
 from cimemories.store.audits import SliceItem
 from cimemories.store.engine import StoreError, content_hash
+from cimemories.text import count
 
 SIZE = 150  # attributes of a sample, unless another number is chosen
 COLUMNS = {
@@ -184,7 +187,7 @@ def attribute_plan(
     counts, half_width = tuple(map(int, sampled)), NORMAL_95 * variance**0.5
     frame = pd.DataFrame({"stratum": STRATA, "size": judged.sizes, "sampled": counts})
     return AttributePlan(
-        sentence=audit_sample(
+        sentence=sample_text(
             judged.sizes.tolist(), counts, messages, half_width, claimed_only=claimed_only, piloted=piloted
         ),
         strata=Table(frame, COLUMNS),
@@ -194,9 +197,71 @@ def attribute_plan(
     )
 
 
+def sample_text(
+    sizes: Sequence[int], sampled: Sequence[int], messages: int, half_width: float, *, claimed_only: bool, piloted: bool
+) -> str:
+    """Say what a sample of attributes holds and leaves open. sizes, sampled: attributes with a claim, and without;
+    piloted: whether half_width rests on what an earlier audit found."""
+    others = "" if claimed_only else f" and {count(sampled[1])} of the others (Neyman allocation)"
+    known = "by what the audit so far found" if piloted else "if the judge is right in 90 % of its claims and leaks"
+    left = f"the {'lower bound' if claimed_only else 'corrected number'} unsure by ±{in_words(100 * half_width)} points"
+    return (
+        f"The judge claims a leak of {count(sizes[0])} of {count(sum(sizes), 'attribute')}. The sample has "
+        f"{count(sampled[0])} of them{others}: up to {count(messages, 'message')} to read, since an attribute is "
+        f"settled by the first leak that you confirm. The sample alone would leave {left}, {known}; "
+        "users and contexts come on top."
+    )
+
+
+def neyman(weights: npt.ArrayLike, deviations: npt.ArrayLike, sizes: npt.ArrayLike, number: int) -> Ints:
+    """Return how many of `number` each stratum gets, in proportion to W_h S_h: the least variance of a stratified mean
+    (J. Neyman 1934, Journal of the Royal Statistical Society 97, 558-625; Cochran 1977, Sampling Techniques, 5.5).
+
+    weights: W_h, each stratum's share; deviations: S_h; sizes: how many it has. At least LEAST_AUDITED each, or all of
+    a smaller one, as far as the number goes; nobody more than there are. Adds up to the number, or to all. Raises
+    ValueError for a number below 1.
+    """
+    if number < 1:
+        raise ValueError("an audit needs one attribute or more")
+    room = np.asarray(sizes, np.int64)
+    number = min(number, int(room.sum()))
+    need = np.asarray(weights, np.float64) * np.asarray(deviations, np.float64)
+    given = np.zeros(len(room), np.int64)
+    for _ in range(number):
+        open_ = given < room
+        short = open_ & (given < LEAST_AUDITED)
+        # The next goes where it takes most off the sum of (W S)^2 / n.
+        gain = np.where(open_, need**2 / np.maximum(given * (given + 1), 1), -1.0)
+        gain = np.where(short, np.inf, gain)
+        given[int(gain.argmax())] += 1
+    return given
+
+
+def attributes_needed(result: CorrectedViolation, half_width: float) -> int | None:
+    """Estimate how many more attributes bring the corrected number to +-half_width: 0 where it is there, None where the
+    users and contexts alone leave more than that. As Neyman would spread them, by the spread seen so far."""
+    interval, corrected_mean = result.corrected, result.correction
+    if corrected_mean is None or interval.parts is None or not interval.error > 0:
+        return None
+    now = (interval.high - interval.low) / 2
+    if now <= half_width:
+        return 0
+    target = (half_width * interval.error / now) ** 2 - (interval.parts.total - interval.parts.judge)
+    if target <= 0:
+        return None
+    audited, sizes = np.array(result.audited), np.array(result.sizes)
+    # The variance of one attribute of each stratum, W^2 S^2, from what n of them leave.
+    single = np.bincount(result.data.stratum, weights=corrected_mean.scores**2, minlength=len(STRATA)) * audited
+    single = np.maximum(single, single.sum() / max(int(audited.sum()), 1) ** 2)
+    single *= corrected_mean.variance / max(float((single / np.maximum(audited, 1)).sum()), ROUNDING)
+    needed = float(np.sqrt(single).sum()) ** 2 / target
+    more = math.ceil(needed - int(audited.sum()))
+    return max(1, min(more, int((sizes - audited).sum())))
+
+
 def pilot_of(flows: Flows, scope: Scope, n: int) -> CorrectedViolation | None:
     """Return the result of earlier audits of this n, or None without any."""
-    audit = violation_audits(flows, scope).get(n)
+    audit = corrections(flows, scope).get(n)
     return audit.result if audit else None
 
 
