@@ -106,7 +106,7 @@ class ServerSpec:
             self,
             model=self.model or preset.name,
             served_name=self.served_name or preset.name,
-            flags=(*preset.serve.split(), *self.flags),  # of a flag given twice vLLM takes the last
+            flags=(*preset.serve.flags.split(), *self.flags),  # of a flag given twice vLLM takes the last
         )
 
     @property

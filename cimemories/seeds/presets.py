@@ -30,6 +30,27 @@ class Kind(StrEnum):
     HOSTED = "hosted"
 
 
+class Serve(Seed):
+    """How `vllm serve` serves it. What is left out is vLLM's own default for the model."""
+
+    reasoning_parser: Line | None = None
+    quantisation: Line | None = None
+    tensor_parallel: int | None = Field(default=None, ge=1, le=64)
+    max_model_len: int | None = Field(default=None, ge=1)
+    extra: tuple[Line, ...] = ()
+
+    @property
+    def flags(self) -> str:
+        """Return the flags as they are typed."""
+        values = {
+            "--reasoning-parser": self.reasoning_parser,
+            "--quantization": self.quantisation,
+            "--tensor-parallel-size": self.tensor_parallel,
+            "--max-model-len": self.max_model_len,
+        }
+        return " ".join([*(f"{flag} {value}" for flag, value in values.items() if value), *self.extra])
+
+
 class Thinking(Seed):
     """Fields of the request body that switch thinking on or off; None where that cannot be done. `default`: what the
     model does when neither is sent."""
@@ -58,7 +79,6 @@ class Preset(Seed):
 
     name: what requests call it, and for a local one what vLLM loads. family: of `families` in the same file. roles:
     what the paper used it for. gpus: a hint for people, not a promise. base_url, api_key_env: of a hosted one.
-    serve: flags of `vllm serve` for a local one; what is left out is vLLM's own default.
     token_limit: the field that limits an answer. withdrawn: since when its maker no longer serves it.
     """
 
@@ -68,7 +88,7 @@ class Preset(Seed):
     kind: Kind
     family: Line
     roles: tuple[Literal["tested", "judge", "labeller", "author"], ...] = Field(min_length=1)
-    serve: str | None = None
+    serve: Serve | None = None
     gpus: Line | None = None
     base_url: Line | None = None
     api_key_env: Line | None = None

@@ -189,7 +189,7 @@ def _form(workspace: Path) -> None:
     one, two = st.columns([2, 1])
     with one:
         help = "Of `vllm serve`, such as --max-model-len or --tensor-parallel-size: docs/models.md"
-        usual = (preset.serve if preset else None) or ""
+        usual = preset.serve.flags if preset and preset.serve else ""
         flags = draft.text("vLLM flags", f"flags.{key}", usual, placeholder="--max-model-len 32768", help=help)
     with two:
         name = draft.text("Served name", f"name.{key}", placeholder="the model's own")

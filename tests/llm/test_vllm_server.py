@@ -246,7 +246,7 @@ def test_every_flag_of_every_preset_is_taken_from_anybody() -> None:
     for item in load_presets():
         if item.serve is not None:
             line = vllm.server_command(Path("vllm"), ServerSpec("").filled(item), 8000)
-            assert set(item.serve.split()) <= set(line)
+            assert set(item.serve.flags.split()) <= set(line)
 
 
 # ---- workspaces from somebody else

@@ -12,7 +12,7 @@ from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets, preset
 
 FAMILIES = "families: [{name: A, words: [a]}]\n"
-LOCAL = "{key: one, name: a/one, title: One, kind: local, family: A, roles: [tested], serve: --dtype half}"
+LOCAL = "{key: one, name: a/one, title: One, kind: local, family: A, roles: [tested], serve: {}}"
 
 
 def test_the_models_of_the_paper_are_there() -> None:
@@ -51,17 +51,11 @@ def test_thinking_is_switched_by_fields_of_the_request() -> None:
     [
         (f"presets: [{LOCAL}, {LOCAL}]", "more than once: one"),
         (f"presets: [{LOCAL.replace('family: A', 'family: B')}]", "family 'B'"),
-        (f"presets: [{LOCAL.replace(', serve: --dtype half', '')}]", "goes with a local model"),
-        (
-            f"presets: [{LOCAL.replace('local', 'hosted').replace(', serve: --dtype half', '')}]",
-            "go with a hosted model",
-        ),
+        (f"presets: [{LOCAL.replace(', serve: {}', '')}]", "goes with a local model"),
+        (f"presets: [{LOCAL.replace('local', 'hosted').replace(', serve: {}', '')}]", "go with a hosted model"),
         (f"presets: [{LOCAL.replace('tested', 'loved')}]", "roles"),
         (f"presets: [{LOCAL.replace('kind', 'price: 3, kind')}]", "price"),
-        (
-            f"presets: [{LOCAL.replace('serve: --dtype half', 'serve: --dtype half, thinking: {default: fast}')}]",
-            "thinking",
-        ),
+        (f"presets: [{LOCAL.replace('serve: {}', 'serve: {}, thinking: {default: fast}')}]", "thinking"),
     ],
 )
 def test_a_file_that_does_not_fit_is_named(tmp_path: Path, text: str, message: str) -> None:
