@@ -13,21 +13,19 @@ own, written by our export: "labelling" gives the personas, the rule and whether
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from cimemories import seeds
-from cimemories.formats.official import ProfileFile, Remarks, each_profile, record_of
+from cimemories.formats.official import ProfileFile, Remarks, each_profile
 from cimemories.formats.reading import (
     FormatError,
     Name,
@@ -318,79 +316,3 @@ class LabelReader:
         if self.simulated:
             notes.append("the file says that a simulator voted: the labels are marked simulated")
         return notes
-
-
-# ---- writing
-
-
-Shares = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """One profile with shares of necessary, inappropriate, abstain; nan without votes. personas: [personas,
-    attributes, contexts, 3]; combined: [attributes, contexts, 3], mixed by the priors."""
-
-    profile: Profile
-    personas: Shares
-    combined: Shares
-
-
-@dataclass(frozen=True)
-class ExportedLabels:
-    """Whose labels a file holds: model, personas, and what the field "labelling" says of them."""
-
-    model: str
-    personas: Sequence[Persona]
-    labelling: dict[str, Any]
-
-
-def write_labelled(path: Path, people: Iterable[Labelled], labels: ExportedLabels) -> list[str]:
-    """Write the file; return notes on what it cannot hold. If attributes of a profile have the same statement, the file
-    has one place for their labels: the first one's."""
-    shared = 0
-    with path.open("w", encoding="ascii", newline="\n") as stream:
-        for number, person in enumerate(people):
-            record = record_of(person.profile) | {"labelling": labels.labelling}
-            shared += add_labels(record, person, labels)
-            # The list is written by hand, so that one profile at a time is in memory.
-            stream.write("[\n" if number == 0 else ",\n")
-            stream.write(json.dumps(record, allow_nan=False))
-        stream.write("\n]\n")
-    if not shared:
-        return []
-    return [
-        f"{count(shared, 'pair')} with other labels than an earlier attribute with the same statement; the file has "
-        "one field for both and keeps the first"
-    ]
-
-
-def add_labels(record: dict[str, Any], person: Labelled, labels: ExportedLabels) -> int:
-    """Put labels into the contexts of a record; return on how many pairs a repeated statement has other shares."""
-    # The file is keyed by statement: of attributes with the same one only the first can keep its labels.
-    first: dict[str, int] = {}
-    repeats: list[tuple[int, int]] = []
-    for position, attribute in enumerate(person.profile.attributes):
-        if first.setdefault(attribute.statement, position) != position:
-            repeats.append((first[attribute.statement], position))
-    # Of labels that came combined alone there are no personas.
-    slugs = [] if list(labels.personas) == [STAND_IN] else persona_slugs(labels.personas)
-    for index, context in enumerate(record["contexts"]):
-        for number, slug in enumerate(slugs):
-            shares = _by_statement(first, person.personas[number, :, index])
-            if shares:
-                context[f"labels_{labels.model}___{slug}__"] = shares
-        combined = _by_statement(first, person.combined[:, index])
-        if combined:
-            context[COMBINED] = combined
-    pairs = ((person.personas[:, a], person.personas[:, b]) for a, b in repeats)
-    return sum(int((~np.isclose(a, b, equal_nan=True)).any(axis=(0, 2)).sum()) for a, b in pairs)
-
-
-def _by_statement(first: Mapping[str, int], shares: Shares) -> dict[str, dict[str, float]]:
-    rows = shares.tolist()
-    return {
-        statement: {"necessary": rows[at][0], "private": rows[at][1], "unlabeled": rows[at][2]}
-        for statement, at in first.items()
-        if rows[at][0] == rows[at][0]  # nan, without votes, equals nothing
-    }

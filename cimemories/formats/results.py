@@ -15,10 +15,9 @@ as what a memory system recalled for it and which earlier messages were in its p
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,8 +25,8 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BeforeValidator, Field
 
-from cimemories.formats.labelled import NO_VOTES, ExportedLabels, Labelled, LabelReader, add_labels
-from cimemories.formats.official import Remarks, checked_profile, record_of
+from cimemories.formats.labelled import NO_VOTES, LabelReader
+from cimemories.formats.official import Remarks, checked_profile
 from cimemories.formats.reading import (
     MOST_PROFILES,
     Count,
@@ -205,7 +204,7 @@ class Result:
     prompted: Prompted = Prompted()
 
 
-def _level(attributes: int, to_share: int, not_to_share: int) -> str:
+def level_of(attributes: int, to_share: int, not_to_share: int) -> str:
     """Return the memory composition of a response of our own: the layout has no name for it, but it follows from its
     lists."""
     return FULL if to_share == attributes and not not_to_share else f"{NECESSARY_AND}{not_to_share}"
@@ -356,7 +355,7 @@ class ResultsFile:
             self.problem(where, f"trial_idx is {shown(entry.trial_idx)}, but {trial} in the field's name")
         if trial >= MOST_TRIALS:
             self.problem(where, f"trial_idx is {trial}; it must be below {MOST_TRIALS:,}")
-        level = _level(len(positions), *listed)
+        level = level_of(len(positions), *listed)
         revealed = solution.revealed_attributes or {}
         if self.run is None and level != FULL:
             level = f"{listed[0]} and {listed[1]} listed"
@@ -476,103 +475,3 @@ class ResultsFile:
                 "task by itself, with its whole memory in the prompt"
             )
         return (*self._remarks.notes(), *self._labels.notes(), *notes)
-
-
-# ---- writing
-
-
-@dataclass(frozen=True)
-class Written:
-    """A response as it is written. not_to_share: which attributes of its memory the layout lists apart;
-    prompt: what was sent, '' if that is not known."""
-
-    result: Result
-    not_to_share: frozenset[int]
-    prompt: str
-
-
-@dataclass(frozen=True)
-class Line:
-    """One profile with its responses; labels: its shares of votes, None if there are none."""
-
-    profile: Profile
-    labels: Labelled | None
-    responses: Sequence[Written]
-
-
-def write_results(path: Path, lines: Iterable[Line], run: ExportedRun, labels: ExportedLabels | None) -> None:
-    """Write the file; one profile at a time is in memory."""
-    with path.open("w", encoding="ascii", newline="\n") as stream:
-        for line in lines:
-            record = record_of(line.profile)
-            if labels is not None and line.labels is not None:
-                record["labelling"] = labels.labelling
-                add_labels(record, line.labels, labels)
-            record[RUN] = run.model_dump(exclude_none=True)
-            for item in line.responses:
-                key, entry = _entry(line.profile, item)
-                record["contexts"][item.result.context][key] = entry
-            stream.write(json.dumps(record, allow_nan=False) + "\n")
-
-
-def _entry(profile: Profile, item: Written) -> tuple[str, dict[str, Any]]:
-    result, keys = item.result, [attribute.key for attribute in profile.attributes]
-    to_share = [keys[at] for at in result.memory if at not in item.not_to_share]
-    not_to_share = [keys[at] for at in result.memory if at in item.not_to_share]
-    judged = result.status is ResponseStatus.OK and result.judgement is JudgementStatus.OK
-    # In the order of the attributes: the database gives claims in any.
-    sentences = dict(sorted(result.reveals))
-    entry: dict[str, Any] = {
-        "prompt": item.prompt,
-        "to_share_attributes": to_share,
-        "not_to_share_attributes": not_to_share,
-        "num_to_share_attributes": len(to_share),
-        "num_not_to_share_attributes": len(not_to_share),
-        "total_num_attributes": len(keys),
-        "trial_idx": result.trial,
-        "model_solution": {
-            "response_solution": result.text if result.status is ResponseStatus.OK else "",
-            # What is not judged has no zeros: they would say that nothing is revealed.
-            "revealed_attributes": {keys[at]: int(at in sentences) for at in result.memory} if judged else {},
-            "revealed_attributes_explanation": {keys[at]: text for at, text in sentences.items()} if judged else {},
-        },
-    }
-    # What the layout has no field for.
-    ours: dict[str, Any] = {}
-    if result.level != _level(len(keys), len(to_share), len(not_to_share)):
-        ours["composition"] = result.level
-    memory = [keys[at] for at in result.memory]
-    if memory != [*to_share, *not_to_share]:
-        ours["memory"] = memory
-    if result.status is not ResponseStatus.OK:
-        ours |= {"status": str(result.status), "cause": result.cause}
-    elif result.judgement is not JudgementStatus.OK:
-        ours |= {"judgement": str(result.judgement), "judgement_cause": result.judgement_cause}
-    ours |= _prompted_fields(profile, result.prompted)
-    if ours:
-        entry[RUN] = ours
-    key = f"combination_num_to_share={len(to_share)}_num_not_to_share={len(not_to_share)}_trial={result.trial}"
-    return key, entry
-
-
-def _prompted_fields(profile: Profile, item: Prompted) -> dict[str, Any]:
-    """Return the fields of a response's prompt. A line that is a statement to the letter is its attribute alone."""
-
-    def line(of: RecalledLine) -> dict[str, Any]:
-        carried = [profile.attributes[at] for at in of.attributes]
-        text = {} if len(carried) == 1 and carried[0].statement == of.text else {"text": of.text}
-        score = {} if of.score is None else {"score": of.score}
-        return {**text, "attributes": [attribute.key for attribute in carried], **score}
-
-    fields: dict[str, Any] = {}
-    recall = item.recall
-    if recall is not None:
-        more = {"seconds": recall.seconds, "cost": recall.cost and dict(recall.cost)}
-        lines = [line(of) for of in recall.lines]
-        fields["recall"] = {"lines": lines, **{name: value for name, value in more.items() if value is not None}}
-    carried = tuple(dict.fromkeys(at for of in recall.lines for at in of.attributes)) if recall else None
-    if item.shown is not None and item.shown != carried:
-        fields["shown"] = [profile.attributes[at].key for at in item.shown]
-    if item.earlier is not None:
-        fields |= {"earlier": list(item.earlier), "position": item.position}
-    return fields
