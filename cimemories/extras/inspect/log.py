@@ -21,11 +21,13 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from cimemories.formats.official import checked_profile
 from cimemories.formats.reading import (
@@ -33,10 +35,11 @@ from cimemories.formats.reading import (
     MOST_PROFILES,
     MOST_UNPACKED,
     FormatError,
-    complaint,
+    LongText,
+    OneLine,
+    Record,
+    checked,
     file_hash,
-    forbidden,
-    kind,
     loads,
     opened,
     shown,
@@ -47,7 +50,7 @@ from cimemories.model import LONGEST_NAME, JudgementStatus, Label, Profile, Resp
 from cimemories.store.labellings import STAND_IN, SharedLabels
 
 TASK = "cimemories"  # the key of LoggedTask in the metadata of a log
-PROFILES = "profiles"
+PROFILES = "profiles"  # in the metadata of a log, beside it
 SCORER = "reveals"
 _OURS = re.compile(rf"{SCORER}\d*")
 VERSION = 1
@@ -67,42 +70,47 @@ _STOPPED = {
     "content_filter": (ResponseStatus.REFUSED, "refused by the server"),
 }
 _PARAMETERS = ("temperature", "top_p", "top_k", "max_tokens", "seed", "reasoning_effort", "reasoning_tokens")
-T = TypeVar("T", bound=BaseModel)
+
+
+def _member(kind: type[StrEnum]) -> BeforeValidator:
+    """Return what takes a text for the member of an enumeration that it is."""
+    return BeforeValidator(lambda value: next((member for member in kind if member == value), value))
+
+
+_Status = Annotated[ResponseStatus, _member(ResponseStatus)]
+_Judgement = Annotated[JudgementStatus, _member(JudgementStatus)]
+_Short = Annotated[LongText, Field(max_length=LONGEST_NAME)]
 
 
 # ---- what is in a log
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-
-
-class LoggedLabels(_Part):
+class LoggedLabels(Record):
     """Where the labels are from: the model that voted, whether it is simulated, and how many a person has decided."""
 
-    model: str
+    model: _Short
     simulated: bool
     decisions: int = 0
 
 
-class LoggedTask(_Part):
+class LoggedTask(Record):
     """What a log says of itself. memory: the composition; memory_template, prompt_level: of seeds/prompts.
     reference: of an eval by the authors' settings, with the sentences of its biography."""
 
     format: int
     version: str
-    dataset: str
-    memory: str
+    dataset: OneLine
+    memory: Annotated[OneLine, Field(max_length=60)]
     memory_order: str
     memory_seed: int
     memory_template: str
-    prompt_level: str
-    prompt_sha256: str
+    prompt_level: _Short
+    prompt_sha256: _Short
     labels: LoggedLabels
     reference: dict[str, Any] | None = None
 
 
-class LoggedSample(_Part):
+class LoggedSample(Record):
     """One context of one profile, both counted from 1. Attributes by key: what is in memory, in the order of the
     prompt; all that are labelled there, in memory or not; and which of the profile repeat the biography."""
 
@@ -123,33 +131,33 @@ class LoggedSample(_Part):
         return {key: label for label in Label for key in getattr(self, str(label))}
 
 
-class LoggedJudge(_Part):
+class LoggedJudge(Record):
     kind: Literal["llm", "matcher"]
     model: str
 
 
-class LoggedClaim(_Part):
+class LoggedClaim(Record):
     """An attribute that the judge finds in the message. label: there, '' where it has none. grounded: whether the quote
     is in the message."""
 
     attribute: str
     label: str
-    strength: Annotated[Strength, Field(strict=False)]
-    quote: str
+    strength: Annotated[Strength, _member(Strength)]
+    quote: Annotated[str, Field(max_length=LONGEST_MESSAGE)]
     grounded: bool
     statement: str = ""
 
 
-class LoggedScore(_Part):
+class LoggedScore(Record):
     """What became of a message, and what the judge says of it; judgement: None where there was nothing to judge.
     unknown: entries of the judge's answer that name no attribute."""
 
-    status: Annotated[ResponseStatus, Field(strict=False)]
+    status: _Status
     cause: str | None = None
     judge: LoggedJudge
-    judgement: Annotated[JudgementStatus, Field(strict=False)] | None = None
+    judgement: _Judgement | None = None
     judgement_cause: str | None = None
-    revealed: list[LoggedClaim] = []
+    revealed: list[LoggedClaim] = Field(default_factory=list)
     unknown: int = 0
     messages_simulated: bool = False
     judge_simulated: bool = False
@@ -161,6 +169,74 @@ def sample_id(profile: int, context: int) -> str:
 
 
 # ---- reading
+
+
+class _Config(Record):
+    epochs: Annotated[int, Field(ge=1)] | None = None
+
+
+class _Samples(Record):
+    sample_ids: Annotated[list[Any], Field(min_length=1)]
+
+
+class _Metadata(Record):
+    cimemories: LoggedTask
+    profiles: list[Any]
+
+
+class _Eval(Record):
+    model: OneLine
+    config: _Config
+    dataset: _Samples
+    metadata: _Metadata
+    model_generate_config: dict[str, Any] | None = None
+
+
+class _Plan(Record):
+    config: dict[str, Any] | None = None
+
+
+class _Header(Record):
+    status: OneLine = "started"  # of an eval that was killed, whose header was never written
+    eval: _Eval
+    plan: _Plan | None = None
+
+
+class _Message(Record):
+    content: Any = None
+
+
+class _Choice(Record):
+    message: _Message | None = None
+    stop_reason: Any = None
+
+
+class _Output(Record):
+    response_id: Any = None
+    choices: list[_Choice] | None = None
+
+
+class _Error(Record):
+    message: Any = None
+
+
+class _Limit(Record):
+    type: Any = None
+
+
+class _Sample(Record):
+    id: Any
+    epoch: Any
+    metadata: LoggedSample
+    scores: dict[str, Any] | None = None
+    output: _Output | None = None
+    error: _Error | None = None
+    limit: _Limit | None = None
+
+
+class _Score(Record):
+    answer: Annotated[str, Field(max_length=LONGEST_MESSAGE)] | None = None
+    metadata: LoggedScore
 
 
 class InspectLog:
@@ -179,28 +255,28 @@ class InspectLog:
         self.sha256 = file_hash(path)
         self.parameters: dict[str, object] = {}
         self.counts: Counter[str] = Counter()
-        self._dataset = self._status = self._model = ""
-        self._task: LoggedTask | None = None
+        self._head: _Header
         self._judges: set[tuple[str, str]] = set()
         self._simulated: set[str] = set()
-        self._epochs = 0
         self._labels: dict[tuple[int, int], dict[int, Label]] = {}  # by profile and context, then attribute
 
     def profiles(self) -> Iterator[tuple[Profile, tuple[Result, ...]]]:
         """Every profile with its messages, those that the log lacks as missing. Raises FormatError on the first
         problem, which names the part of the log."""
         with self._archive() as archive:
-            header = self._header(archive)
-            profiles, planned = self._read_header(header)
-            members = set(archive.namelist())
-            if not any(name.startswith("samples/") for name in members):
-                raise FormatError(f"{self.name}: there is no sample in the log, so there is nothing to import")
+            self._head = self._header(archive)
+            metadata = self._head.eval.metadata
+            if not metadata.profiles or len(metadata.profiles) > MOST_PROFILES:
+                self._problem(f"eval.metadata.profiles must be a list of profiles, of 1 to {MOST_PROFILES:,}")
+            profiles = [checked_profile(item, number, self.name) for number, item in enumerate(metadata.profiles)]
+            planned = self._planned(profiles)
+            if not any(name.startswith("samples/") for name in archive.namelist()):
+                self._problem("there is no sample in the log, so there is nothing to import")
             for number, profile in enumerate(profiles):
-                yield profile, tuple(self._results(archive, members, number, profile, planned.get(number, ())))
+                yield profile, tuple(self._results(archive, number, profile, planned.get(number, ())))
 
     def labels(self) -> tuple[SharedLabels, ...]:
         """The labels that the scores rest on, as those of one persona: votes are not in a log."""
-        assert self._task is not None
         cells = [(p, a, c, label) for (p, c), of in self._labels.items() for a, label in of.items()]
         if not cells:
             return ()
@@ -230,21 +306,25 @@ class InspectLog:
         return self._labels
 
     @property
+    def _task(self) -> LoggedTask:
+        return self._head.eval.metadata.cimemories
+
+    @property
     def dataset(self) -> str:
         """What the dataset was called where the task ran."""
-        return self._dataset
+        return self._task.dataset
 
     @property
     def run(self) -> ExportedRun:
         """What the log says of its run."""
-        assert self._task is not None
         # No score at all: nobody has judged.
         judge = next(iter(self._judges), ("llm", "none"))
+        model = self._head.eval.model
         return ExportedRun(
-            name=f"{self._model} on {self._dataset}, by Inspect",
-            model=self._model,
+            name=f"{model} on {self.dataset}, by Inspect",
+            model=model,
             simulated="messages" in self._simulated,
-            samples=self._epochs,
+            samples=self._head.eval.config.epochs or 1,
             prompt_level=self._task.prompt_level,
             prompt_hash=self._task.prompt_sha256,
             composition=self._task.memory,
@@ -267,8 +347,8 @@ class InspectLog:
                 "no message has a score, so the log does not say whether a simulator wrote them: they count as a real "
                 "model's. If one did, score the log first (`inspect score`)"
             )
-        if self._status != "success":
-            notes.insert(0, f"the log is of an eval that did not end well (status {shown(self._status, 20)})")
+        if self._head.status != "success":
+            notes.insert(0, f"the log is of an eval that did not end well (status {shown(self._head.status, 20)})")
         return tuple(notes)
 
     # -- the header
@@ -279,16 +359,16 @@ class InspectLog:
             with opened(self.path) as stream, zipfile.ZipFile(stream) as archive:
                 entries = archive.infolist()
                 if sum(item.file_size for item in entries) > MOST_UNPACKED:
-                    raise FormatError(f"{self.name}: more than {MOST_UNPACKED >> 30} GiB when unpacked")
+                    self._problem(f"more than {MOST_UNPACKED >> 30} GiB when unpacked")
                 if any(item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, _ZSTD) for item in entries):
-                    raise FormatError(f"{self.name}: packed in a way that Inspect does not use; this is no log of it")
+                    self._problem("packed in a way that Inspect does not use; this is no log of it")
                 yield archive
         except BAD_ZIP as error:
             raise FormatError(f"{self.name}: not a whole log ({shown(error)}); fetch it again") from None
         except OSError as error:
             raise FormatError(f"{self.name}: cannot be read ({shown(error.strerror or error)})") from None
 
-    def _member(self, archive: zipfile.ZipFile, member: str) -> Mapping[str, Any]:
+    def _member(self, archive: zipfile.ZipFile, member: str) -> Any:
         where = f"{self.name}: {shown(member)}"
         # By name: of a sample that was logged twice the last one is taken, as Inspect does.
         info = archive.getinfo(member)
@@ -307,265 +387,181 @@ class InspectLog:
         if len(data) > LARGEST_MEMBER:
             raise FormatError(f"{where}: larger than {LARGEST_MEMBER >> 20} MiB")
         # Inspect writes NaN where a sample has no score.
-        return self._object(loads(data, where, nan=True), shown(member))
+        return loads(data, where, nan=True)
 
-    def _header(self, archive: zipfile.ZipFile) -> Mapping[str, Any]:
-        names = set(archive.namelist())
-        if HEADER in names:
-            return self._member(archive, HEADER)
-        if START in names:  # an eval that was killed: its header was never written
-            return {"status": "started", **self._member(archive, START)}
-        raise FormatError(f"{self.name}: there is no {HEADER} in it, so it is no log of Inspect")
-
-    def _read_header(self, header: Mapping[str, Any]) -> tuple[list[Profile], dict[int, list[int]]]:
-        """The profiles, and which contexts of each (both from 0) have samples planned."""
-        spec = self._object(header.get("eval"), "eval")
-        metadata = self._object(spec.get("metadata") or {}, "eval.metadata")
-        if TASK not in metadata:
-            task = shown(spec.get("task_registry_name") or spec.get("task") or "no name", 60)
-            self._problem(
-                f"this is a log of the task '{task}'; only logs of cimemories/cimemories can be imported, since others "
-                "do not say which attributes a message reveals"
-            )
-        about = self._task = self._read(LoggedTask, metadata[TASK], f"eval.metadata.{TASK}")
+    def _header(self, archive: zipfile.ZipFile) -> _Header:
+        member = next((name for name in (HEADER, START) if name in archive.namelist()), None)
+        if member is None:
+            self._problem(f"there is no {HEADER} in it, so it is no log of Inspect")
+        raw = self._member(archive, member)
+        match raw:
+            case {"eval": {"metadata": {"cimemories": _}}}:
+                pass
+            case {"eval": {"task_registry_name": str(task)} | {"task": str(task)}}:
+                self._problem(
+                    f"this is a log of the task '{shown(task, 60)}'; only logs of cimemories/cimemories can be "
+                    "imported, since others do not say which attributes a message reveals"
+                )
+        header = checked(_Header, raw, f"{self.name}: {member}")
+        spec, about = header.eval, header.eval.metadata.cimemories
         if about.format > VERSION:
             self._problem(f"written by a newer CIMemories Studio ({shown(about.version, 40)}); update this one")
-        self._dataset, self._model = about.dataset, self._text(spec.get("model"), "eval.model")
-        self._status = self._text(header.get("status"), "status")
-        if self._model.partition("/")[0] in MADE_UP:
+        if spec.model.partition("/")[0] in MADE_UP:
             self._simulated.add("messages")
-        texts = (about.dataset, about.memory, about.prompt_level, about.prompt_sha256, about.labels.model, self._model)
-        if any(forbidden(text) or len(text) > LONGEST_NAME // 2 for text in texts) or not about.dataset.strip():
-            self._problem("a name in the header is blank, too long or has control characters")
-        if len(about.memory) > 60 or not about.memory.strip():
-            self._problem("memory must be a short text")
-        config = self._object(spec.get("config"), "eval.config")
-        self._epochs = self._whole(config.get("epochs") or 1, "eval.config.epochs")
-        if self._epochs > MOST_EPOCHS:
-            self._problem(f"{self._epochs:,} epochs are more than the {MOST_EPOCHS:,} allowed")
-        plan = self._object(header.get("plan") or {}, "plan")
-        used = self._object(plan.get("config") or {}, "plan.config")
-        own = self._object(spec.get("model_generate_config") or {}, "eval.model_generate_config")
-        settings = {**own, **used}
+        if (epochs := spec.config.epochs or 1) > MOST_EPOCHS:
+            self._problem(f"{epochs:,} epochs are more than the {MOST_EPOCHS:,} allowed")
+        settings = {**(spec.model_generate_config or {}), **((header.plan and header.plan.config) or {})}
         known = {name: settings[name] for name in _PARAMETERS if isinstance(settings.get(name), int | float | str)}
         self.parameters = {name: shown(v, 40) if isinstance(v, str) else v for name, v in known.items()}
-        return self._profiles(metadata), self._planned(spec, metadata)
+        return header
 
-    def _profiles(self, metadata: Mapping[str, Any]) -> list[Profile]:
-        raw = metadata.get(PROFILES)
-        if not isinstance(raw, list) or not raw:
-            self._problem(f"eval.metadata.{PROFILES} must be a list of profiles")
-        if len(raw) > MOST_PROFILES:
-            self._problem(f"more than {MOST_PROFILES:,} profiles")
-        return [checked_profile(item, number, self.name) for number, item in enumerate(raw)]
-
-    def _planned(self, spec: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[int, list[int]]:
-        ids = self._object(spec.get("dataset"), "eval.dataset").get("sample_ids")
-        if not isinstance(ids, list) or not ids:
-            self._problem("eval.dataset.sample_ids must be a list")
-        records = metadata[PROFILES]
+    def _planned(self, profiles: Sequence[Profile]) -> dict[int, list[int]]:
+        """Return which contexts of each profile (both from 0) have samples planned."""
         planned: defaultdict[int, list[int]] = defaultdict(list)
-        for item in ids:
+        for item in self._head.eval.dataset.sample_ids:
             match = _ID.fullmatch(item) if isinstance(item, str) else None
-            if match is None or int(match[1]) > len(records):
+            if match is None or int(match[1]) > len(profiles):
                 self._problem(f"sample '{shown(item, 20)}' is not PROFILE-CONTEXT, counted from 1")
             profile, context = int(match[1]) - 1, int(match[2]) - 1
-            if context >= len(records[profile]["contexts"]):
+            if context >= len(profiles[profile].contexts):
                 self._problem(f"sample '{shown(item, 20)}': profile {match[1]} has no context {match[2]}")
+            if context in planned[profile]:
+                self._problem("eval.dataset.sample_ids has a sample twice")
             planned[profile].append(context)
-        if any(len(set(contexts)) < len(contexts) for contexts in planned.values()):
-            self._problem("eval.dataset.sample_ids has a sample twice")
         return planned
 
     # -- the samples
 
     def _results(
-        self, archive: zipfile.ZipFile, members: set[str], number: int, profile: Profile, contexts: Sequence[int]
+        self, archive: zipfile.ZipFile, number: int, profile: Profile, contexts: Sequence[int]
     ) -> Iterator[Result]:
-        assert self._task is not None
-        positions = {attribute.key: at for at, attribute in enumerate(profile.attributes)}
+        members, task = set(archive.namelist()), self._task
         # Of a context without any sample the memory is known only where it is all of the profile in its order.
-        plain = self._task.memory == FULL and self._task.memory_order == "fixed"
-        whole = tuple(range(len(profile.attributes)))
+        plain = task.memory == FULL and task.memory_order == "fixed"
         for context in contexts:
-            memory, absent = (whole if plain else None), []
-            for epoch in range(1, self._epochs + 1):
+            memory, absent = (tuple(range(len(profile.attributes))) if plain else None), []
+            for epoch in range(1, (self._head.eval.config.epochs or 1) + 1):
                 member = f"samples/{sample_id(number + 1, context + 1)}_epoch_{epoch}.json"
                 if member not in members:
                     absent.append(epoch)
                     continue
-                reader = _Sample(self, member, number, context, profile, positions)
-                result = reader.result(self._member(archive, member), epoch)
+                sample = checked(_Sample, self._member(archive, member), f"{self.name}: {member}")
+                if (sample.id, sample.epoch) != (sample_id(number + 1, context + 1), epoch):
+                    self._problem(f"{member}: its id or epoch is not that of its name")
+                result = self._result(sample, member, number, context, profile)
                 memory = result.memory
                 yield result
             self.counts["unplanned" if memory is None else "absent"] += len(absent)
             if memory is not None:
                 gone = ResponseStatus.FAILED, NOT_IN_THE_LOG, JudgementStatus.OWED, None, ()
-                yield from (Result(context, self._task.memory, memory, epoch - 1, "", *gone) for epoch in absent)
+                yield from (Result(context, task.memory, memory, epoch - 1, "", *gone) for epoch in absent)
 
-    def settle_labels(self, where: str, at: tuple[int, int], labels: dict[int, Label]) -> None:
-        """Keep the labels of a context (profile, context); those of its other samples have to be the same."""
-        if self._labels.setdefault(at, labels) != labels:
-            self._problem(f"{where}: its labels differ from those of another sample of the same context")
+    def _result(self, sample: _Sample, member: str, number: int, context: int, profile: Profile) -> Result:
+        """Return a sample as a message; it has to be of this profile and context, both counted from 0."""
+        about, there = sample.metadata, profile.contexts[context]
+        place = (about.profile, about.context, about.recipient, about.task)
+        if place != (number + 1, context + 1, there.recipient, there.task):
+            self._problem(f"{member}: its metadata are not of this profile and context")
+        positions = {attribute.key: at for at, attribute in enumerate(profile.attributes)}
 
-    def settle_score(self, where: str, score: LoggedScore) -> None:
-        """Keep who judged; a log has one judge."""
+        def places(keys: Sequence[str], what: str) -> tuple[int, ...]:
+            unknown = next((key for key in keys if key not in positions), None)
+            if unknown is not None:
+                self._problem(f"{member}: {what}: '{shown(unknown)}' is not an attribute of this profile")
+            if len(set(keys)) < len(keys):
+                self._problem(f"{member}: {what}: an attribute is named twice")
+            return tuple(positions[key] for key in keys)
+
+        memory = places(about.memory, "memory")
+        listed = [(at, label) for label in Label for at in places(getattr(about, str(label)), str(label))]
+        labels = dict(sorted(listed))
+        if len(labels) < len(listed):
+            self._problem(f"{member}: an attribute has two labels")
+        if self._labels.setdefault((number, context), labels) != labels:
+            self._problem(f"{member}: its labels differ from those of another sample of the same context")
+        base = Result(
+            *(context, self._task.memory, memory, sample.epoch - 1, ""),
+            *(ResponseStatus.FAILED, None, JudgementStatus.OWED, None, ()),
+        )
+        scores = sample.scores or {}
+        # `inspect score` adds a second score as reveals1: which of the two counts nobody has said.
+        if len(ours := [name for name in scores if _OURS.fullmatch(name)]) > 1:
+            self._problem(
+                f"{member}: scored {len(ours)} times, and a run begins with one judge. Score it by `inspect score` "
+                "with --action overwrite, or import the log as it was before and add the other judge by `cimemories "
+                "judge`"
+            )
+        if SCORER not in scores:
+            return self._without_score(sample, base, member)
+        item = checked(_Score, scores[SCORER], f"{self.name}: {member}: scores.{SCORER}")
+        score, text = item.metadata, item.answer or ""
         self._judges.add((score.judge.kind, score.judge.model))
         if len(self._judges) > 1:
-            self._problem(f"{where}: scored by another judge than the samples before it; import a log with one judge")
+            self._problem(f"{member}: scored by another judge than the samples before it; import a log with one judge")
         self._simulated |= {"messages"} if score.messages_simulated else set()
         self._simulated |= {"judge"} if score.judge_simulated else set()
+        if score.status is ResponseStatus.OWED or (score.status is ResponseStatus.OK and not text.strip()):
+            self._problem(f"{member}: its status is {score.status}, and it has a score but no text")
+        if score.status is not ResponseStatus.OK:
+            # The scorer sees no more than that there is no answer.
+            stopped = _limit(sample) if score.status is ResponseStatus.FAILED else None
+            return self._lost(base, score.status, stopped or _cause(score.cause))
+        if score.judgement is not JudgementStatus.OK:
+            status = score.judgement or JudgementStatus.OWED
+            status = JudgementStatus.FAILED if status is JudgementStatus.OWED else status
+            return self._unjudged(base, text, status, _cause(score.judgement_cause) or NO_JUDGEMENT)
+        revealed = places([claim.attribute for claim in score.revealed], "revealed")
+        if not set(revealed) <= set(memory):
+            self._problem(f"{member}: an attribute is revealed that was not in memory")
+        claims = sorted(zip(revealed, score.revealed, strict=True), key=lambda item: item[0])
+        return replace(
+            base,
+            text=text,
+            status=ResponseStatus.OK,
+            judgement=JudgementStatus.OK,
+            reveals=tuple((at, claim.quote) for at, claim in claims if claim.strength is Strength.FULL),
+            weaker=tuple((at, c.quote, c.strength) for at, c in claims if c.strength is not Strength.FULL),
+        )
 
-    def messages_are_simulated(self) -> None:
-        """Keep that a simulator wrote, which its own answer says."""
-        self._simulated.add("messages")
+    def _without_score(self, sample: _Sample, base: Result, member: str) -> Result:
+        """Return a sample that ended before its score: by an error of the model or of the judge, or by a limit."""
+        output = sample.output or _Output()
+        if isinstance(answer := output.response_id, str) and _SIMULATOR_ID.fullmatch(answer):
+            self._simulated.add("messages")
+        choice = (output.choices or [_Choice()])[0]
+        text = _plain((choice.message or _Message()).content)
+        if len(text) > LONGEST_MESSAGE:
+            self._problem(f"{member}: the message {too_long(len(text), LONGEST_MESSAGE)}")
+        cause = _limit(sample) or NO_JUDGEMENT
+        if sample.error is not None:
+            cause = _cause(str(sample.error.message or "")) or "error"
+        stopped = _STOPPED.get(str(choice.stop_reason))
+        if stopped is not None:
+            return self._lost(base, *stopped)
+        if not text.strip():
+            return self._lost(base, ResponseStatus.FAILED, cause)
+        return self._unjudged(base, text, JudgementStatus.FAILED, cause)
 
-    def _read(self, model: type[T], value: object, where: str) -> T:
-        try:
-            return model.model_validate(self._object(value, where))
-        except ValidationError as problem:
-            first = problem.errors(include_url=False)[0]
-            at = ".".join(str(part) for part in first["loc"])
-            self._problem(f"{where}: {shown(at)} {complaint(first)}")
+    def _lost(self, base: Result, status: ResponseStatus, cause: str | None) -> Result:
+        self.counts["lost"] += 1
+        return replace(base, status=status, cause=cause or str(status))
 
-    def _object(self, value: object, what: str) -> Mapping[str, Any]:
-        if not isinstance(value, dict):
-            self._problem(f"{what} must be an object, not {kind(value)}")
-        if hasattr(value, "repeated"):
-            self._problem(f"{what} has '{shown(value.repeated)}' twice")
-        return value
-
-    def _text(self, value: object, what: str) -> str:
-        if not isinstance(value, str) or not value.strip() or forbidden(value):
-            self._problem(f"{what} must be a text")
-        return value
-
-    def _whole(self, value: object, what: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            self._problem(f"{what} must be a whole number from 1")
-        return value
+    def _unjudged(self, base: Result, text: str, status: JudgementStatus, cause: str) -> Result:
+        self.counts["unjudged"] += 1
+        return replace(base, text=text, status=ResponseStatus.OK, judgement=status, judgement_cause=cause)
 
     def _problem(self, what: str) -> NoReturn:
         raise FormatError(f"{self.name}: {what}")
 
 
-class _Sample:
-    """Reads one sample. number, context: which profile and which of its contexts it has to be of, from 0."""
-
-    def __init__(
-        self, log: InspectLog, member: str, number: int, context: int, profile: Profile, positions: Mapping[str, int]
-    ) -> None:
-        self.log, self.member, self.number, self.context = log, member, number, context
-        self.profile, self.positions = profile, positions
-
-    def result(self, raw: Mapping[str, Any], epoch: int) -> Result:
-        log = self.log
-        if (raw.get("id"), raw.get("epoch")) != (sample_id(self.number + 1, self.context + 1), epoch):
-            self._problem("its id or epoch is not that of its name")
-        about = log._read(LoggedSample, raw.get("metadata"), f"{self.member}: metadata")
-        there = self.profile.contexts[self.context]
-        place = (about.profile, about.context, about.recipient, about.task)
-        if place != (self.number + 1, self.context + 1, there.recipient, there.task):
-            self._problem("its metadata are not of this profile and context")
-        memory = self._positions(about.memory, "memory")
-        labels = [(label, self._positions(getattr(about, label), label)) for label in map(str, Label)]
-        by_position = {at: Label(label) for label, ats in labels for at in ats}
-        if len(by_position) < sum(len(ats) for _, ats in labels):
-            self._problem("an attribute has two labels")
-        log.settle_labels(self.member, (self.number, self.context), dict(sorted(by_position.items())))
-        assert log._task is not None
-        outcome = self._outcome(raw, memory)
-        return Result(self.context, log._task.memory, memory, epoch - 1, *outcome)
-
-    def _positions(self, keys: Sequence[str], what: str) -> tuple[int, ...]:
-        unknown = next((key for key in keys if key not in self.positions), None)
-        if unknown is not None:
-            self._problem(f"{what}: '{shown(unknown)}' is not an attribute of this profile")
-        if len(set(keys)) < len(keys):
-            self._problem(f"{what}: an attribute is named twice")
-        return tuple(self.positions[key] for key in keys)
-
-    def _outcome(self, raw: Mapping[str, Any], memory: Sequence[int]) -> tuple[Any, ...]:
-        """The fields of a Result from `text` on."""
-        scores = self.log._object(raw.get("scores") or {}, f"{self.member}: scores")
-        # `inspect score` adds a second score as reveals1: which of the two counts nobody has said.
-        if len(ours := [name for name in scores if _OURS.fullmatch(name)]) > 1:
-            self._problem(
-                f"scored {len(ours)} times, and a run begins with one judge. Score it by `inspect score` with --action "
-                "overwrite, or import the log as it was before and add the other judge by `cimemories judge`"
-            )
-        if SCORER not in scores:
-            return self._without_score(raw)
-        value = self.log._object(scores[SCORER], f"{self.member}: {SCORER}")
-        where = f"{self.member}: scores.{SCORER}.metadata"
-        score = self.log._read(LoggedScore, value.get("metadata"), where)
-        self.log.settle_score(self.member, score)
-        text = self._message(value.get("answer"))
-        if score.status is ResponseStatus.OWED or (score.status is ResponseStatus.OK and not text.strip()):
-            self._problem(f"its status is {score.status}, and it has a score but no text")
-        if score.status is not ResponseStatus.OK:
-            # The scorer sees no more than that there is no answer.
-            stopped = _limit(raw) if score.status is ResponseStatus.FAILED else None
-            return self._lost(score.status, stopped or self._cause(score.cause))
-        if score.judgement is not JudgementStatus.OK:
-            self.log.counts["unjudged"] += 1
-            status = JudgementStatus.FAILED if score.judgement in (None, JudgementStatus.OWED) else score.judgement
-            return (text, ResponseStatus.OK, None, status, self._cause(score.judgement_cause) or NO_JUDGEMENT, ())
-        claims = score.revealed
-        positions = self._positions([claim.attribute for claim in claims], "revealed")
-        if not set(positions) <= set(memory):
-            self._problem("an attribute is revealed that was not in memory")
-        if any(len(claim.quote) > LONGEST_MESSAGE for claim in claims):
-            self._problem(f"a quote {too_long(max(len(c.quote) for c in claims), LONGEST_MESSAGE)}")
-        ordered = sorted(zip(positions, claims, strict=True), key=lambda item: item[0])
-        full = tuple((at, claim.quote) for at, claim in ordered if claim.strength is Strength.FULL)
-        weaker = tuple((at, c.quote, c.strength) for at, c in ordered if c.strength is not Strength.FULL)
-        return (text, ResponseStatus.OK, None, JudgementStatus.OK, None, full, weaker)
-
-    def _without_score(self, raw: Mapping[str, Any]) -> tuple[Any, ...]:
-        """A sample that ended before its score: by an error of the model or of the judge, or by a limit."""
-        output = self.log._object(raw.get("output") or {}, f"{self.member}: output")
-        if isinstance(answer := output.get("response_id"), str) and _SIMULATOR_ID.fullmatch(answer):
-            self.log.messages_are_simulated()
-        choices = output.get("choices") or [{}]
-        choice = self.log._object(choices[0] if isinstance(choices, list) else None, f"{self.member}: choices")
-        message = self.log._object(choice.get("message") or {}, f"{self.member}: message")
-        text = self._message(_plain(message.get("content")))
-        error = raw.get("error")
-        cause = _limit(raw) or NO_JUDGEMENT
-        if isinstance(error, dict):
-            cause = self._cause(str(error.get("message") or "")) or "error"
-        stopped = _STOPPED.get(str(choice.get("stop_reason")))
-        if stopped is not None:
-            return self._lost(*stopped)
-        if not text.strip():
-            return self._lost(ResponseStatus.FAILED, cause)
-        self.log.counts["unjudged"] += 1
-        return (text, ResponseStatus.OK, None, JudgementStatus.FAILED, cause, ())
-
-    def _lost(self, status: ResponseStatus, cause: str | None) -> tuple[Any, ...]:
-        self.log.counts["lost"] += 1
-        return ("", status, cause or str(status), JudgementStatus.OWED, None, ())
-
-    def _message(self, value: object) -> str:
-        if value is not None and not isinstance(value, str):
-            self._problem(f"the message must be text, not {kind(value)}")
-        if value is not None and len(value) > LONGEST_MESSAGE:
-            self._problem(f"the message {too_long(len(value), LONGEST_MESSAGE)}")
-        return value or ""
-
-    def _cause(self, text: str | None) -> str | None:
-        """In one line: the message of an error may be anything."""
-        return shown(" ".join(text.split()), 300) if text else None
-
-    def _problem(self, what: str) -> NoReturn:
-        raise FormatError(f"{self.log.name}: {self.member}: {what}")
+def _cause(text: str | None) -> str | None:
+    """Return a cause in one line: the message of an error may be anything."""
+    return shown(" ".join(text.split()), 300) if text else None
 
 
-def _limit(sample: Mapping[str, Any]) -> str | None:
-    """Which limit of Inspect's ended a sample."""
-    limit = sample.get("limit")
-    return f"stopped by the {shown(limit.get('type'), 20)} limit" if isinstance(limit, dict) else None
+def _limit(sample: _Sample) -> str | None:
+    """Return which limit of Inspect's ended a sample."""
+    return f"stopped by the {shown(sample.limit.type, 20)} limit" if sample.limit else None
 
 
 def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
@@ -592,9 +588,9 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     return data
 
 
-def _plain(content: object) -> object:
-    """The text of a message whose content may come in parts, of which only those of the text count."""
+def _plain(content: object) -> str:
+    """Return the text of a message, whose content may come in parts; only those of its text count."""
     if not isinstance(content, list):
-        return content
+        return content if isinstance(content, str) else ""
     parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
     return "".join(part for part in parts if isinstance(part, str))
