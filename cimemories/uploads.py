@@ -61,40 +61,39 @@ def import_upload(
     go_on: asked while the file is read; once it says no, the reading ends. Raises FormatError for the file, for one
     that takes too much and if the reading was ended, and StoreError for the name; then nothing is kept.
     """
-    answer = _read(store, data, file_name, {"do": "import", "name": name, "model": model}, go_on)
+    answer = _read(store, data, file_name, "import", {"name": name, "model": model}, go_on)
     with store.read() as connection:
         row = next((row for row in datasets.all_rows(connection) if row.id == answer["dataset"]), None)
     if row is None:
         raise StoreError("the dataset was deleted while its file was imported. Import it again.")
-    return formats_importing.Imported(row, answer["new"], tuple(answer["notes"]), answer["kind"], tuple(answer["runs"]))
+    return formats_importing.Imported(**{**_tuples(answer), "dataset": row})
 
 
 def review_upload(
     store: Store,
     data: bytes | memoryview,
     file_name: str,
-    dataset: str,
     *,
-    skip_unknown: bool,
-    dry_run: bool = False,
-    called: str = "",
-    annotator: str = "",
-    zone: str = "UTC",
     go_on: Callable[[], bool] = lambda: True,
+    **options: Any,
 ) -> review_events.Imported:
-    """Add the review events of an uploaded file to a dataset. skip_unknown: leave out events of what is not
-    here. dry_run: import nothing, and return what would be. called: the name of the file; annotator: who imports it;
-    zone: of times that name none. Raises like `import_upload`."""
-    request = {"do": "review", "dataset": dataset, "skip_unknown": skip_unknown, "dry_run": dry_run}
-    request |= {"name": called, "annotator": annotator, "zone": zone}
-    answer = _read(store, data, file_name, request, go_on)
-    texts = {name: tuple(answer[name]) for name in ("datasets", "skipped", "notes")}
-    more: dict[str, Any] = {**answer, **texts}
-    return review_events.Imported(**more)
+    """Add the review events of an uploaded file to a dataset. options: those of `review_events.import_events`. Raises
+    like `import_upload`."""
+    return review_events.Imported(**_tuples(_read(store, data, file_name, "review", options, go_on)))
+
+
+def _tuples(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was JSON for a moment with its lists as the tuples that they were."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in answer.items()}
 
 
 def _read(
-    store: Store, data: bytes | memoryview, file_name: str, request: Mapping[str, Any], go_on: Callable[[], bool]
+    store: Store,
+    data: bytes | memoryview,
+    file_name: str,
+    do: str,
+    options: Mapping[str, Any],
+    go_on: Callable[[], bool],
 ) -> dict[str, Any]:
     """Return what the process answers. Raises FormatError and StoreError with its message."""
     if readonly.chosen():
@@ -116,8 +115,9 @@ def _read(
         environment[DATABASE_URL] = store.engine.url.render_as_string(hide_password=False)
     # Files and no pipes for what it writes: these would have to be emptied for it to go on.
     with uploaded(data, file_name) as path, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        full_request = {**request, "file": str(path), "workspace": str(store.workspace.absolute())}
-        full_request |= {"memory": MEMORY, "seconds": SECONDS, "actor": vars(roles.actor())}
+        request: dict[str, Any] = {"do": do, "options": options, "file": str(path)}
+        request |= {"workspace": str(store.workspace.absolute()), "memory": MEMORY, "seconds": SECONDS}
+        request["actor"] = vars(roles.actor())
         try:
             process = subprocess.Popen(
                 installation.python("cimemories.uploads"),
@@ -130,7 +130,7 @@ def _read(
             )
         except OSError as error:
             raise StoreError(f"the file cannot be read now ({error.strerror}). Try again.") from error
-        code = _watched(process, full_request, name, go_on)
+        code = _watched(process, request, name, go_on)
         output.seek(0)
         # One byte more tells an answer that is too long from one that just fits.
         text = output.read(_LONGEST_ANSWER + 1)
@@ -185,9 +185,8 @@ def _watched(process: subprocess.Popen[bytes], request: Mapping[str, Any], name:
 # ---- inside the process
 
 
-def _import(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
-    path, model = Path(request["file"]), request["model"]
-    imported = importing.import_file(store, path, request["name"], model=model, find_labels=_find_labels)
+def _import(store: Store, path: Path, **options: Any) -> dict[str, Any]:
+    imported = importing.import_file(store, path, find_labels=_find_labels, **options)
     return {**vars(imported), "dataset": imported.dataset.id}
 
 
@@ -198,17 +197,8 @@ def _find_labels(store: Store, dataset: int) -> LabelSource | None:
     return effective_labels(store, dataset)
 
 
-def _review(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
-    done = review_events.import_events(
-        store,
-        Path(request["file"]),
-        request["dataset"],
-        skip_unknown=request["skip_unknown"],
-        dry_run=request["dry_run"],
-        name=request["name"],
-        annotator=request["annotator"],
-        zone=request["zone"],
-    )
+def _review(store: Store, path: Path, **options: Any) -> dict[str, Any]:
+    done = review_events.import_events(store, path, **options)
     # A page shows how many there are, and the first. All of them could be longer than an answer may be, and what has
     # been imported by now would be reported as a failure.
     first = [shown(text, 500) for text in done.skipped[:_SKIPPED_SHOWN]]
@@ -253,7 +243,8 @@ def main() -> None:
         who = Actor(actor["name"], actor["account"], Role(actor["role"]))
         roles.ask_by(lambda: who)
         store = open_store(request["workspace"])
-        answer = {"result": {"import": _import, "review": _review}[request["do"]](store, request)}
+        do = {"import": _import, "review": _review}[request["do"]]
+        answer = {"result": do(store, Path(request["file"]), **request["options"])}
         store.close()
     except FormatError as error:
         answer = {"problem": "file", "message": str(error)}

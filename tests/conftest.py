@@ -550,10 +550,9 @@ def uploads_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     What it does is tested in formats/test_uploads.py."""
     from cimemories import uploads
 
-    def read(store: Store, data: bytes, name: str, request: dict[str, Any], wanted: object) -> Any:
-        do = {"import": uploads._import, "review": uploads._review}[request["do"]]
+    def read(store: Store, data: bytes, name: str, do: str, options: dict[str, Any], wanted: object) -> Any:
         with uploads.uploaded(data, name) as path:
-            return json.loads(json.dumps(do(store, {**request, "file": str(path)})))
+            return json.loads(json.dumps(getattr(uploads, f"_{do}")(store, path, **options)))
 
     monkeypatch.setattr(uploads, "_read", read)
 

@@ -16,8 +16,19 @@ from typing import Literal
 
 from pydantic import Field
 
-from cimemories.formats.reading import FormatError, Name, Record, checked, file_hash, loads, opened, shown, unpacked
-from cimemories.formats.tables import TABLES, Row, read_rows
+from cimemories.formats.reading import (
+    FormatError,
+    Name,
+    Record,
+    checked,
+    file_hash,
+    loads,
+    numbered_lines,
+    opened,
+    shown,
+    unpacked,
+)
+from cimemories.formats.tables import TABLES, Folder, Row
 from cimemories.store.engine import content_hash
 
 MANIFEST = "manifest.json"
@@ -49,11 +60,11 @@ class _Manifest(Record):
     tables: dict[str, _Written]
 
 
-class Bundle:
-    """An open bundle; a formats.tables.Content."""
+class Bundle(Folder):
+    """An open bundle."""
 
     def __init__(self, name: str, folder: Path, names: list[str]) -> None:
-        self.name, self._folder = name, folder
+        self.name, self.folder = name, folder
         if MANIFEST not in names:
             raise FormatError(f"{name}: there is no {MANIFEST} in it, so it is no bundle of ours")
         with opened(folder / MANIFEST) as stream:
@@ -75,36 +86,29 @@ class Bundle:
         self.hash, self.about = manifest.content, {"name": manifest.dataset.name, "simulated": manifest.simulated}
         self.counts = {t: manifest.tables[t].rows if t in BUNDLED else 0 for t in TABLES}
 
-    def file(self, table: str) -> str:
-        return f"{self.name}: {table}.{self._manifest.encoding}"
+    def path(self, table: str) -> Path:
+        return self.folder / f"{table}.{self._manifest.encoding}"
 
     def rows(self, table: str) -> Iterator[Row]:
         """Yield the rows of a table; at the end their number must be what the manifest tells. Columns that bundles of
         an earlier version do not have are None."""
         if table not in BUNDLED:
             return
-        where, path = self.file(table), self._folder / f"{table}.{self._manifest.encoding}"
+        where, expected, number = self.file(table), self._manifest.tables[table], 0
         jsonl = self._manifest.encoding == "jsonl"
-        number, expected = 0, self._manifest.tables[table]
-        for row in self._lines(path, where) if jsonl else read_rows(path, where, TABLES[table]):
+        for row in self._lines(table) if jsonl else super().rows(table):
             number += 1
-            # At once and not at the end: a table that goes on for ever must not be read for ever.
-            if number > expected.rows:
-                raise FormatError(f"{where}: there are more rows than the {expected.rows} that {MANIFEST} tells")
             yield row
         if number != expected.rows:
             raise FormatError(f"{where}: {number} rows, and {MANIFEST} tells of {expected.rows}; it was cut or changed")
-
-        if jsonl and file_hash(path) != expected.sha256:
+        if jsonl and file_hash(self.path(table)) != expected.sha256:
             raise FormatError(f"{where}: the content is not what {MANIFEST} tells (sha256); it was changed afterwards")
 
-    def _lines(self, path: Path, where: str) -> Iterator[Row]:
-        absent = {name: None for name, f in TABLES[path.stem].model.model_fields.items() if not f.is_required()}
-        with opened(path) as stream:
-            for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), b""), 1):
-                if not line.endswith(b"\n"):
-                    raise FormatError(f"{where} row {number}: the line has no end; the file was cut off")
-                row = loads(line, f"{where} row {number}")
+    def _lines(self, table: str) -> Iterator[Row]:
+        absent = dict.fromkeys(set(TABLES[table].names) - TABLES[table].required)
+        with opened(self.path(table)) as stream:
+            for number, line in numbered_lines(stream, self.file(table), _LONGEST_LINE, "export the dataset again"):
+                row = loads(line, f"{self.file(table)} row {number}")
                 yield absent | row if type(row) is dict else row
 
 

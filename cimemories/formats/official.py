@@ -106,7 +106,8 @@ def _checked_age(value: int) -> int:
     return value
 
 
-def _checked_event(value: str) -> str:
+def checked_event(value: str) -> str:
+    """Return a life event as it is. Raises PydanticCustomError for a blank one."""
     if not canonical_event(value):
         raise refused("is blank; write the life event or 'general'")
     return value
@@ -145,7 +146,7 @@ class _Bio(Record):
 class _Attribute(Record):
     value: Annotated[Value, PlainValidator(checked_value)]
     information_domain: Annotated[Name, AfterValidator(checked_domain)]
-    event: Annotated[Name, AfterValidator(_checked_event)]
+    event: Annotated[Name, AfterValidator(checked_event)]
     memory_statement: Statement
 
 

@@ -18,18 +18,17 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
-from pydantic_core import PydanticCustomError
 
 from cimemories.formats.labelled import TOLERANCE
-from cimemories.formats.official import checked_value
+from cimemories.formats.official import checked_event, checked_value
 from cimemories.formats.reading import (
     MOST_PROFILES,
     Count,
@@ -58,7 +57,6 @@ from cimemories.model import (
     Label,
     ResponseStatus,
     Strength,
-    canonical_event,
 )
 from cimemories.store import calls, labellings
 from cimemories.store.archive import LETTERS, NO_VOTE, request_of
@@ -96,6 +94,13 @@ def _texts(value: Any) -> Iterator[str]:
         raise refused("holds NaN or Infinity, which are not JSON")
 
 
+def _object_text(text: str) -> str:
+    with suppress(ValueError, RecursionError):
+        if isinstance(json.loads(text), dict):
+            return text
+    raise refused("must be the text of a JSON object")
+
+
 def one_of(*values: str) -> Any:
     """Return the type of a text that must be one of these."""
     return Literal[tuple(map(str, values))]
@@ -128,6 +133,9 @@ KINDS: dict[str, Any] = {
     "truth": bool,
     "json": _Json,
     "object": Annotated[dict[str, Any], AfterValidator(_json)],
+    "value": Annotated[Any, AfterValidator(checked_value), AfterValidator(_json)],
+    "event": Annotated[Name, AfterValidator(checked_event)],
+    "side": Annotated[LongText, AfterValidator(_object_text)],
     "places": list[Count],
     "lines": list[_RecalledLine],
     "numbers": dict[str, Number],
@@ -141,7 +149,7 @@ KINDS: dict[str, Any] = {
     "edited": one_of("attribute", "context", "bio"),
     "edit": one_of("add", "change", "remove"),
 }
-_AS_JSON = ("json", "object", "places", "lines", "numbers")
+_AS_JSON = ("json", "value", "object", "places", "lines", "numbers")
 _ARROW = {"count": pa.int64(), "integer": pa.int64(), "age": pa.int64(), "truth": pa.bool_()}
 _ARROW |= dict.fromkeys(("real", "seconds", "share"), pa.float64())  # all others are texts
 
@@ -193,7 +201,7 @@ TABLES: dict[str, Table] = {
         ),
         "profiles": "number:count ordinal:count name:name sex:name address:name age:age",
         "attributes": (
-            "profile:>profiles number:count ordinal:count key:line value:json domain:domain event:name "
+            "profile:>profiles number:count ordinal:count key:line value:value domain:domain event:event "
             "statement:statement"
         ),
         "contexts": "number:count ordinal:count task:name recipient:name sphere:text?",
@@ -229,7 +237,7 @@ TABLES: dict[str, Table] = {
         ),
         "rules": "name:name threshold:real priors:json current:truth annotator:text created:text",
         "edits": (
-            "profile:count? kind:edited action:edit before:long? after:long? annotator:text reason:text created:text"
+            "profile:count? kind:edited action:edit before:side? after:side? annotator:text reason:text created:text"
         ),
         "prompts": "hash:text kind:text level:text template:long answers:text source:text created:text",
         "runs": (
@@ -314,59 +322,47 @@ def read_rows(path: Path, name: str, table: Table) -> Iterator[Row]:
                 yield absent | dict(zip(batch, cells, strict=True))
 
 
-class Content(Protocol):
-    """All tables of a dataset. hash: tells them from others; about: the row of the table `dataset`; counts: rows of
-    each table."""
-
-    name: str
-    hash: str
-    about: Row
-    counts: dict[str, int]
-
-    def rows(self, table: str) -> Iterator[Row]:
-        """Yield the rows of a table. Raises FormatError."""
-
-    def file(self, table: str) -> str:
-        """Return what the file of a table is called in errors."""
-
-
 class Folder:
-    """The tables of a folder or a zip file that `write_tables` wrote."""
+    """The tables of a folder or a zip file that `write_tables` wrote. hash: tells them from others; about: the row of
+    the table `dataset`; counts: rows of each table."""
+
+    about: Row
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.name, self._folder = name, folder
+        self.name, self.folder = name, folder
         self.counts = dict.fromkeys(TABLES, 0)
         digest = hashlib.sha256()
         for table in TABLES:
-            if self._path(table).is_file():
-                with opened(self._path(table)) as stream:
+            if self.path(table).is_file():
+                with opened(self.path(table)) as stream:
                     try:
                         self.counts[table] = pq.read_metadata(stream).num_rows
                     except (pa.ArrowException, OSError) as error:
                         reason = f"not a whole Parquet file ({shown(error, 120)})"
                         raise FormatError(f"{self.file(table)}: {reason}; export it again") from None
                 if table != "dataset":  # whose name and time of export do not make it another one
-                    digest.update(file_hash(self._path(table)).encode())
+                    digest.update(file_hash(self.path(table)).encode())
             elif table in NEEDED:
-                raise FormatError(f"{name}: {FOLDER}/{table}.parquet is missing; export it again")
+                raise FormatError(f"{self.file(table)} is missing; export it again")
         self.hash = digest.hexdigest()
-        about = next(self.rows("dataset"), {})
-        checked(TABLES["dataset"].model, about, self.file("dataset"))
-        if about["layout"] > LAYOUT:
+        self.about = next(self.rows("dataset"), {})
+        checked(TABLES["dataset"].model, self.about, self.file("dataset"))
+        if self.about["layout"] > LAYOUT:
             raise FormatError(
-                f"{name}: this was written by a newer version ({shown(about['software'])}); update this one"
+                f"{name}: this was written by a newer version ({shown(self.about['software'])}); update this one"
             )
-        self.about = about
 
-    def _path(self, table: str) -> Path:
-        return self._folder / FOLDER / f"{table}.parquet"
+    def path(self, table: str) -> Path:
+        return self.folder / FOLDER / f"{table}.parquet"
 
     def file(self, table: str) -> str:
-        return f"{self.name}: {FOLDER}/{table}.parquet"
+        """Return what the file of a table is called in errors."""
+        return f"{self.name}: {self.path(table).relative_to(self.folder)}"
 
     def rows(self, table: str) -> Iterator[Row]:
-        if self._path(table).is_file():
-            yield from read_rows(self._path(table), self.file(table), TABLES[table])
+        """Yield the rows of a table. Raises FormatError."""
+        if self.path(table).is_file():
+            yield from read_rows(self.path(table), self.file(table), TABLES[table])
 
 
 def prefix_of(names: Iterable[str]) -> str | None:
@@ -425,7 +421,7 @@ _VERDICTS = {*LETTERS.values(), NO_VOTE}
 _SUPERSEDES = "supersedes must be the number of another decision of the same annotator on the same pair"
 
 
-def check(content: Content) -> None:
+def check(content: Folder) -> None:
     """Look at every row. Raises FormatError on the first that does not fit."""
     checker = Check()
     for name, table in TABLES.items():
@@ -511,12 +507,6 @@ class Check:
         profile = row["profile"]
         if row["number"] != self.attributes[profile]:
             raise Misfit(f"number must be {self.attributes[profile]}, as attributes of a profile are numbered from 0")
-        if not canonical_event(row["event"]):
-            raise Misfit("event is blank; write the life event or 'general'")
-        try:
-            checked_value(row["value"])
-        except PydanticCustomError as error:
-            raise Misfit(f"profile {profile}, attribute '{shown(row['key'])}': value {error.message()}") from None
         self.attributes[profile] += 1
 
     def check_profile_contexts(self, row: Row) -> None:
@@ -600,15 +590,6 @@ class Check:
             raise Misfit("at most one rule is current")
         self._seen.update([("current",)] if row["current"] else [])
 
-    def check_edits(self, row: Row) -> None:
-        for side in ("before", "after"):
-            try:
-                good = row[side] is None or isinstance(json.loads(row[side]), dict)
-            except (ValueError, RecursionError):
-                good = False
-            if not good:
-                raise Misfit(f"{side} must be the text of a JSON object")
-
     def check_prompts(self, row: Row) -> None:
         # Runs are gone on with by the wording that is recorded under its hash.
         if row["hash"] != hashlib.sha256(row["template"].encode()).hexdigest():
@@ -647,7 +628,7 @@ def _inside(number: int, size: int, name: str) -> None:
         raise Misfit(f"{name} {number} is not there; its table has {size} rows")
 
 
-def notes_of(content: Content) -> list[str]:
+def notes_of(content: Folder) -> list[str]:
     """Return what the tables bring beside profiles, as notes on their import."""
     names = ("labellings", "ballots", "shares", "decisions", "rules", "runs", "messages", "judgements")
     listed = ", ".join(count(rows, name.removesuffix("s")) for name in names if (rows := content.counts[name]))

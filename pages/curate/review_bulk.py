@@ -645,10 +645,10 @@ def _read(store: Store, dataset: DatasetRow, upload: Any, *, skip: bool, zone: s
         upload.getbuffer(),
         # A name of our own: what the browser says the file is called could be anything.
         "events.jsonl",
-        dataset.name,
+        dataset=dataset.name,
         skip_unknown=skip,
         dry_run=dry_run,
-        called=upload.name,
+        name=upload.name,
         annotator=annotator.name(),
         zone=zone,
         go_on=page.session_check(),

@@ -84,12 +84,12 @@ def test_review_events_come_in(sqlite_store: Store, tmp_path: Path) -> None:
         "created": "2026-01-31",
     }
     data = (json.dumps(event) + "\n").encode()
-    done = uploads.review_upload(sqlite_store, data, "events.jsonl", "mine", skip_unknown=False)
+    done = uploads.review_upload(sqlite_store, data, "events.jsonl", dataset="mine")
     assert (done.datasets, done.new["decision"]) == ((row.name,), 1)
     assert export_events(sqlite_store, "mine", tmp_path / "out.jsonl").counts["decision"] == 1
     # Why each was skipped could make an answer that is too long, and what was imported would be called a failure.
     many = "".join(json.dumps(event | {"profile": 7, "uid": f"v{n}"}) + "\n" for n in range(150)).encode()
-    done = uploads.review_upload(sqlite_store, many, "events.jsonl", "mine", skip_unknown=True)
+    done = uploads.review_upload(sqlite_store, many, "events.jsonl", dataset="mine", skip_unknown=True)
     assert (len(done.skipped), done.more_skipped) == (100, 50)
 
 
