@@ -380,9 +380,8 @@ class _JsonText:
 
     def __init__(self, chunks: Iterator[bytes], name: str) -> None:
         self.name, self.buffer, self.position = name, "", 0
-        self._chunks, self._decoder = chunks, codecs.getincrementaldecoder("utf-8")()
         self._bytes = self._lines = self._column = 0
-        self._ended, self._start = False, True
+        self._pieces = codecs.iterdecode(self._counted(chunks), "utf-8-sig")
         self._constants: list[str] = []
         self._json = json.JSONDecoder(object_pairs_hook=_paired, parse_constant=self._constant)
 
@@ -463,25 +462,22 @@ class _JsonText:
 
     def _more(self, size: int) -> bool:
         """Read on by about `size` characters; return False at the end of the file."""
-        pieces, got = [], 0
-        while got < size and not self._ended:
-            data = next(self._chunks, b"")
-            try:
-                piece = self._decoder.decode(data, final=not data)
-            except UnicodeDecodeError as error:
-                # The decoder was given what the chunk before left over, so the position counts from there.
-                left_over = len(error.object) - len(data)  # the start of a character whose rest came now
-                at = f"byte {self._bytes - left_over + error.start} (0x{error.object[error.start]:02x})"
-                raise FormatError(f"{self.name}: not UTF-8 at {at}; save the file as UTF-8") from None
-            self._bytes += len(data)
-            self._ended = not data
-            # A first chunk of the mark alone must not look like the end of the file.
-            if self._start and piece:
-                self._start, piece = False, piece.removeprefix("\ufeff")
-            pieces.append(piece)
-            got += len(piece)
+        pieces, got = list[str](), 0
+        try:
+            while got < size and (piece := next(self._pieces, "")):
+                pieces.append(piece)
+                got += len(piece)
+        except UnicodeDecodeError as error:
+            # The decoder was given what the chunk before left over, too.
+            at = f"byte {self._bytes - len(error.object) + error.start} (0x{error.object[error.start]:02x})"
+            raise FormatError(f"{self.name}: not UTF-8 at {at}; save the file as UTF-8") from None
         self.buffer += "".join(pieces)
         return got > 0
+
+    def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for data in chunks:
+            self._bytes += len(data)
+            yield data
 
 
 def _paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
