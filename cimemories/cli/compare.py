@@ -10,9 +10,8 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     RUN_ID,
-    AsLatex,
-    AsMarkdown,
     NumberOptions,
+    PaperPrinting,
     Printing,
     RankSmall,
     Samples,
@@ -51,7 +50,7 @@ def compare(
 @cli.command()
 def leaderboard(
     options: NumberOptions,
-    printing: Printing,
+    printing: PaperPrinting,
     run_ids: Annotated[
         list[str] | None,
         Argument(metavar="[RUN...]", callback=RUN_ID, help="Runs of one dataset; default: all judged runs."),
@@ -59,8 +58,6 @@ def leaderboard(
     dataset: Annotated[
         str | None, Option("--dataset", "-d", help="Dataset; default: the one with the most judged runs.")
     ] = None,
-    as_markdown: AsMarkdown = False,
-    as_latex: AsLatex = False,
     samples: Samples = None,
     rank_small: RankSmall = False,
 ) -> None:
@@ -74,18 +71,14 @@ def leaderboard(
     from cimemories.compare import leaderboard as boards
     from cimemories.flows.flows import Flows
 
-    if printing.as_json + as_markdown + as_latex > 1:
-        raise StoreError("choose one of --json, --markdown and --latex.")
     rule = options.identifier_rule()
     store = printing.record
     if run_ids and dataset:
         raise StoreError("runs are of one dataset already: name the runs, or --dataset for all judged runs of it.")
     scopes = options.scopes(store, run_ids or boards.default_runs(store, dataset))
     board = boards.leaderboard(Flows(store), scopes, rule, n=samples, rank_small=rank_small)
-    if as_markdown:
-        output.line(board.markdown().rstrip())
-    elif as_latex:
-        output.line(board.latex().rstrip())
+    if printing.for_paper:
+        output.line((board.latex() if printing.latex else board.markdown()).rstrip())
     else:
         printing.answer(board)
         if board.has_small and not printing.as_json:

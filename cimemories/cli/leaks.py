@@ -14,15 +14,12 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     RUN_ID,
-    AsLatex,
-    AsMarkdown,
     LabelOptions,
     NumberOptions,
+    PaperPrinting,
     Place,
-    Printing,
     Run,
 )
-from cimemories.store.engine import StoreError
 
 Values = list[str] | None
 MOST_HELD = 1_000  # rows of leaks that are in memory at once where they are written one by one
@@ -47,9 +44,7 @@ def leaks(
     run_id: Run,
     filters: FilterOptions,
     options: LabelOptions,
-    printing: Printing,
-    markdown: AsMarkdown = False,
-    latex: AsLatex = False,
+    printing: PaperPrinting,
     top: Annotated[int, Option(min=0, help="Number of examples, severest first; 0 for all.")] = 10,
 ) -> None:
     """List leaked examples of a run, severest first.
@@ -63,21 +58,19 @@ def leaks(
     from cimemories.flows.flows import Flows
     from cimemories.leaks import table
 
-    if printing.as_json + markdown + latex + (printing.out is not None) > 1:
-        raise StoreError("choose one of --json, --markdown, --latex and --out.")
     scope, flows = options.scope(printing.record, run_id), Flows(printing.record)
     result = question.leaks(
         flows,
         scope,
         {**vars(filters), "strength": filters.strength or ["full"]},
         top or None,
-        excerpts=not (markdown or latex),
+        excerpts=not printing.for_paper,
         # Of a large run not even the rows that are asked for need fit into memory.
         held=MOST_HELD if printing.as_json or printing.out else None,
     )
-    if markdown or latex:
+    if printing.for_paper:
         rows = table.leak_rows(flows, {scope.run.id: scope}, result.leaks.frame)
-        output.line((table.as_latex if latex else table.as_markdown)(rows).rstrip("\n"))
+        output.line((table.as_latex if printing.latex else table.as_markdown)(rows).rstrip("\n"))
         output.answer_notes(result)
     else:
         printing.answer(result)

@@ -225,8 +225,6 @@ RankSmall = Annotated[
         help="Rank also runs that cover much less than the others, all of them on what they have in common.",
     ),
 ]
-AsMarkdown = Annotated[bool, Option("--markdown", help="Print a Markdown table.")]
-AsLatex = Annotated[bool, Option("--latex", help="Print a captioned LaTeX table (booktabs), and BibTeX.")]
 Grounded = Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")]
 YourName = Annotated[str | None, Option(help="Your name; default: your login.")]
 
@@ -265,6 +263,22 @@ class Printing(Here):
     def answer(self, result: Answer) -> None:
         """Print an answer, or write it."""
         output.answer(result, self.as_json, self.out, self.workspace)
+
+
+@dataclass(frozen=True)
+class PaperPrinting(Printing):
+    """The same, or a table for a paper."""
+
+    markdown: Annotated[bool, Option("--markdown", help="Print a Markdown table.")] = False
+    latex: Annotated[bool, Option("--latex", help="Print a captioned LaTeX table (booktabs), and BibTeX.")] = False
+
+    def __post_init__(self) -> None:
+        if self.as_json + self.markdown + self.latex + (self.out is not None and self.for_paper) > 1:
+            raise StoreError("choose one of --json, --markdown, --latex and --out.")
+
+    @property
+    def for_paper(self) -> bool:
+        return self.markdown or self.latex
 
 
 @dataclass(frozen=True)

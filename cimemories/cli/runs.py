@@ -100,6 +100,23 @@ class WordingOptions:
     prompt_file: Annotated[Path | None, Option(help="Prompts in the published layout (docs/formats.md).")] = None
     reference: ReferenceSettings = False
 
+    def file(self, judges: JudgeOptions) -> PromptFile | None:
+        """Return the prompts that are named, and say where a request by reference cannot be the authors' to the letter.
+        Raises StoreError for options of judges that `--reference` sets itself."""
+        from cimemories.seeds.prompts import read_prompt_file
+
+        file = None if self.prompt_file is None else read_prompt_file(self.prompt_file)
+        if not self.reference:
+            return file
+        if set(judges.judge_max_tokens or ()) - {"server"} or judges.judge_split:
+            raise StoreError("--reference sets the judges' token limit and split itself: leave those options out.")
+        if file is None:
+            output.note("reference settings with our own prompts; --prompt-file FILE takes the published ones")
+        elif not file.biography:
+            sentences = "name, sex, address and age stand in our own sentences (docs/runs.md)"
+            output.note(f"{file.name} has no `biography`: {sentences}")
+        return file
+
 
 def run_spec(
     settings: Mapping[str, Any],
@@ -125,7 +142,7 @@ def run_spec(
         own = [price] if price and not judges.judge_base_url else None
         itself: dict[str, Any] = {"judge_model": [model], "judge_prices": judges.judge_prices or own}
         judges = replace(judges, judge=["matcher"], **itself)
-    file = prompt_file_of(wording.prompt_file)
+    file = wording.file(judges)
     level, template = settings.get("prompt_level", "base"), settings.get("memory_template", "bullets")
     spec = RunSpec(
         **{**settings, "base_url": base_url},
@@ -137,33 +154,7 @@ def run_spec(
     system = spec.composition.system
     if system is not None and system.asks is not None:
         allow_key(variable, system.asks[1] or base_url)
-    if not wording.reference:
-        return spec
-    refuse_with_reference(judges)
-    note_on_biography(wording.prompt_file, file)
-    return as_reference(spec, file)
-
-
-def prompt_file_of(path: Path | None) -> PromptFile | None:
-    from cimemories.seeds.prompts import read_prompt_file
-
-    return None if path is None else read_prompt_file(path)
-
-
-def note_on_biography(path: Path | None, file: PromptFile | None) -> None:
-    """Say it where a request cannot be the authors' to the letter."""
-    if path is None:
-        output.note("reference settings with our own prompts; --prompt-file FILE takes the published ones")
-    elif file is not None and not file.biography:
-        output.note(
-            f"{path.name} has no `biography`: name, sex, address and age stand in our own sentences (docs/runs.md)"
-        )
-
-
-def refuse_with_reference(judges: JudgeOptions) -> None:
-    """Raises StoreError for options of judges that `--reference` sets itself."""
-    if set(judges.judge_max_tokens or ()) - {"server"} or judges.judge_split:
-        raise StoreError("--reference sets the judges' token limit and split itself: leave those options out.")
+    return as_reference(spec, file) if wording.reference else spec
 
 
 @cli.command()
@@ -215,16 +206,13 @@ def judge(
     options: JudgeOptions,
     work: WorkOptions,
     planning_options: PlanOptions,
+    wording: WordingOptions,
     price: Annotated[str | None, Option("--price", help="The same as --judge-price, of all these judges.")] = None,
     cap: Annotated[float | None, Option("--cap", help="New cap on the cost of the run, its messages included.")] = None,
     check: Annotated[
         bool, Option("--check", help="Also ask the judge model whether each message does its task.")
     ] = False,
     serve: Serve = None,
-    reference: ReferenceSettings = False,
-    prompt_file: Annotated[
-        Path | None, Option(help="With --reference: prompts in the published layout (docs/formats.md).")
-    ] = None,
 ) -> None:
     """Add another judge to a run. Its messages are not written again. Prints the run's id.
 
@@ -247,13 +235,11 @@ def judge(
     servers = Servers(serve or ())
     judges = options.judges(servers=servers)
     servers.checked()
-    if prompt_file is not None and not reference:
+    if wording.prompt_file is not None and not wording.reference:
         raise StoreError("--prompt-file goes with --reference; one judge's prompt alone is --judge-prompt FILE:LEVEL.")
-    if reference:
-        refuse_with_reference(options)
-        file = prompt_file_of(prompt_file)
+    if wording.reference:
+        file = wording.file(options)
         judges = [judge_as_reference(judge, file) for judge in judges]
-        note_on_biography(prompt_file, file)
     store = planning_options.record
     if planning_options.plan:
         estimated = estimate_judges(store, run_id, judges, check=check, cap=cap, concurrency=work.concurrency)
