@@ -15,21 +15,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from cimemories.model import DOMAINS, GENERAL, Context, Persona, canonical_event
+from cimemories.model import DOMAINS, GENERAL, canonical_event
 from cimemories.seeds import prompts
+from cimemories.seeds.packs import PersonaPack, load_contexts, load_personas
 from cimemories.seeds.prompts import Prompt, load_prompt
-from cimemories.seeds.reading import SEEDS, Identifier, Line, Paragraph, Seed, SeedError, Text, read, refuse_repeats
+from cimemories.seeds.reading import SEEDS, Identifier, Seed, SeedError, Text, read, refuse_repeats
 
-PRIOR_TOLERANCE = 1e-6  # absolute: decimals such as 0.1 are not exact in floats, and need not add to 1 exactly
 PUBLISHED = "published"  # the word for all events of the authors' data
 BIO_FIELDS = ("name", "sex", "address", "age")
-__all__ = ["SEEDS", "Prompt", "SeedError", "load_prompt", "prompts"]  # those of submodules
+# Those of submodules.
+__all__ = ["SEEDS", "PersonaPack", "Prompt", "SeedError", "load_contexts", "load_personas", "load_prompt", "prompts"]
 
 
 class Event(Seed):
@@ -93,52 +93,6 @@ class _EventsFile(Seed):
     events: tuple[Event, ...] = Field(min_length=1)
 
 
-class ContextEntry(Seed):
-    """One context as a file gives it."""
-
-    task: Line
-    recipient: Line
-    sphere: Identifier | None = None
-
-
-class ContextsFile(Seed):
-    """A file of contexts: a pack's name, its description, and its entries."""
-
-    pack: Line
-    title: Line | None = None
-    about: Paragraph | None = None
-    contexts: tuple[ContextEntry, ...] = Field(min_length=1)
-
-
-class _PersonaEntry(Seed):
-    key: Identifier
-    name: Line
-    prior: float = Field(gt=0, le=1, strict=True)
-    description: Paragraph
-
-
-class _PersonasFile(Seed):
-    pack: Line
-    title: Line | None = None
-    about: Paragraph | None = None
-    priors_from: Paragraph | None = None
-    personas: tuple[_PersonaEntry, ...] = Field(min_length=1)
-
-
-@dataclass(frozen=True)
-class PersonaPack:
-    """The voters whose verdicts are mixed, in the order of the file; their priors add to 1.
-
-    `priors_from`: the source of the priors; empty where the file does not name one.
-    """
-
-    name: str
-    personas: tuple[Persona, ...]
-    title: str = ""
-    about: str = ""
-    priors_from: str = ""
-
-
 def event_slug(event: str) -> str:
     """Return an event as a file name: 'divorce-proceedings'."""
     return re.sub(r"[^a-z0-9]+", "-", canonical_event(event)).strip("-")
@@ -154,27 +108,6 @@ def load_events(path: Path | None = None) -> tuple[Event, ...]:
             raise SeedError(f"{path}: event '{event.name}' must be lower case with spaces, and not '{GENERAL}'")
     refuse_repeats(path, "event", [event.name for event in events])
     return events
-
-
-def load_contexts(path: Path | None = None) -> tuple[Context, ...]:
-    """Return the contexts, in the file's order. Raises SeedError where a (task, recipient) pair is given twice."""
-    path = path or SEEDS / "contexts.yaml"
-    entries = read(path, ContextsFile).contexts
-    refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in entries])
-    return tuple(Context(entry.task, entry.recipient, entry.sphere) for entry in entries)
-
-
-def load_personas(path: Path | None = None) -> PersonaPack:
-    """Return the personas who vote. Raises SeedError for a repeated key, or priors that do not add to 1 (within
-    1e-6)."""
-    path = path or SEEDS / "personas.yaml"
-    file = read(path, _PersonasFile)
-    refuse_repeats(path, "persona", [entry.key for entry in file.personas])
-    total = sum(entry.prior for entry in file.personas)
-    if abs(total - 1) > PRIOR_TOLERANCE:
-        raise SeedError(f"{path}: the priors must add to 1, and add to {total:.6g}")
-    personas = tuple(Persona(entry.key, entry.name, entry.prior, entry.description) for entry in file.personas)
-    return PersonaPack(file.pack, personas, file.title or file.pack, file.about or "", file.priors_from or "")
 
 
 def offline_path(event: str) -> Path:

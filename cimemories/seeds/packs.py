@@ -18,10 +18,8 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from cimemories import seeds
-from cimemories.model import Context
-from cimemories.seeds import ContextEntry, ContextsFile, PersonaPack
-from cimemories.seeds.reading import SeedError, load, read, refuse_repeats
+from cimemories.model import Context, Persona
+from cimemories.seeds.reading import SEEDS, Identifier, Line, Paragraph, Seed, SeedError, load, read, refuse_repeats
 
 Kind = Literal["contexts", "personas"]
 Sphere = Literal[
@@ -39,25 +37,55 @@ Sphere = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SPHERES: tuple[str, ...] = get_args(Sphere)
 DEFAULTS: dict[Kind, str] = {"contexts": "core", "personas": "westin"}
+PRIOR_TOLERANCE = 1e-6  # absolute: decimals such as 0.1 are not exact in floats, and need not add to 1 exactly
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
-class _PackContext(ContextEntry):
+class _Context(Seed):
+    task: Line
+    recipient: Line
     sphere: Sphere
 
 
-class _PackFile(ContextsFile):
-    contexts: tuple[_PackContext, ...] = Field(min_length=1)
+class _Persona(Seed):
+    key: Identifier
+    name: Line
+    prior: float = Field(gt=0, le=1, strict=True)
+    description: Paragraph
 
 
-@dataclass(frozen=True)
-class ContextPack:
-    """A named set of contexts, in the order of its file; each has one of SPHERES."""
+class _Pack(Seed):
+    name: Line = Field(alias="pack")
+    own_title: Line = Field("", alias="title")
+    about: Paragraph = ""
 
-    name: str
-    contexts: tuple[Context, ...]
-    title: str
-    about: str = ""
+    @property
+    def title(self) -> str:
+        return self.own_title or self.name
+
+
+class ContextPack(_Pack):
+    """A named set of contexts, in the order of its file."""
+
+    entries: tuple[_Context, ...] = Field(alias="contexts", min_length=1)
+
+    @property
+    def contexts(self) -> tuple[Context, ...]:
+        return tuple(Context(entry.task, entry.recipient, entry.sphere) for entry in self.entries)
+
+
+class PersonaPack(_Pack):
+    """The voters whose verdicts are mixed, in the order of the file; their priors add to 1.
+
+    priors_from: the source of the priors; empty if the file does not name one.
+    """
+
+    entries: tuple[_Persona, ...] = Field(alias="personas", min_length=1)
+    priors_from: Paragraph = ""
+
+    @property
+    def personas(self) -> tuple[Persona, ...]:
+        return tuple(Persona(entry.key, entry.name, entry.prior, entry.description) for entry in self.entries)
 
 
 @dataclass(frozen=True)
@@ -83,8 +111,8 @@ def folder_of(workspace: Path, kind: Kind) -> Path:
 def pack_files(kind: Kind, workspace: Path | None = None) -> tuple[PackFile, ...]:
     """Return all packs of a kind: the default, the others that ship, then the workspace's own, by name. Nothing is
     read."""
-    files = [PackFile(kind, DEFAULTS[kind], seeds.SEEDS / f"{kind}.yaml", True)]
-    files += [PackFile(kind, path.stem, path, True) for path in sorted((seeds.SEEDS / kind).glob("*.yaml"))]
+    files = [PackFile(kind, DEFAULTS[kind], SEEDS / f"{kind}.yaml", True)]
+    files += [PackFile(kind, path.stem, path, True) for path in sorted((SEEDS / kind).glob("*.yaml"))]
     if workspace is not None:
         added = sorted(path for ending in ("*.yaml", "*.yml") for path in folder_of(workspace, kind).glob(ending))
         files += [PackFile(kind, path.stem, path, False) for path in added]
@@ -98,36 +126,49 @@ def load_pack(file: PackFile, workspace: Path | None = None) -> ContextPack | Pe
     # A pack of the workspace must not stand in for one that ships: results name packs, and would mean another.
     if len(same) > 1:
         raise SeedError(f"{same[-1]}: there already is a pack named '{file.name}' ({same[0]}). Rename this one")
-    pack = read_contexts(file.path) if file.kind == "contexts" else read_personas(file.path)
+    pack = _read(file.kind, file.path)
     if pack.name != file.name:
         raise SeedError(f"{file.path}: pack: is '{pack.name}', but the file is named '{file.name}'. Make them the same")
     return pack
 
 
-def read_contexts(path: Path) -> ContextPack:
-    """Return the context pack in a file. Raises SeedError where it does not fit, or a (task, recipient) is given
-    twice."""
-    file = read(path, _PackFile)
-    _check_name(path, file.pack)
-    refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in file.contexts])
-    contexts = tuple(Context(entry.task, entry.recipient, entry.sphere) for entry in file.contexts)
-    return ContextPack(file.pack, contexts, file.title or file.pack, file.about or "")
+def _read(kind: Kind, path: Path) -> ContextPack | PersonaPack:
+    return load_personas(path) if kind == "personas" else _read_contexts(path)
 
 
-def read_personas(path: Path) -> PersonaPack:
-    """Return the persona pack in a file. Raises SeedError where it does not fit, or its priors do not add to 1."""
-    pack = seeds.load_personas(path)
+def _read_contexts(path: Path) -> ContextPack:
+    pack = read(path, ContextPack)
     _check_name(path, pack.name)
+    refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in pack.entries])
+    return pack
+
+
+def load_contexts(path: Path | None = None) -> tuple[Context, ...]:
+    """Return the contexts of a file, by default those of the paper. Raises SeedError if it does not fit, or a (task,
+    recipient) is given twice."""
+    return _read_contexts(path or SEEDS / "contexts.yaml").contexts
+
+
+def load_personas(path: Path | None = None) -> PersonaPack:
+    """Return the personas of a file, by default those of the paper. Raises SeedError if it does not fit, a key is given
+    twice, or the priors do not add to 1 (within 1e-6)."""
+    path = path or SEEDS / "personas.yaml"
+    pack = read(path, PersonaPack)
+    _check_name(path, pack.name)
+    refuse_repeats(path, "persona", [entry.key for entry in pack.entries])
+    total = sum(entry.prior for entry in pack.entries)
+    if abs(total - 1) > PRIOR_TOLERANCE:
+        raise SeedError(f"{path}: the priors must add to 1, and add to {total:.6g}")
     return pack
 
 
 def read_any(path: Path) -> tuple[Kind, ContextPack | PersonaPack]:
-    """Return a pack of either kind, by what the file lists. Raises SeedError where it is neither."""
+    """Return a pack of either kind, by what the file lists. Raises SeedError if it is neither."""
     content = load(path)
     listed = [kind for kind in KINDS if isinstance(content, dict) and kind in content]
     if len(listed) != 1:
         raise SeedError(f"{path}: a pack must be a mapping with `pack`, and with either `contexts` or `personas`")
-    return listed[0], read_contexts(path) if listed[0] == "contexts" else read_personas(path)
+    return listed[0], _read(listed[0], path)
 
 
 CORE = ("core",)  # the packs of contexts that are used where none is named

@@ -175,7 +175,7 @@ def test_a_pack_that_does_not_fit_names_file_entry_and_field(
 def test_very_many_errors_are_counted_and_the_first_ones_told(tmp_path: Path) -> None:
     path = write(tmp_path, "contexts", contexts(*[{"task": "Ask"}] * 1000))
     with pytest.raises(SeedError, match=r"contexts\[0\]\.recipient.*and 199[01] more$"):
-        packs.read_contexts(path)
+        seeds.load_contexts(path)
 
 
 # Whatever a file holds, it is a pack or a SeedError, never another exception and never half a pack.

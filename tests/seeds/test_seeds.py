@@ -178,18 +178,14 @@ class TestErrors:
         (tmp_path / "c.yaml").write_text("pack: off\ncontexts: [{task: Ask, recipient: Boss}]\n")
         with pytest.raises(SeedError, match=r"pack: must be a valid string \(in quotes: yes, no, on and off are true"):
             seeds.load_contexts(tmp_path / "c.yaml")
-        (tmp_path / "c.yaml").write_text("pack: 3\ncontexts: [{task: Ask, recipient: Boss}]\n")
+        (tmp_path / "c.yaml").write_text("pack: 3\ncontexts: [{task: Ask, recipient: Boss, sphere: legal}]\n")
         with pytest.raises(SeedError, match=r"pack: must be a valid string$"):
             seeds.load_contexts(tmp_path / "c.yaml")
 
     def test_same_context_twice(self, tmp_path: Path) -> None:
-        content = {"pack": "mine", "contexts": [{"task": "Ask", "recipient": "Boss"}] * 2}
+        content = {"pack": "mine", "contexts": [{"task": "Ask", "recipient": "Boss", "sphere": "legal"}] * 2}
         with pytest.raises(SeedError, match="context given more than once: Ask / Boss"):
             seeds.load_contexts(write(tmp_path / "c.yaml", content))
-
-    def test_sphere_may_be_left_out(self, tmp_path: Path) -> None:
-        content = {"pack": "mine", "contexts": [{"task": "Ask", "recipient": "Boss"}]}
-        assert seeds.load_contexts(write(tmp_path / "c.yaml", content))[0].sphere is None
 
     def test_event_spelling(self, tmp_path: Path) -> None:
         content = {"events": [{"name": "Job_Promotion", "description": "Up."}]}
