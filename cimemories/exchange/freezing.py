@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-
 from cimemories.access.roles import Role
 from cimemories.flows.labels import LEAST_VOTES, PAPER_NAME, PAPER_THRESHOLD, applied_rule
 from cimemories.model import WorkStatus
 from cimemories.store import archive, datasets, decisions, labellings, versions, work
-from cimemories.store.engine import Store, StoreError, content_hash, storable
+from cimemories.store.engine import Connection, Store, StoreError, content_hash, storable
 from cimemories.store.team import log
 from cimemories.store.versions import FreezeRow
 from cimemories.text import count
@@ -76,7 +74,7 @@ def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator
     return row
 
 
-def _check(connection: sa.Connection, dataset_id: int, labelling_id: str) -> None:
+def _check(connection: Connection, dataset_id: int, labelling_id: str) -> None:
     row = work.load(connection, labelling_id)
     if row["dataset"] != dataset_id:
         raise StoreError(f"the labelling '{labelling_id}' is of another dataset. `cimemories labellings` lists them.")
@@ -84,7 +82,7 @@ def _check(connection: sa.Connection, dataset_id: int, labelling_id: str) -> Non
         raise StoreError(f"{labelling_id} is running: its votes still change. Wait for it, or cancel it first.")
 
 
-def content(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> Content:
+def content(connection: Connection, dataset_id: int, labelling_id: str | None) -> Content:
     """Return what a dataset holds now, with the votes of one labelling. Reads every vote: seconds for two million."""
     places = archive.Positions(connection, dataset_id)
     wording = datasets.dataset_hash(connection, dataset_id)
@@ -107,7 +105,7 @@ def content(connection: sa.Connection, dataset_id: int, labelling_id: str | None
     return Content(content_hash(covered), rule, counts)
 
 
-def _rule(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> dict[str, object]:
+def _rule(connection: Connection, dataset_id: int, labelling_id: str | None) -> dict[str, object]:
     row: tuple[object, ...] = (PAPER_NAME, PAPER_THRESHOLD, {}, None, labellings.BOTH_LISTS[0])
     if labelling_id is not None:
         applied = applied_rule(connection, labelling_id)

@@ -24,16 +24,16 @@ from __future__ import annotations
 
 import csv
 import json
-import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import sqlalchemy as sa
 from pydantic import AfterValidator
 
 from cimemories.access.roles import Role
@@ -42,8 +42,8 @@ from cimemories.formats.tables import Table, one_of, table, write_rows
 from cimemories.store import datasets, decisions
 from cimemories.store.audits import AuditVerdict
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import EVENT_KINDS, Merged, Places, ReviewImport, UidGenerator
-from cimemories.store.engine import Store, StoreError, storable
+from cimemories.store.decisions import EVENT_KINDS, Places, ReviewImport, UidGenerator
+from cimemories.store.engine import Connection, Store, StoreError, storable
 from cimemories.store.reviews import MarkKind
 from cimemories.store.team import log
 from cimemories.text import FORMULA, count, listed
@@ -280,7 +280,7 @@ def export_events(
     return Exported(path, {kind: len(rows) for kind, rows in events.items()}, simulated)
 
 
-def _require_a_match(connection: sa.Connection, row: DatasetRow, filters: Filters) -> None:
+def _require_a_match(connection: Connection, row: DatasetRow, filters: Filters) -> None:
     whenever = Filters(**{**vars(filters), "since": None})
     every = [event for kind in EVENT_KINDS for event in decisions.review_events(connection, row.id, kind)]
     if whenever == Filters() or any(whenever.keeps(event) for event in every):
@@ -290,7 +290,7 @@ def _require_a_match(connection: sa.Connection, row: DatasetRow, filters: Filter
     raise StoreError(f"no event of '{row.name}' is what was asked for, so nothing was written. {hint}")
 
 
-def _outgoing(connection: sa.Connection, row: DatasetRow, digest: str, kind: str, filters: Filters) -> list[Event]:
+def _outgoing(connection: Connection, row: DatasetRow, digest: str, kind: str, filters: Filters) -> list[Event]:
     # Read whole: a resolution is kept by what it resolves, which may stand anywhere.
     every = list(decisions.review_events(connection, row.id, kind))
     chosen = {event["uid"] for event in every if not event.get("resolves") and filters.keeps(event)}
@@ -308,14 +308,14 @@ def _outgoing(connection: sa.Connection, row: DatasetRow, digest: str, kind: str
 
 
 @dataclass
-class _Incoming:
-    """The events for one dataset of this workspace."""
+class _Target:
+    """A dataset of this workspace with the events of a file for it."""
 
     row: DatasetRow
-    positions: Places
     digest: str
-    responses: dict[tuple[str, int, int, str, int], int] | None = None
+    positions: Places
     events: list[Event] = field(default_factory=list)
+    responses: dict[tuple[str, int, int, str, int], int] | None = None  # looked up for the first audit
 
 
 class _Unwritten(Exception):
@@ -350,34 +350,26 @@ def import_events(
         event |= {"location": location, "uid": event["uid"] or uids[event["event"]].uid(event)}
         incoming.append(event)
     with suppress(_Unwritten), store.write(Role.CURATOR) as connection:
-        targets, problems, changed = _matched(connection, incoming, dataset)
+        targets, problems, notes = _matched(connection, incoming, dataset)
         if problems and not skip_unknown:
             more = f" ({len(problems):,} of {len(incoming):,} events match nothing here)" if len(problems) > 1 else ""
             raise FormatError(f"{problems[0]}{more}; nothing was imported. Skip such events with --skip-unknown")
-        totals = dict.fromkeys(EVENT_KINDS, Merged(0, 0, 0))
+        new, known, other = dict.fromkeys(EVENT_KINDS, 0), dict.fromkeys(EVENT_KINDS, 0), 0
         for target in targets:
             of = decisions.begin_import(connection, target.row.id, storable(name or path.name)[:200], annotator)
             for kind in EVENT_KINDS:
-                mine = [event for event in target.events if event["event"] == kind]
-                done = decisions.merge_events(connection, target.row.id, kind, mine, of) if mine else Merged(0, 0, 0)
-                totals[kind] = Merged(*map(operator.add, astuple(totals[kind]), astuple(done)))
+                if mine := [event for event in target.events if event["event"] == kind]:
+                    done = decisions.merge_events(connection, target.row.id, kind, mine, of)
+                    new[kind], known[kind], other = new[kind] + done.new, known[kind] + done.known, other + done.other
             decisions.end_import(connection, of)
         if dry_run:
             raise _Unwritten
         for target in targets:
-            new = sum(item.new for item in totals.values())
-            log.add(connection, "review.imported", target.row.name, file=name or path.name, events=new)
-    other = sum(item.other for item in totals.values())
+            log.add(connection, "review.imported", target.row.name, file=name or path.name, events=sum(new.values()))
     if other:
-        changed.append(f"{count(other, 'event')} left out: a different one here has the same uid and stays")
-    return Imported(
-        tuple(target.row.name for target in targets),
-        {kind: item.new for kind, item in totals.items()},
-        {kind: item.known for kind, item in totals.items()},
-        tuple(problems),
-        tuple(changed),
-        without_zone=without_zone,
-    )
+        notes.append(f"{count(other, 'event')} left out: a different one here has the same uid and stays")
+    names = tuple(target.row.name for target in targets)
+    return Imported(names, new, known, tuple(problems), tuple(notes), without_zone=without_zone)
 
 
 def imports(store: Store, dataset_id: int) -> list[ReviewImport]:
@@ -396,63 +388,54 @@ def undo_import(store: Store, dataset_id: int, import_id: int, annotator: str) -
 
 
 def _matched(
-    connection: sa.Connection, incoming: list[Event], dataset: str | None
-) -> tuple[list[_Incoming], list[str], list[str]]:
+    connection: Connection, incoming: list[Event], dataset: str | None
+) -> tuple[list[_Target], list[str], list[str]]:
     """Return the events by dataset, with ids; why others match nothing here; and notes on those that do."""
     rows = [datasets.named(connection, dataset)] if dataset else datasets.all_rows(connection)
-    digests: dict[int, str] = {}
-    targets: dict[int, _Incoming] = {}
+
+    @cache
+    def digest(row_id: int) -> str:
+        return datasets.dataset_hash(connection, row_id)
+
+    @cache  # thousands of events of a file name the same dataset
+    def meant(name: str | None, content: str | None) -> DatasetRow | None:
+        """Return the dataset of that name; else that of that content, if exactly one is the same."""
+        if dataset or (name is None and content is None):
+            return rows[0] if len(rows) == 1 else None
+        named = [row for row in rows if row.name == name]
+        # Two copies have the same content: which one is meant cannot be told, so neither is taken.
+        same = named or [row for row in rows if content is not None and digest(row.id) == content]
+        return same[0] if len(same) == 1 else None
+
+    targets: dict[int, _Target] = {}
     problems: list[str] = []
-    changed: dict[int, int] = {}
-    by_name: dict[tuple[str | None, str | None], DatasetRow | None] = {}
+    changed: Counter[str] = Counter()
     for event in incoming:
-        # Looked up once for a file, whose thousands of events name the same dataset.
-        named = (event["dataset"], event["dataset_hash"])
-        if named not in by_name:
-            by_name[named] = rows[0] if dataset else _dataset(connection, rows, digests, *named)
-        row = by_name[named]
+        row = meant(event["dataset"], event["dataset_hash"])
         if row is None:
-            which = (
-                "names no dataset" if event["dataset"] is None else f"dataset '{shown(event['dataset'])}' is not here"
-            )
+            name = event["dataset"]
+            which = "names no dataset" if name is None else f"dataset '{shown(name)}' is not here"
             problems.append(f"{event['location']}: {which}; name one with --dataset")
             continue
         if row.id not in targets:
-            digest = digests.get(row.id) or datasets.dataset_hash(connection, row.id)
-            targets[row.id] = _Incoming(row, decisions.event_positions(connection, row.id), digest)
+            targets[row.id] = _Target(row, digest(row.id), decisions.event_positions(connection, row.id))
         target = targets[row.id]
         if problem := _resolve_ids(connection, target, event):
             problems.append(f"{event['location']}: {problem}")
             continue
         target.events.append(event)
         if event["dataset_hash"] not in (None, target.digest):
-            changed[row.id] = changed.get(row.id, 0) + 1
+            changed[row.name] += 1
     for target in targets.values():
         problems += _without_comment(connection, target)
     notes = [
-        f"{count(number, 'event')} from another version of '{targets[i].row.name}', with the same pairs as here"
-        for i, number in changed.items()
+        f"{count(number, 'event')} from another version of '{name}', with the same pairs as here"
+        for name, number in changed.items()
     ]
     return list(targets.values()), problems, notes
 
 
-def _dataset(
-    connection: sa.Connection, rows: list[DatasetRow], digests: dict[int, str], name: str | None, digest: str | None
-) -> DatasetRow | None:
-    """Return the dataset of that name; else that of that content, if exactly one is the same."""
-    for row in rows:
-        if name is not None and row.name == name:
-            return row
-    if digest is None:
-        return rows[0] if name is None and len(rows) == 1 else None
-    for row in rows:
-        digests.setdefault(row.id, datasets.dataset_hash(connection, row.id))
-    # Two copies have the same content: which one is meant cannot be told, so neither is taken.
-    same = [row for row in rows if digests[row.id] == digest]
-    return same[0] if len(same) == 1 else None
-
-
-def _resolve_ids(connection: sa.Connection, target: _Incoming, event: Event) -> str:
+def _resolve_ids(connection: Connection, target: _Target, event: Event) -> str:
     """Put the ids of this workspace into the event; return what does not match, naming the field, or ''."""
     here, number = target.positions, event["profile"]
     of = f"'{shown(target.row.name)}'"
@@ -481,7 +464,7 @@ def _resolve_ids(connection: sa.Connection, target: _Incoming, event: Event) -> 
     return ""
 
 
-def _without_comment(connection: sa.Connection, target: _Incoming) -> list[str]:
+def _without_comment(connection: Connection, target: _Target) -> list[str]:
     """Take events out of the target that resolve a comment which is neither here nor in the file; return why."""
     comments = {e["uid"] for e in target.events if e["event"] == "comment" and not e["resolves"]}
     comments |= decisions.comment_uids(connection, target.row.id)

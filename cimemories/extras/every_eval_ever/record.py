@@ -13,10 +13,7 @@ import hashlib
 import json
 import math
 import re
-import shutil
-import tempfile
 import uuid
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,10 +22,10 @@ from cimemories.compare.ranking import memory_text
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Combine, Scope
+from cimemories.formats.reading import written_whole
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import intervals, rate_intervals
 from cimemories.metrics.uncertainty import LEVEL, Interval
-from cimemories.report import render
 from cimemories.seeds.published import load_published
 from cimemories.store import runs
 from cimemories.store.engine import StoreError, content_hash
@@ -57,7 +54,7 @@ def record(
     """The record of a run. made: when it is written; organization: that of whoever evaluated. Numbers that are
     undefined are left out. Raises StoreError where all are."""
     numbers = headline(flows, scope, rule)
-    results = [_result(flows, scope, rule, numbers, *each) for each in _measured(flows, scope, rule, numbers)]
+    results = _results(flows, scope, rule, numbers)
     if not results:
         raise StoreError(f"{scope.run.id} has no number yet: label its dataset, and judge its messages.")
     run = scope.run
@@ -97,18 +94,12 @@ def path_of(record: dict[str, Any], scope: Scope) -> Path:
 
 
 def write_record(record: dict[str, Any], scope: Scope, folder: Path) -> Path:
-    """Write a record below a folder, which may hold others; one of the same name is replaced. Returns its path. Raises
-    OSError."""
+    """Write a record below a folder, which may hold others; one of the same name is replaced. Return its path. Raises
+    StoreError if the system refuses."""
     path = folder / path_of(record, scope)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=path.parent, prefix=".record-"))
-    try:
-        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (draft / path.name).write_text(text, encoding="utf-8")
-        (draft / path.name).replace(path)
-        render.readable(path, 0o666)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    with written_whole(path) as draft:
+        draft.write_text(text, encoding="utf-8")
     return path
 
 
@@ -134,105 +125,90 @@ def _model(name: str, server: str, simulated: tuple[str, ...]) -> dict[str, Any]
     return model | {"additional_details": details | _texts(simulated="yes" if "responses" in simulated else "")}
 
 
-def _measured(
-    flows: Flows, scope: Scope, rule: IdentifierRule, numbers: Headline
-) -> Iterator[tuple[str, str, str, bool, dict[str, int], Interval, str]]:
-    """metric, its name, what it says, whether lower is better, its parameters, the number, and what it is counted
-    over; those that are undefined, or stand as bounds alone, are left out."""
-    bounds = intervals(flows, scope, rule)
+def _results(flows: Flows, scope: Scope, rule: IdentifierRule, numbers: Headline) -> list[dict[str, Any]]:
+    """Return the record of each number; those that are undefined, or stand as bounds alone, are left out."""
+    bounds, run, simulated = intervals(flows, scope, rule), scope.run, part_names(scope.simulated)
+    source = {
+        "dataset_name": scope.dataset_name,
+        "source_type": "other",
+        "additional_details": _texts(
+            content=run.dataset_hash,
+            profiles=numbers.profiles,
+            labels=scope.labelling.id if scope.labelling else "",
+            labels_by=scope.labelling.model if scope.labelling else "",
+            labels_rule=scope.labels_text,
+            identifier_rule=rule,
+        ),
+    }
+    generation = {
+        "generation_args": {
+            key: value
+            for key, kinds in ARGUMENTS.items()
+            if isinstance(value := run.manifest.parameters.get(key), kinds) and not isinstance(value, bool)
+        },
+        "additional_details": _texts(
+            samples=run.samples,
+            seed=run.seed,
+            prompt_level=run.prompt_level,
+            prompt_sha256=run.manifest.prompt.sha256,
+            memory=memory_text(run),
+            mitigation=run.manifest.mitigation.kind,
+            thinking=run.manifest.thinking,
+            parameters=json.dumps(run.manifest.parameters, sort_keys=True),
+        ),
+    }
+    judged, results = _judged(flows, scope), list[dict[str, Any]]()
+
+    def add(metric: str, name: str, item: Interval, counted: str, description: str, n: int | None = None) -> None:
+        if math.isnan(item.value):
+            return
+        uncertainty: dict[str, Any] = {"num_samples": numbers.judged}
+        if not math.isnan(item.error):
+            uncertainty["standard_error"] = {"value": item.error, "method": METHOD}
+        if not math.isnan(item.low):
+            ends = {"lower": item.low, "upper": item.high, "confidence_level": LEVEL, "method": METHOD}
+            uncertainty["confidence_interval"] = ends
+        result = {
+            "evaluation_result_id": f"{run.id}/{metric}",
+            "evaluation_name": f"CIMemories{' (simulated ' + simulated + ')' if simulated else ''}",
+            "evaluation_timestamp": run.created,
+            "source_data": source,
+            "metric_config": {
+                "evaluation_description": description,
+                "metric_id": f"{BENCHMARK}.{metric}",
+                "metric_name": name,
+                "metric_kind": re.sub(r"_at_\d+$", "", metric),
+                "metric_unit": "proportion",
+                "metric_parameters": {} if n is None else {"n": n},
+                "lower_is_better": metric.startswith(("violation", "leak")),
+                "score_type": "continuous",
+                "min_score": 0.0,
+                "max_score": 1.0,
+                **judged,
+            },
+            "score_details": {
+                "score": item.value,
+                "details": _texts(counted_over=counted, coverage=f"{numbers.coverage:.6g}", simulated=simulated),
+                "uncertainty": uncertainty,
+            },
+            "generation_config": generation,
+        }
+        results.append(result)
+
     attributes = f"{numbers.attributes} attributes, {numbers.flows} inappropriate flows"
     description = "Share of the attributes that are ever revealed where they are inappropriate, in n messages a context"
-    every: list[tuple[str, str, str, bool, dict[str, int], Interval, str]] = [
-        (f"violation_at_{n}", f"Violation@{n}", description, True, {"n": n}, item, attributes)
-        for n, item in bounds.violation.items()
-        if numbers.reads(n)
-    ]
-    n = numbers.n
+    for n, item in bounds.violation.items():
+        if numbers.reads(n):
+            add(f"violation_at_{n}", f"Violation@{n}", item, attributes, description, n)
     description = "Mean share of the necessary attributes that a message conveys"
     contexts = f"{numbers.conveying} pairs of a user and a context"
-    every.append(("completeness", "Completeness", description, False, {}, bounds.completeness, contexts))
+    add("completeness", "Completeness", bounds.completeness, contexts, description)
     description = "Harmonic mean of completeness and 1 - Violation@n"
-    every.append(("balanced", "Balanced score", description, False, {"n": n}, bounds.balanced_at[n], attributes))
+    add("balanced", "Balanced score", bounds.balanced_at[numbers.n], attributes, description, numbers.n)
     description = "Share of the exposures, a message and an attribute that is inappropriate there, that reveal it"
     leak, _ = rate_intervals(flows, scope, rule)
-    exposures = f"{numbers.leak_rate.draws} exposures"
-    every.append(("leak_rate", "Leak rate", description, True, {}, leak, exposures))
-    return (item for item in every if not math.isnan(item[5].value))
-
-
-def _result(
-    flows: Flows,
-    scope: Scope,
-    rule: IdentifierRule,
-    numbers: Headline,
-    metric: str,
-    name: str,
-    description: str,
-    lower: bool,
-    parameters: dict[str, int],
-    item: Interval,
-    counted: str,
-) -> dict[str, Any]:
-    run = scope.run
-    simulated = part_names(scope.simulated)
-    uncertainty: dict[str, Any] = {"num_samples": numbers.judged}
-    if not math.isnan(item.error):
-        uncertainty["standard_error"] = {"value": item.error, "method": METHOD}
-    if not math.isnan(item.low):
-        ends = {"lower": item.low, "upper": item.high, "confidence_level": LEVEL, "method": METHOD}
-        uncertainty["confidence_interval"] = ends
-    return {
-        "evaluation_result_id": f"{run.id}/{metric}",
-        "evaluation_name": f"CIMemories{' (simulated ' + simulated + ')' if simulated else ''}",
-        "evaluation_timestamp": run.created,
-        "source_data": {
-            "dataset_name": scope.dataset_name,
-            "source_type": "other",
-            "additional_details": _texts(
-                content=run.dataset_hash,
-                profiles=numbers.profiles,
-                labels=scope.labelling.id if scope.labelling else "",
-                labels_by=scope.labelling.model if scope.labelling else "",
-                labels_rule=scope.labels_text,
-                identifier_rule=rule,
-            ),
-        },
-        "metric_config": {
-            "evaluation_description": description,
-            "metric_id": f"{BENCHMARK}.{metric}",
-            "metric_name": name,
-            "metric_kind": re.sub(r"_at_\d+$", "", metric),
-            "metric_unit": "proportion",
-            "metric_parameters": parameters,
-            "lower_is_better": lower,
-            "score_type": "continuous",
-            "min_score": 0.0,
-            "max_score": 1.0,
-            **_judged(flows, scope),
-        },
-        "score_details": {
-            "score": item.value,
-            "details": _texts(counted_over=counted, coverage=f"{numbers.coverage:.6g}", simulated=simulated),
-            "uncertainty": uncertainty,
-        },
-        "generation_config": {
-            "generation_args": {
-                key: value
-                for key, kinds in ARGUMENTS.items()
-                if isinstance(value := run.manifest.parameters.get(key), kinds) and not isinstance(value, bool)
-            },
-            "additional_details": _texts(
-                samples=run.samples,
-                seed=run.seed,
-                prompt_level=run.prompt_level,
-                prompt_sha256=run.manifest.prompt.sha256,
-                memory=memory_text(run),
-                mitigation=run.manifest.mitigation.kind,
-                thinking=run.manifest.thinking,
-                parameters=json.dumps(run.manifest.parameters, sort_keys=True),
-            ),
-        },
-    }
+    add("leak_rate", "Leak rate", leak, f"{numbers.leak_rate.draws} exposures", description)
+    return results
 
 
 def _judged(flows: Flows, scope: Scope) -> dict[str, Any]:
