@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from cimemories.llm.vllm import ServerSpec, VllmError
     from cimemories.llm.vllm_server import ServerState
 
-FIGURES_SECONDS = 10.0  # between two lines of live figures
 LOOK_SECONDS = 0.5  # between two looks at whether the server lives
 
 
@@ -120,8 +119,9 @@ def serve(
 
 
 def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
-    """Report how the server starts, then watch it until it ends; with --keep return once it is ready."""
+    """Report how the server starts, then wait until it ends; with --keep return once it is ready."""
     from cimemories.llm import vllm_server
+    from cimemories.llm.vllm import VllmError
 
     output.note(f"{state.id}: {shlex.join(state.command)}")
     output.note(f"log: {state.log}")
@@ -143,7 +143,12 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
             output.note(f"running until: cimemories servers stop {ready.port}")
         else:
             output.note(f"serving '{ready.served_name}' (stop with Ctrl-C)")
-            _watch(workspace, ready)
+            now = ready
+            while now.live:
+                time.sleep(LOOK_SECONDS)
+                now = vllm_server.state_named(workspace, state.id)
+            if now.phase == vllm_server.Phase.FAILED:
+                raise VllmError(f"{now.served_name} on port {now.port}: {now.error}", now.cause, now.lines)
     except KeyboardInterrupt:
         if ready is None:
             raise
@@ -153,34 +158,6 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
             ended = vllm_server.stop(workspace, state.id)
             if ended.phase == vllm_server.Phase.STOPPED:
                 output.note(f"stopped {ended.error}")
-
-
-def _watch(workspace: Path, state: ServerState) -> None:
-    """Print the live figures while something happens, until the server ends. Raises VllmError where it failed."""
-    from cimemories.llm import vllm_server
-    from cimemories.llm.vllm import VllmError
-    from cimemories.llm.vllm_reports import read_metrics
-
-    # Rates are differences of counters: the first line has the figures since this look.
-    before, was_busy, looked = read_metrics(state.base_url), True, time.monotonic()
-    while True:
-        # Short sleeps, so that a server that died is told of at once; figures are printed far less often.
-        time.sleep(LOOK_SECONDS)
-        now = vllm_server.state_named(workspace, state.id)
-        if now.phase == vllm_server.Phase.FAILED:
-            raise VllmError(f"{now.served_name} on port {now.port}: {now.error}", now.cause, now.lines)
-        if not now.live:
-            return
-        if time.monotonic() - looked < FIGURES_SECONDS:
-            continue
-        looked = time.monotonic()
-        after = read_metrics(state.base_url)
-        if after is not None:
-            busy = bool(after.running or after.waiting or (before and after.generated_tokens > before.generated_tokens))
-            if busy or was_busy:  # once more when it comes to rest
-                output.note(after.since(before).text)
-            was_busy = busy
-        before = after
 
 
 def _store_error(error: VllmError) -> StoreError:
