@@ -194,7 +194,7 @@ def pandas_heatmap(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 # What runs were cut into is kept: a question is asked anew, not the record read anew.
 CPU = "BENCHMARK_CPU"  # set in the processes of --cpu
-KEPT = ("_exact_arrays", "places", "_record")
+KEPT = ("_whole", "places", "_record")
 
 
 def timed(rounds: int, flows: Flows, ask: Callable[[], object]) -> float:
