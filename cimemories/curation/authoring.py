@@ -519,12 +519,12 @@ def report(store: Store, generation_id: str, *, under_way: bool = False) -> Repo
         parts = [] if under_way else generations.parts(connection, generation_id)
         rejected = generations.rejections(connection, generation_id)
         failures = tuple(generations.failures(connection, generation_id))
-        names = {item.id: item.name for item in datasets.all_rows(connection)}
+        made = [] if row.dataset is None else [r.name for r in datasets.all_rows(connection) if r.id == row.dataset]
     # People with nothing but a biography, which is none of the model's work.
     empty = {part.profile for part in parts} - {part.profile for part in parts if part.attributes}
     return Report(
         row,
-        names.get(row.dataset) if row.dataset is not None else None,
+        made[0] if made else None,
         kept=sum(len(part.attributes) for part in parts),
         left_out=len(empty) if row.settled == row.expected else 0,
         rejected=rejected,
