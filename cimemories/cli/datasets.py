@@ -338,8 +338,8 @@ def contexts(
     if add is not None:
         from cimemories.curation.editing import add_pack
 
-        added = add_pack(here.record, dataset, add, annotator=annotator)
-        output.note(f"added {count(added.new, 'context')} of '{add}' to '{dataset}'; {added.there} were already there")
+        new, there = add_pack(here.record, dataset, add, annotator=annotator)
+        output.note(f"added {count(new, 'context')} of '{add}' to '{dataset}'; {there} were already there")
     here.listing(lists.contexts(here.record, dataset))
 
 

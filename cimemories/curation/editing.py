@@ -413,19 +413,10 @@ def _needs(edit: Edit, sizes: dict[int, datasets.Size]) -> Needs:
 # ---- packs of contexts
 
 
-@dataclass(frozen=True)
-class Added:
-    """A pack that was added: contexts that are new, and contexts that the dataset had already."""
-
-    dataset: str
-    pack: str
-    new: int
-    there: int
-
-
-def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
+def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> tuple[int, int]:
     """Add the contexts of a pack to all profiles of a dataset that nothing rests on; those that it has stay as they
-    are. Raises StoreError if something does, and SeedError for a pack that is unknown or does not fit."""
+    are. Return how many are new, and how many it had. Raises StoreError if something rests on it, and SeedError for a
+    pack that is unknown or does not fit."""
     who = edit_line(annotator)
     if not who:
         raise StoreError(
@@ -454,4 +445,4 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
             done = versions.apply_edit(connection, row.id, edit)
             versions.add(connection, row.id, done, annotator=who, reason=f"pack {pack}")
         log.add(connection, "dataset.pack_added", dataset, pack=pack, contexts=len(fresh))
-    return Added(dataset, pack, len(fresh), len(contexts) - len(fresh))
+    return len(fresh), len(contexts) - len(fresh)

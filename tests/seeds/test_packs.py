@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cimemories import seeds
 from cimemories.curation import execution, labelling
-from cimemories.curation.editing import Added, add_pack
+from cimemories.curation.editing import add_pack
 from cimemories.curation.spec import LabellingSpec
 from cimemories.model import Context
 from cimemories.seeds import SeedError, packs
@@ -240,12 +240,12 @@ class TestAdding:
     def test_every_profile_gets_the_contexts_once_and_the_history_says_so(self, store: Store) -> None:
         add(store, small_profiles(2, contexts=3))
         before = shown(store)
-        assert add_pack(store, "small", "germany", annotator="Ada") == Added("small", "germany", 31, 0)
+        assert add_pack(store, "small", "germany", annotator="Ada") == (31, 0)
         after = shown(store)
         for old, new in zip(before, after, strict=True):
             assert new.profile.contexts == (*old.profile.contexts, *packs.context_pack("germany").contexts)
             assert new.profile.attributes == old.profile.attributes
-        assert add_pack(store, "small", "germany", annotator="Ada") == Added("small", "germany", 0, 31)
+        assert add_pack(store, "small", "germany", annotator="Ada") == (0, 31)
         assert shown(store) == after
         with store.read() as connection:
             edits = versions.history(connection, datasets.named(connection, "small").id)

@@ -39,13 +39,8 @@ from cimemories.store.engine import StoreError, canonical_json
 # Every cell is a run with all its responses, and one transaction writes them all.
 CELLS_AT_MOST = 500
 NUMBERS_AT_MOST = 200  # of one axis, before it is multiplied with the others
-AT_MOST = Field(max_length=CELLS_AT_MOST)  # of each list: what follows compares every item with every other
-
-
-def _not_empty(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not items:
-        raise ValueError("give at least one")
-    return items
+# Of each list: what follows compares every item with every other.
+AT_MOST = Field(min_length=1, max_length=CELLS_AT_MOST)
 
 
 def _distinct(items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -53,7 +48,7 @@ def _distinct(items: tuple[Any, ...]) -> tuple[Any, ...]:
     texts = Counter(map(str, items))
     if twice := next((text for text, times in texts.items() if times > 1), None):
         raise ValueError(f"{twice} is given more than once")
-    return _not_empty(items)
+    return items
 
 
 def _listed(value: object) -> object:
@@ -108,7 +103,7 @@ class Steps(Seed):
         yield from range(self.first, self.last + 1, self.step)
 
 
-Listed = Annotated[tuple[Count, ...], Field(max_length=NUMBERS_AT_MOST), AfterValidator(_not_empty)]
+Listed = Annotated[tuple[Count, ...], Field(min_length=1, max_length=NUMBERS_AT_MOST)]
 Numbers = Annotated[
     Annotated[Listed, Tag("list")] | Annotated[Steps, Tag("steps")], _forms((dict, Seed), "steps", "list")
 ]
@@ -238,9 +233,9 @@ class SweepFile(Axes):  # type: ignore[misc, valid-type]
 
     name: Line
     dataset: Line
-    models: Annotated[tuple[ModelEntry, ...], AT_MOST, AfterValidator(_not_empty)]
+    models: Annotated[tuple[ModelEntry, ...], AT_MOST]
     prompt_file: Line | None = None
-    judges: Annotated[tuple[Judging, ...], AT_MOST, AfterValidator(_not_empty)] = ("matcher",)
+    judges: Annotated[tuple[Judging, ...], AT_MOST] = ("matcher",)
     cap: float | None = Field(default=None, gt=0)
     fresh: bool = False
     reference: bool = False

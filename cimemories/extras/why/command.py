@@ -60,10 +60,10 @@ def why(
         if not done:
             output.note(f"nothing is explained yet; `cimemories leaks {run_id}` lists the leaks.")
         return
-    leak = leaked_flow(flows, scope, **vars(flow))
+    response, attribute, leak = leaked_flow(flows, scope, **vars(flow))
     names = [name.strip() for name in variants.split(",")] if variants else list(attribution.CHANGES)
     planned = attribution.prepare_attribution(
-        *(store, run_id, leak.response, leak.attribute),
+        *(store, run_id, response, attribute),
         samples=samples,
         changes=[word_of(attribution.Change, name, "variant") for name in names],
         wording=wording,
@@ -72,8 +72,8 @@ def why(
     if plan:
         estimated = attribution.estimate(store, planned, concurrency=concurrency)
         changes = [variant.change for variant in planned.variants]
-        head = {"leak": leak.text, "variants": changes, "skipped": planned.skipped, "samples": samples}
-        if printing.result(head | estimated.as_json(), leak.text):
+        head = {"leak": leak, "variants": changes, "skipped": planned.skipped, "samples": samples}
+        if printing.result(head | estimated.as_json(), leak):
             return
         output.table(("variant",), [(variant_text(planned, variant),) for variant in planned.variants])
         output.notes(f"{name}: left out, {reason}" for name, reason in planned.skipped.items())

@@ -291,20 +291,12 @@ MOST_NAMED = 3
 MOST_READ = 100_000  # leaks among which one is looked for; of more, those of its profile
 
 
-@dataclass(frozen=True)
-class Flow:
-    """A leaked flow of a run, and the first message that reveals it (id of the response)."""
-
-    profile: int
-    context: int
-    attribute: int
-    response: int
-    text: str
-
-
-def leaked_flow(flows: Flows, scope: Scope, *, profile: str | None, context: str | None, attribute: str | None) -> Flow:
-    """The one leak of the run that these name: a profile by name or id; a context by its recipient, its task or its id;
-    an attribute by its key. Raises StoreError where there is none or more than one, which lists them."""
+def leaked_flow(
+    flows: Flows, scope: Scope, *, profile: str | None, context: str | None, attribute: str | None
+) -> tuple[int, int, str]:
+    """Return the one leak of the run that these name: the first message that reveals it (id of the response), its
+    attribute, and where it leaked in words. They are a profile by name or id; a context by its recipient, its task or
+    its id; an attribute by its key. Raises StoreError if there is none or more than one, which lists them."""
     every = all_examples(flows, [scope])
     wanted = dict(FULL)
     if every.number > MOST_READ:
@@ -339,7 +331,7 @@ def leaked_flow(flows: Flows, scope: Scope, *, profile: str | None, context: str
     row = first[0]
     place = int(row["profile"]), int(row["context"]), int(row["attribute"])
     text = f"{row['key']} of {row['user']}, to {row['recipient']}: {row['task']}"
-    return Flow(*place, first_reveal(flows, scope, *place), text)
+    return first_reveal(flows, scope, *place), place[2], text
 
 
 def first_reveal(flows: Flows, scope: Scope, profile: int, context: int, attribute: int) -> int:
