@@ -91,18 +91,14 @@ async def run_jobs(store: Store, run_id: str, url: str, concurrency: int) -> Non
 
     def settling(response_ids: Mapping[int, int]) -> Settle:
         def settle(connection: sa.Connection, outcomes: Mapping[int, Answer]) -> tuple[()]:
-            for draw, answer in outcomes.items():
-                assert answer.ok, answer.error
-                assert store_runs.settle(
-                    connection,
-                    response_ids[draw],
-                    status=ResponseStatus.OK,
-                    cause=None,
-                    text=answer.content,
-                    reasoning=None,
-                    finish_reason=answer.finish_reason,
-                    call_key=answer.key,
+            assert all(answer.ok for answer in outcomes.values())
+            settled = [
+                store_runs.Settled(
+                    response_ids[draw], ResponseStatus.OK, None, answer.content, None, answer.finish_reason, answer.key
                 )
+                for draw, answer in outcomes.items()
+            ]
+            assert all(store_runs.settle_all(connection, settled))
             return ()
 
         return settle

@@ -39,7 +39,7 @@ from cimemories.agreement.statistics import (
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import describe_pairs
-from cimemories.store import audits, judgements
+from cimemories.store import audits, decisions, judgements
 from cimemories.store.audits import JUDGEMENTS, AuditVerdict, SliceRow
 from cimemories.store.engine import StoreError
 from cimemories.store.judgements import JudgeRow
@@ -230,7 +230,7 @@ def audited_items(flows: Flows, scope: Scope, slice_id: int, judges: Sequence[Ju
     them."""
     with flows.store.read() as connection:
         items = audits.slice_items(connection, slice_id)
-        verdicts = audits.standing(audits.of_run(connection, scope.run.id))
+        verdicts = decisions.standing(audits.of_run(connection, scope.run.id))
         # A response that is gone has the id 0 here, which no row has.
         claims = {j.id: judgements.claims(connection, j.id, (i.response or 0 for i in items)) for j in judges}
 

@@ -187,9 +187,9 @@ def _agreement(
         return JudgesAgreement(run_id, grounded, (), ())
     partial = judgements.partial_memories(connection, run_id)
     columns = ["judge", "response", "profile", "context", "sample", "memory"]
-    judged = frame_of(judgements.judged_by_any(connection, run_id, ids), columns)
+    judged = frame_of(judgements.judged(connection, run_id, ids, *columns[2:]), columns)
     claims = frame_of(
-        judgements.full_claims(connection, run_id, ids, grounded=grounded), ["judge", "response", "attribute"]
+        judgements.run_claims(connection, run_id, ids, full=True, grounded=grounded), ["judge", "response", "attribute"]
     )
     # One row a message, however many judges read it; sorted, since positions are found by searchsorted.
     responses = judged.drop_duplicates("response").sort_values("response")

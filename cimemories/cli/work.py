@@ -322,7 +322,7 @@ def outcome(store: Store, work_id: str) -> None:
             labelling = next(row for row in store_labellings.all_rows(connection) if row.id == work_id)
             counted = count(labelling.ballots.get("ok", 0))
             output.note(f"{work_id}: {counted} of {count(labelling.expected, 'ballot')} counted")
-            for status, cause, number in store_labellings.failures(connection, work_id):
+            for status, cause, number in store_work.failures(connection, work_id):
                 output.note(f"  missing: {count(number, 'ballot')} {status} ({cause})")
             return
     if capped:

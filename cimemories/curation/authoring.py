@@ -431,9 +431,7 @@ def conclude(store: Store, generation_id: str) -> None:
             return  # it has its dataset, was paused, or somebody has resumed it since
         # Asked in the transaction that sets the status, after perform has let go of its claim.
         open_parts = row.expected - row.settled
-        why = "; ".join(
-            f"{n} {status} ({cause})" for status, cause, n in generations.failures(connection, generation_id)
-        )
+        why = "; ".join(f"{n} {status} ({cause})" for status, cause, n in work.failures(connection, generation_id))
         if open_parts:
             status, reason = WorkStatus.INTERRUPTED, f"{open_parts} of {row.expected} parts are not written: {why}"
             after = f"Ask for them again with `cimemories resume {generation_id}`; what is written is kept."
@@ -518,7 +516,7 @@ def report(store: Store, generation_id: str, *, under_way: bool = False) -> Repo
         row = generations.named(connection, generation_id)
         parts = [] if under_way else generations.parts(connection, generation_id)
         rejected = generations.rejections(connection, generation_id)
-        failures = tuple(generations.failures(connection, generation_id))
+        failures = tuple(work.failures(connection, generation_id))
         made = [] if row.dataset is None else [r.name for r in datasets.all_rows(connection) if r.id == row.dataset]
     # People with nothing but a biography, which is none of the model's work.
     empty = {part.profile for part in parts} - {part.profile for part in parts if part.attributes}

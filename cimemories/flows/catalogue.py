@@ -47,7 +47,7 @@ content_hash = _asked(datasets.dataset_hash)
 deletion_of = _asked(deleting.of_dataset)
 deletion_of_work = _asked(deleting.of_work)
 judges_of = _asked(judgements.of_run)
-labelling_failures = _asked(labellings.failures)
+labelling_failures = _asked(work.failures)
 last_review = _asked(decisions.newest)
 people = _asked(reviews.people)
 profile_of = _asked(datasets.profile_record)
@@ -115,7 +115,7 @@ def decided_pairs(store: Store, dataset_id: int) -> int:
 def audited_claims(store: Store, run_id: str) -> int:
     """How many claims of a run's judges a person's verdict stands on."""
     with store.read() as connection:
-        return len(audits.standing(audits.of_run(connection, run_id)))
+        return len(decisions.standing(audits.of_run(connection, run_id)))
 
 
 def judges_of_runs(store: Store, run_ids: Sequence[str]) -> dict[str, list[JudgeRow]]:

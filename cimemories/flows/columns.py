@@ -64,7 +64,7 @@ def flow_columns(flows: Flows, scope: Scope) -> Columns:
     codes = ", ".join(f"coalesce(enum_code({text})::{_size(words[text])[1]}, -1) AS {text}" for text in _TEXTS)
     counts = flows.arrays(scope, _FLOWS.format(codes=codes), [min(_NAMES)])
     with flows.store.read() as connection:
-        users, _ = datasets.wording(connection, scope.run.dataset)
+        users = datasets.profile_names(connection, scope.run.dataset)
         contexts = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
     of_context: dict[str, Mapping[int, str | None]] = {
         "recipient": {i: item.recipient for i, item in contexts.items()},
@@ -151,7 +151,7 @@ def response_columns(store: Store, scope: Scope) -> pd.DataFrame:
     """
     run = scope.run
     with store.read() as connection:
-        users, _ = datasets.wording(connection, run.dataset)
+        users = datasets.profile_names(connection, run.dataset)
         contexts = {row.id: row.context for row in datasets.contexts(connection, run.dataset)}
         held = judgements.partial_memories(connection, run.id)
         rows = [
@@ -159,9 +159,9 @@ def response_columns(store: Store, scope: Scope) -> pd.DataFrame:
             for profile in runs.profile_ids(connection, run.id)
             for row in runs.run_responses(connection, run.id, scope.judge.id, profile)
         ]
-        judged = Counter(int(row.response) for row in judgements.judged_by_any(connection, run.id, scope.judge_ids))
+        judged = Counter(int(row.response) for row in judgements.judged(connection, run.id, scope.judge_ids))
         claims = Counter[tuple[int, int]]()
-        for row in judgements.full_claims(connection, run.id, scope.judge_ids, grounded=scope.grounded):
+        for row in judgements.run_claims(connection, run.id, scope.judge_ids, full=True, grounded=scope.grounded):
             claims[row.response, row.attribute] += 1
     memory = {row["id"]: row["memory"] for _, row in rows}
     revealed = Counter(
@@ -209,8 +209,8 @@ def claim_frame(store: Store, run: RunRow, judges: Sequence[JudgeRow], *, silent
         contexts = {row.id: row.context for row in datasets.contexts(connection, run.dataset)}
         about = frame_of(datasets.attribute_rows(connection, run.dataset), ATTRIBUTE_COLUMNS)
         memories = judgements.partial_memories(connection, run.id)
-        read = typed(frame_of(judgements.judged_by_any(connection, run.id, ids), _READ), _READ[:-1])
-        claims = typed(frame_of(judgements.quoted_claims(connection, run.id, ids), _CLAIM), _CLAIM[:3])
+        read = typed(frame_of(judgements.judged(connection, run.id, ids, *_READ[2:]), _READ), _READ[:-1])
+        claims = typed(frame_of(judgements.run_claims(connection, run.id, ids, *_CLAIM[3:]), _CLAIM), _CLAIM[:3])
     about = typed(about, ["profile", "attribute"])
     if silent:
         every = read[["judge", "response", "profile"]].merge(about[["profile", "attribute"]], on="profile")

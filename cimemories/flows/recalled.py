@@ -107,8 +107,8 @@ def count_recalled(
         claims = judgements.reveal_counts(
             connection, run_id, judges, scope.need, grounded=scope.grounded, profiles=profiles, by_shown=True
         ).all()
-        audited = judgements.shown_of(connection, {change[0] for change in changes})
-        prompts = {response: shown for response, (shown, _) in audited.items()}
+        audited = judgements.of_responses(connection, {change[0] for change in changes}, "shown")
+        prompts = {response: shown for response, (shown,) in audited.items()}
         names = {row.shown for row in draws} | set(prompts.values())
         shown = _prompts(connection, run_id, {name for name in names if name is not None})
     size, contexts = data.draws.shape[2], {context: at for at, context in enumerate(data.contexts)}

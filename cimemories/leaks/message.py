@@ -12,7 +12,7 @@ from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Combine, Scope, Verdicts, judge_title
 from cimemories.metrics.warnings import task_check
 from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
-from cimemories.store import audits, datasets, judgements, runs
+from cimemories.store import audits, datasets, decisions, judgements, runs
 from cimemories.store.audits import Audit, says_revealed
 from cimemories.store.judgements import JudgedResponse
 from cimemories.store.tables import call, judgement
@@ -187,7 +187,7 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
         for judge in scope.judges
     ]
     ids = [response.id for response in by_judge[0]]
-    texts = judgements.texts_of(connection, ids)
+    texts = judgements.of_responses(connection, ids, "memory", "reasoning")
     held = judgements.partial_memories(connection, scope.run.id)
     checkers = judgements.checkers_of_run(connection, scope.run.id)
     # Counting what each of several has checked takes a while.
@@ -196,7 +196,7 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
     tasks = judgements.task_verdict_of(connection, checkers[0].id, ids) if checkers else {}
     prompts, unknown = _prompts(connection, ids)
     verdicts: dict[int, dict[int, Audit]] = {}
-    for (of, into), audit in audits.standing(audits.on(connection, ids)).items():
+    for (of, into), audit in decisions.standing(audits.on(connection, ids)).items():
         verdicts.setdefault(of, {})[into] = audit
     made = []
     # Every judge's list holds all messages of the place, in one order; strict says so.
@@ -235,7 +235,7 @@ def _prompts(
 ) -> tuple[dict[int, dict[int, Place]], dict[int, int]]:
     """Of each response for whose prompt something chose, the attributes in it and their places; and how many of its
     recalled lines carry none that is known."""
-    shown = judgements.shown_of(connection, response_ids)
+    shown = judgements.of_responses(connection, response_ids, "shown", "recall")
     memories = datasets.memories_of(connection, {name for name, _ in shown.values() if name is not None})
     recalls = datasets.recalls_of(connection, {name for _, name in shown.values() if name is not None})
     result, unknown = {}, {}

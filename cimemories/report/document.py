@@ -20,7 +20,7 @@ from cimemories.labels.survival import Survival, survival
 from cimemories.leaks.table import LeakRow
 from cimemories.metrics.intervals import Intervals, intervals
 from cimemories.model import Persona
-from cimemories.store import labellings
+from cimemories.store import labellings, work
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import Parts, exact_percent, listed, simulated_text
@@ -256,7 +256,7 @@ def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]
         row = scope.labelling
         counted = survival(flows.store, row.id, scope.rule)
         with flows.store.read() as connection:
-            missing = tuple(labellings.failures(connection, row.id))
+            missing = tuple(work.failures(connection, row.id))
             personas = tuple(labellings.personas(connection, row.id).values())
         facts = LabelFacts(row, counted, personas, missing, before=scope.labels == Labels.DECISIONS)
         # Two runs may read one labelling by different rules: other labels, so another entry.

@@ -198,8 +198,8 @@ def audit_state(
     with store.read() as connection:
         of_run = audits.of_run(connection, run_id)
     # Theirs are taken before standing: another person's newer verdict must not hide them.
-    mine = audits.standing(item for item in of_run if item.annotator == annotator)
-    answered = {flow: audit for flow, audit in audits.standing(of_run).items() if flow in flows}
+    mine = decisions.standing(item for item in of_run if item.annotator == annotator)
+    answered = {flow: audit for flow, audit in decisions.standing(of_run).items() if flow in flows}
     words = answered if assigned is None else {flow: audit for flow, audit in mine.items() if flow in flows}
     settled = {flow[1] for flow, audit in words.items() if by_attribute and audits.says_revealed(audit.verdict)}
     given = flows if assigned is None else assigned
@@ -226,8 +226,8 @@ def audit_sitting(store: Store, scope: Scope, flows: Collection[Flow], annotator
     """Compare an annotator's last `newest` standing verdicts on these items with the scope's judge."""
     with store.read() as connection:
         verdicts = (item for item in audits.of_run(connection, scope.run.id) if item.annotator == annotator)
-        made = sorted(audits.standing(verdicts).values(), key=lambda item: (item.created, item.id))
-        last = [item for item in made if item.flow in flows][-newest:]
+        made = sorted(decisions.standing(verdicts).values(), key=lambda item: (item.created, item.id))
+        last = [item for item in made if item.place in flows][-newest:]
         claims = judgements.claims(connection, scope.judge.id, {item.response for item in last})
     missed = claimed = 0
     for item in last:
@@ -266,7 +266,7 @@ def flow_history(store: Store, flow: Flow) -> tuple[list[Audit], list[Comment]]:
     """Return the verdicts and the comments on one message and attribute, oldest first."""
     with store.read() as connection:
         made = [item for item in audits.on(connection, [flow[0]]) if item.attribute == flow[1]]
-        context, _ = audits.places(connection, [flow]).get(flow, (0, ""))
+        (context,) = judgements.of_responses(connection, flow[:1], "context").get(flow[0], (0,))
         notes = reviews.comments_of_pair(connection, flow[1], context)
     return made, [note for note in notes if note.text.endswith(_of_response(flow))]
 
@@ -297,7 +297,7 @@ def record_audit(
                 if not audits.is_known(connection, dataset_id, event.uid):
                     last = audits.last_verdict(connection, dataset_id, annotator, flows)
                     if last is not None and audits.undo(connection, dataset_id, annotator, last.uid, event.uid):
-                        back = last.flow
+                        back = last.place
             elif owner is None:
                 gone.add(event.uid)
             elif event.kind == "undo" and event.of is not None:
@@ -310,7 +310,7 @@ def record_audit(
                     new = NewVerdict(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
                     audits.add_all(connection, owner, annotator, [new])
             elif event.kind == "comment" and event.text.strip():
-                context, _ = audits.places(connection, [flow])[flow]
+                (context,) = judgements.of_responses(connection, flow[:1], "context")[flow[0]]
                 comment = f"{event.text} {_of_response(flow)}"
                 reviews.add_comment(connection, owner, annotator, flow[1], context, comment, event.uid)
     return Recorded(back, frozenset(gone))

@@ -388,11 +388,12 @@ def _population(flows: Flows, scope: Scope) -> AuditPopulation:
     frame = flows.query(scope, _FLOWS)
     with flows.store.read() as connection:
         partial = judgements.partial_memories(connection, scope.run.id)
-        rows = [
-            row[:4]
-            for row in judgements.claims_of_judge(connection, scope.run.id, scope.judge.id)
+        columns = ("context", "strength", "memory")
+        rows = sorted(
+            (row.response, row.attribute, row.context, row.strength)
+            for row in judgements.run_claims(connection, scope.run.id, [scope.judge.id], *columns)
             if not partial or judgements.memory_holds(partial, row.memory, row.attribute)
-        ]
+        )
     names = {code: str(label) for code, label in LABELS.items()}
     frame["label"] = frame["label"].map(names).fillna(NOT_LABELLED)
     claims = pd.DataFrame(rows, columns=["response", "attribute", "context", "claim"])

@@ -183,13 +183,16 @@ class Audit:
     created: str
 
     @property
-    def flow(self) -> Flow:
+    def place(self) -> Flow:
         return self.response, self.attribute
 
     @property
-    def undoes(self) -> str | None:
-        """Return the uid of the event that this one takes away, or None for a verdict."""
-        return self.reason.removeprefix(_UNDO_OF) if self.reason.startswith(_UNDO_OF) else None
+    def value(self) -> AuditVerdict | None:
+        return self.verdict
+
+    def undoes(self, before: Audit) -> bool:
+        """Return whether it takes the verdict before it on its flow away."""
+        return self.reason == f"{_UNDO_OF}{before.uid}"
 
 
 def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Sequence[NewVerdict]) -> int:
@@ -221,12 +224,13 @@ def undo(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, n
     nothing, if there is no such verdict of theirs or they have said something else since."""
     own = audit.c.dataset == dataset_id, audit.c.annotator == annotator
     flow = sa.select(audit.c.response, audit.c.attribute).where(*own, audit.c.uid == uid)
-    stack = _stack(_audits(connection, *own, sa.tuple_(audit.c.response, audit.c.attribute).in_(flow)))
-    if not stack or stack[-1].uid != uid:
-        return False
-    before = stack[-2].verdict if len(stack) > 1 else None
-    back = NewVerdict(*stack[-1].flow, before, new_uid, f"{_UNDO_OF}{uid}")
-    return add_all(connection, dataset_id, annotator, [back]) == 1
+    of_flow = _audits(connection, *own, sa.tuple_(audit.c.response, audit.c.attribute).in_(flow))
+    for place, stack in decisions.stacks(of_flow).items():
+        if stack and stack[-1].uid == uid:
+            before = stack[-2].verdict if len(stack) > 1 else None
+            back = NewVerdict(*place, before, new_uid, f"{_UNDO_OF}{uid}")
+            return add_all(connection, dataset_id, annotator, [back]) == 1
+    return False
 
 
 def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:
@@ -236,11 +240,9 @@ def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:
 
 def last_verdict(connection: sa.Connection, dataset_id: int, annotator: str, flows: Iterable[Flow]) -> Audit | None:
     """Return the annotator's newest verdict on any of these flows that an undo would take back, or None."""
-    among, stacks = set(flows), dict[Flow, list[Audit]]()
-    for item in history(connection, dataset_id, annotator):
-        if item.flow in among:
-            stacks.setdefault(item.flow, []).append(item)
-    tops = [stack[-1] for stack in map(_stack, stacks.values()) if stack]
+    among = set(flows)
+    made = (item for item in history(connection, dataset_id, annotator) if item.place in among)
+    tops = [stack[-1] for stack in decisions.stacks(made).values() if stack]
     # Of several flows, saved in one go at one moment, the last is the one written last: uids say nothing of that.
     return max(tops, key=lambda item: (item.created, item.id), default=None)
 
@@ -262,33 +264,7 @@ def on(connection: sa.Connection, responses: Sequence[int]) -> list[Audit]:
 
 
 def _audits(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Audit]:
-    # Ordered here and not in the database, whose order of texts may be another one.
-    return sorted(fetch(connection, sa.select(audit).where(*where), Audit), key=_moment)
-
-
-def _moment(item: Audit) -> tuple[str, str]:
-    """Return what orders audits: the time they were made, then the uid. Ids tell in which order verdicts came into
-    this record, which is another one if events were imported."""
-    return item.created, item.uid
-
-
-def standing(audits: Iterable[Audit]) -> dict[Flow, Audit]:
-    """Return the newest verdict that stands on each flow, by time and then uid, as with decisions: superseded and
-    taken-back ones do not."""
-    ordered = sorted(audits, key=_moment)
-    superseded = {item.supersedes for item in ordered if item.supersedes is not None}
-    return {item.flow: item for item in ordered if item.verdict is not None and item.id not in superseded}
-
-
-def _stack(audits: Iterable[Audit]) -> list[Audit]:
-    """Return what one annotator has said of one flow and not undone: an undo takes the top away that it names."""
-    stack: list[Audit] = []
-    for item in sorted(audits, key=_moment):
-        if stack and item.undoes == stack[-1].uid:
-            stack.pop()
-        else:
-            stack.append(item)
-    return stack
+    return sorted(fetch(connection, sa.select(audit).where(*where), Audit), key=decisions.moment)
 
 
 @dataclass(frozen=True)
@@ -310,7 +286,7 @@ def standing_verdicts(connection: sa.Connection, run_id: str) -> tuple[StandingV
     places = {int(row.id): (int(row.context), row.memory) for row in connection.execute(audited)}
     return tuple(
         StandingVerdict(of, item.attribute, *places[of], says_revealed(item.verdict))
-        for (of, _), item in standing(of_run(connection, run_id)).items()
+        for (of, _), item in decisions.standing(of_run(connection, run_id)).items()
     )
 
 
@@ -327,15 +303,6 @@ def version(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:
     imports = review_import.join(run, run.c.dataset == review_import.c.dataset)
     undone = count(connection, imports, run.c.id == run_id, review_import.c.undone.is_not(None))
     return int(number), int(newest), undone
-
-
-def places(connection: sa.Connection, flows: Iterable[Flow]) -> dict[Flow, tuple[int, str]]:
-    """Return (context, level) of each flow whose response is there."""
-    of = list(flows)
-    query = sa.select(response.c.id, response.c.context, response.c.level)
-    rows = rows_in_chunks(connection, query, response.c.id, (r for r, _ in of))
-    by_response = {row["id"]: (row["context"], row["level"]) for row in rows}
-    return {flow: by_response[flow[0]] for flow in of if flow[0] in by_response}
 
 
 def datasets_of(connection: sa.Connection, responses: Iterable[int]) -> dict[int, int]:

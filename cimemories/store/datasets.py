@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 
 import sqlalchemy as sa
 
@@ -188,16 +187,6 @@ def domains_of(connection: sa.Connection, dataset_id: int) -> dict[str, int]:
     return {row.domain: int(row[1]) for row in rows}
 
 
-@cache
-def _cases() -> dict[str, str]:
-    """Return all letters beyond ASCII that are one and the same when case is folded, by what they fold to."""
-    letters: dict[str, str] = {}
-    # No letter above folds to another one.
-    for letter in map(chr, range(128, 0x1F000)):
-        letters[letter.casefold()] = letters.get(letter.casefold(), "") + letter
-    return letters
-
-
 def search_profiles(
     connection: sa.Connection,
     dataset_id: int,
@@ -221,12 +210,10 @@ def search_profiles(
         query = query.where(attribute.c.domain.in_(domains))
     if profiles is not None:
         query = query.where(attribute.c.profile.in_(profiles))
-    # What the database can decide narrows the rows: each run of ASCII, and one letter of the others in every case.
+    # What the database can decide narrows the rows: each run of ASCII.
     columns = (attribute.c.statement, attribute.c.key, profile.c.name)
     for piece in (piece for word in words for piece in re.findall(r"[\x21-\x7e]+", word)):
         query = query.where(sa.or_(*(column.icontains(piece, autoescape=True) for column in columns)))
-    for letter in (letter for word in words for letter in re.findall(r"[^\x00-\x7f]", word)[:1]):
-        query = query.where(sa.or_(*(c.contains(cased) for c in columns for cased in _cases().get(letter, letter))))
     ordered = query.order_by(profile.c.ordinal, attribute.c.ordinal)
     if all(word.isascii() for word in words):
         rows = connection.execute(ordered.limit(limit)).all()
@@ -333,28 +320,32 @@ def add(
     rows = [{"dataset": dataset_id, "ordinal": at, **vars(each)} for at, each in enumerate(contexts.values())]
     inserted = insert_returning(connection, context, rows, "id")
     context_ids = {pair: row.id for pair, row in zip(contexts, inserted, strict=True)}
-    for ordinal, item in enumerate(profiles):
-        bio = {"name": item.name, "sex": item.sex, "address": item.address, "age": item.age}
-        profile_id = insert_one(connection, profile, dataset=dataset_id, ordinal=ordinal, **bio)
-        attributes = (
-            {
-                "profile": profile_id,
-                "ordinal": position,
-                "key": a.key,
-                "value": json.dumps(a.value, ensure_ascii=False),
-                "domain": a.domain,
-                "event": a.spelled_event,
-                "statement": a.statement,
-                "bio": is_bio(a.key, a.domain),
-            }
-            for position, a in enumerate(item.attributes)
-        )
-        insert(connection, attribute, attributes)
-        tested = (
-            {"profile": profile_id, "context": context_ids[c.task, c.recipient], "ordinal": position}
-            for position, c in enumerate(item.contexts)
-        )
-        insert(connection, profile_context, tested)
+    people = [
+        {"dataset": dataset_id, "ordinal": at, "name": p.name, "sex": p.sex, "address": p.address, "age": p.age}
+        for at, p in enumerate(profiles)
+    ]
+    owners = [row.id for row in insert_returning(connection, profile, people, "id")]
+    attributes = (
+        {
+            "profile": owner,
+            "ordinal": position,
+            "key": a.key,
+            "value": json.dumps(a.value, ensure_ascii=False),
+            "domain": a.domain,
+            "event": a.spelled_event,
+            "statement": a.statement,
+            "bio": is_bio(a.key, a.domain),
+        }
+        for owner, item in zip(owners, profiles, strict=True)
+        for position, a in enumerate(item.attributes)
+    )
+    insert(connection, attribute, attributes)
+    tested = (
+        {"profile": owner, "context": context_ids[c.task, c.recipient], "ordinal": position}
+        for owner, item in zip(owners, profiles, strict=True)
+        for position, c in enumerate(item.contexts)
+    )
+    insert(connection, profile_context, tested)
     return dataset_id
 
 
@@ -557,17 +548,6 @@ def biographies(connection: sa.Connection, profiles: Iterable[int]) -> dict[int,
     return {row["id"]: (row["name"], row["sex"], row["address"], row["age"]) for row in rows}
 
 
-def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the names of profiles and memory statements of attributes, by id."""
-    # Two queries: joined, every attribute would bring its profile's name along.
-    statements = connection.execute(
-        sa.select(attribute.c.id, attribute.c.statement)
-        .join(profile, attribute.c.profile == profile.c.id)
-        .where(profile.c.dataset == dataset_id)
-    )
-    return profile_names(connection, dataset_id), {row.id: row.statement for row in statements}
-
-
 def attribute_rows(connection: sa.Connection, dataset_id: int) -> sa.CursorResult[tuple]:
     """Return every attribute of a dataset, by profile, in their order: columns profile, attribute, key, value (JSON
     text), domain, event, statement."""
@@ -583,7 +563,7 @@ def attribute_rows(connection: sa.Connection, dataset_id: int) -> sa.CursorResul
 def wording_of(
     connection: sa.Connection, profiles: Sequence[int], attributes: Sequence[int]
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """Return what `wording` does, of these ids alone."""
+    """Return the names of profiles and memory statements of attributes, by id."""
     names = sa.select(profile.c.id, profile.c.name)
     statements = sa.select(attribute.c.id, attribute.c.statement)
     return (

@@ -10,7 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -46,6 +46,7 @@ from cimemories.store.tables import (
 )
 
 Pair = tuple[int, int]
+E = TypeVar("E")
 
 # ---- decisions
 
@@ -73,6 +74,18 @@ class Decision:
     uid: str | None = None
     guideline: str | None = None
     cause: str | None = None
+
+    @property
+    def place(self) -> Pair:
+        return self.attribute, self.context
+
+    @property
+    def value(self) -> Label | None:
+        return self.label
+
+    def undoes(self, before: Decision) -> bool:
+        """Return whether it takes the decision before it on its pair away."""
+        return self.source == UNDO
 
 
 @dataclass(frozen=True)
@@ -209,14 +222,14 @@ def _waves(new: Sequence[Any], place_of: Callable[[Any], Pair]) -> Iterator[list
 def undo(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, new_uid: str) -> bool:
     """Take one decision back: what the annotator had said of the pair before it stands again. Return False, and write
     nothing, if there is no such decision of theirs or they have said something else since."""
-    return bool(_undo(connection, dataset_id, annotator, decision.c.uid == uid, lambda row: new_uid, None))
+    return bool(_undo(connection, dataset_id, annotator, decision.c.uid == uid, lambda _: new_uid, None))
 
 
 def undo_batch(connection: sa.Connection, dataset_id: int, annotator: str, batch: str) -> int:
     """Take back all decisions of a batch that the annotator has not gone past since, in one batch of its own. Return
     how many were taken back."""
     where = decision.c.batch == batch
-    return _undo(connection, dataset_id, annotator, where, lambda row: f"undo-{row.uid}", f"undo-{batch}")
+    return _undo(connection, dataset_id, annotator, where, lambda undone: f"undo-{undone}", f"undo-{batch}")
 
 
 def _undo(
@@ -224,37 +237,35 @@ def _undo(
     dataset_id: int,
     annotator: str,
     where: sa.ColumnElement[bool],
-    new_uid: Callable[[sa.Row], str],
+    new_uid: Callable[[str], str],
     batch: str | None,
 ) -> int:
-    own = decision.c.dataset == dataset_id, decision.c.annotator == annotator
-    pairs = sa.select(decision.c.attribute, decision.c.context, decision.c.uid).where(where, *own).subquery("to_undo")
+    by_annotator = decision.c.dataset == dataset_id, decision.c.annotator == annotator
+    pair = decision.c.attribute, decision.c.context
+    rows = connection.execute(sa.select(*pair, decision.c.uid).where(where, *by_annotator))
+    to_undo = {(row.attribute, row.context): row.uid for row in rows}
     # All that the annotator said of these pairs, undone or not: only a full stack tells what lies beneath its top.
-    rows = connection.execute(
-        sa.select(decision, pairs.c.uid.label("to_undo"))
-        .join(pairs, sa.and_(pairs.c.attribute == decision.c.attribute, pairs.c.context == decision.c.context))
-        .where(*own)
-    ).all()
-    to_undo = {(row.attribute, row.context): row.to_undo for row in rows}
+    pairs = sa.tuple_(*pair).in_(sa.select(*pair).where(where, *by_annotator))
     undos = []
-    for pair, stack in stacks(sorted(rows, key=moment)).items():
+    for place, stack in stacks(history(connection, dataset_id, where=sa.and_(*by_annotator, pairs))).items():
         # Unless something else has been said since, or this has been undone already.
-        if stack and stack[-1].uid == to_undo[pair]:
+        if stack and stack[-1].uid == to_undo[place]:
             before = stack[-2].label if len(stack) > 1 else None
-            undos.append(NewDecision(*pair, before, uid=new_uid(stack[-1]), source=UNDO, batch=batch))
+            undos.append(NewDecision(*place, before, uid=new_uid(str(stack[-1].uid)), source=UNDO, batch=batch))
     return add_all(connection, dataset_id, annotator, undos)
 
 
-def stacks(ordered: Iterable[Any]) -> dict[Pair, list[Any]]:
-    """Return one annotator's decisions, given oldest first, as a stack for each pair: an undo takes the top away,
-    anything else comes onto it."""
+def stacks(ordered: Iterable[E]) -> dict[Pair, list[E]]:
+    """Return one annotator's decisions, or verdicts of audits, given oldest first, as a stack for each place: an undo
+    takes the top away, anything else comes onto it."""
     stacks: dict[Pair, list[Any]] = {}
-    for item in ordered:
-        stack = stacks.setdefault((item.attribute, item.context), [])
-        if item.source == UNDO and stack:  # an undo that was carried to a new version has nothing beneath it
+    event: Any
+    for event in ordered:
+        stack = stacks.setdefault(event.place, [])
+        if stack and event.undoes(stack[-1]):  # an undo that was carried to a new version has nothing beneath it
             stack.pop()
         else:
-            stack.append(item)
+            stack.append(event)
     return stacks
 
 
@@ -348,11 +359,12 @@ def moment(item: Any) -> tuple[str, str, int]:
     return item.created, item.uid or "", item.id
 
 
-def standing(decisions: Sequence[Decision]) -> dict[Pair, Decision]:
-    """Return the newest decision (`moment`) that stands on each pair: superseded and taken-back ones do not."""
-    superseded = {d.supersedes for d in decisions if d.supersedes is not None}
-    standing = (d for d in sorted(decisions, key=moment) if d.label is not None and d.id not in superseded)
-    return {(d.attribute, d.context): d for d in standing}
+def standing(events: Iterable[E]) -> dict[Pair, E]:
+    """Return the newest decision, or verdict of an audit, that stands on each place: superseded and taken-back ones do
+    not."""
+    ordered: list[Any] = sorted(events, key=moment)
+    superseded = {item.supersedes for item in ordered}
+    return {item.place: item for item in ordered if item.value is not None and item.id not in superseded}
 
 
 def standing_labels(connection: sa.Connection, dataset_id: int) -> list[tuple[int, int, str]]:
@@ -373,8 +385,7 @@ def adjudicated(decisions: Sequence[Decision]) -> set[Pair]:
     """Return the pairs whose label rests on an adjudication: the newest decision that stands is one, or an undo that
     has brought one back. decisions: all on these pairs."""
     who = {pair: item.annotator for pair, item in standing(decisions).items()}
-    own = [d for d in decisions if who.get((d.attribute, d.context)) == d.annotator]
-    of_pairs = stacks(sorted(own, key=moment))
+    of_pairs = stacks(sorted((d for d in decisions if who.get(d.place) == d.annotator), key=moment))
     return {pair for pair, stack in of_pairs.items() if stack and stack[-1].source == ADJUDICATED}
 
 

@@ -17,6 +17,7 @@ from cimemories.model import Attribute, WorkStatus
 from cimemories.store import versions, work
 from cimemories.store.engine import StoreError, canonical_json, new_id, now, plain_name
 from cimemories.store.rows import in_chunks, insert, insert_one, made, rows_of
+from cimemories.store.rows import settle as settle_rows
 from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
 from cimemories.store.tables import call, generation, generation_part
 
@@ -79,27 +80,16 @@ class Part:
 def add(
     connection: sa.Connection,
     *,
-    name: str,
-    model: str,
-    endpoint: str,
-    simulated: bool,
     manifest: Mapping[str, object],
     events: Sequence[Sequence[str]],
+    **values: Any,
 ) -> str:
     """Write a new generation whose parts are all owed, and return its id. events: for each profile those of its parts,
-    in their order."""
-    generation_id = insert_one(
-        connection,
-        generation,
-        id=new_id("generation"),
-        name=plain_name(name, "dataset"),
-        model=plain_name(model, "model"),
-        endpoint=endpoint,
-        simulated=simulated,
-        manifest=canonical_json(manifest),
-        status=WorkStatus.QUEUED,
-        created=now(),
-    )
+    in their order; values: name, model, endpoint and simulated."""
+    plain_name(values["name"], "dataset")
+    plain_name(values["model"], "model")
+    written = {"manifest": canonical_json(manifest), "status": WorkStatus.QUEUED, "created": now()}
+    generation_id = insert_one(connection, generation, id=new_id("generation"), **written, **values)
     insert(
         connection,
         generation_part,
@@ -133,15 +123,9 @@ def move(connection: sa.Connection, generation_id: str, endpoint: str, how: Mapp
 
 def all_rows(connection: sa.Connection) -> list[GenerationRow]:
     """Return every generation with its parts counted by status, oldest first."""
-    rows = rows_of(connection, work.select(generation).order_by(generation.c.created, generation.c.id))
-    own = generation_part.c.generation, generation_part.c.status
-    counts = work.counts_by_status(connection, *own, [row["id"] for row in rows])
-    generations = []
-    for row in rows:
-        parts = counts.get(row["id"], {})
-        status = work.shown_status(row, sum(parts.values()) - parts.get(OK, 0))
-        generations.append(made(GenerationRow, row, status=status, parts=parts))
-    return generations
+    query = work.select(generation).order_by(generation.c.created, generation.c.id)
+    of_part = generation_part.c.generation, generation_part.c.status
+    return work.listed(connection, query, GenerationRow, "parts", *of_part)
 
 
 def named(connection: sa.Connection, generation_id: str) -> GenerationRow:
@@ -193,21 +177,16 @@ def owing_profiles(connection: sa.Connection, generation_id: str) -> list[int]:
 def settle(connection: sa.Connection, parts: Sequence[Part]) -> list[bool]:
     """Write how these parts stand now; one that is settled is left as it is. Return for each whether it rests on its
     call: if a commit's end was not confirmed, it is done again and finds the part settled."""
-    for part in parts:
-        own = generation_part.c.id == part.id, generation_part.c.status.in_(RETRIABLE)
-        values = {name: getattr(part, name) for name in ("status", "attempt", "cause", "call", "rejected")}
-        values["attributes"] = [vars(item) for item in part.attributes]
-        connection.execute(sa.update(generation_part).where(*own).values(values))
+    names = ("id", "status", "attempt", "cause", "call", "rejected")
+    rows = [
+        {name: getattr(part, name) for name in names} | {"attributes": [vars(item) for item in part.attributes]}
+        for part in parts
+    ]
+    settle_rows(connection, generation_part, rows, RETRIABLE)
     ids = [part.id for part in parts]
     query = sa.select(generation_part.c.id, generation_part.c.call).where(generation_part.c.id.in_(ids))
     calls = {row.id: row.call for row in connection.execute(query)}
     return [calls.get(part.id) == part.call for part in parts]
-
-
-def failures(connection: sa.Connection, generation_id: str) -> list[tuple[str, str, int]]:
-    """Return why parts are missing or short: (status, cause, count), the most frequent first."""
-    own = generation_part.c.generation == generation_id, generation_part.c.status.not_in((OK, OWED))
-    return work.counts_by_cause(connection, generation_part, *own)
 
 
 def rejections(connection: sa.Connection, generation_id: str) -> dict[str, int]:

@@ -12,7 +12,18 @@ import sqlalchemy as sa
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span, Strength
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError, canonical_json, content_hash, plain_name, storable
-from cimemories.store.rows import count, exists, fetch, in_chunks, insert_new, insert_one, insert_rows, rows_in_chunks
+from cimemories.store.rows import (
+    count,
+    exists,
+    fetch,
+    in_chunks,
+    insert_new,
+    insert_one,
+    insert_rows,
+    made,
+    rows_in_chunks,
+    rows_of,
+)
 from cimemories.store.tables import attribute, audit, judge, judgement, recall, response, reveal, run_judge
 
 # ---- claims of judges
@@ -194,12 +205,11 @@ def ungrounded_lines(connection: sa.Connection, run_id: str) -> Ungrounded:
     return Ungrounded(*(int(number or 0) for number in connection.execute(query).one()))
 
 
-def shown_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
-    """Return by response the hash of what reached its prompt (None: all that its memory holds), and that of what a
-    memory system recalled for it."""
-    query = sa.select(response.c.id, response.c.shown, response.c.recall)
+def of_responses(connection: sa.Connection, response_ids: Iterable[int], *names: str) -> dict[int, tuple[Any, ...]]:
+    """Return these columns of each of these responses that is there."""
+    query = sa.select(response.c.id, *(response.c[name] for name in names))
     rows = rows_in_chunks(connection, query, response.c.id, response_ids)
-    return {row["id"]: (row["shown"], row["recall"]) for row in rows}
+    return {row["id"]: tuple(row[name] for name in names) for row in rows}
 
 
 def grounding(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -215,13 +225,20 @@ def grounding(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) 
     return counts
 
 
-def full_claims(
-    connection: sa.Connection, run_id: str, judge_ids: Sequence[int], *, grounded: bool = False
+def run_claims(
+    connection: sa.Connection,
+    run_id: str,
+    judge_ids: Sequence[int],
+    *names: str,
+    full: bool = False,
+    grounded: bool = False,
 ) -> sa.CursorResult[tuple]:
-    """Return every full claim of these judges in a run: columns judge, response, attribute."""
-    columns = judgement.c.judge, judgement.c.response, reveal.c.attribute
-    query = _judged_by(run_id, judge_ids, claims=True).add_columns(*columns).where(_FULL)
-    return connection.execute(query.where(reveal.c.grounded) if grounded else query)
+    """Return the claims of these judges in a run: columns judge, response, attribute, and these of the claim or its
+    response (strength as text). full: those of full strength; grounded: those whose quote stands in the message."""
+    known = {**dict(response.c), **dict(reveal.c), "strength": _STRENGTH}
+    columns = (judgement.c.judge, judgement.c.response, reveal.c.attribute, *(known[name] for name in names))
+    which = [*([_FULL] if full else []), *([reveal.c.grounded] if grounded else [])]
+    return connection.execute(_judged_by(run_id, judge_ids, claims=True).add_columns(*columns).where(*which))
 
 
 def claims_on_audited(
@@ -241,12 +258,10 @@ def claims_on_audited(
     return claims
 
 
-def judged_by_any(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:
-    """Return every response that one of these judges has judged: columns judge, response, profile, context, sample,
-    memory."""
-    columns = (response.c[name] for name in ("profile", "context", "sample", "memory"))
-    query = _judged_by(run_id, judge_ids).add_columns(judgement.c.judge, judgement.c.response, *columns)
-    return connection.execute(query)
+def judged(connection: sa.Connection, run_id: str, judge_ids: Sequence[int], *names: str) -> sa.CursorResult[tuple]:
+    """Return every response that one of these judges has judged: columns judge, response, and these of the response."""
+    columns = (judgement.c.judge, judgement.c.response, *(response.c[name] for name in names))
+    return connection.execute(_judged_by(run_id, judge_ids).add_columns(*columns))
 
 
 def judged_lengths(connection: sa.Connection, run_id: str, judge_id: int) -> sa.CursorResult[tuple]:
@@ -256,22 +271,6 @@ def judged_lengths(connection: sa.Connection, run_id: str, judge_id: int) -> sa.
     text = sa.case((channel == REASONING, response.c.reasoning), else_=response.c.text)
     columns = response.c.id, response.c.profile, response.c.context, response.c.memory, sa.func.length(text)
     return connection.execute(_judged_by(run_id, [judge_id]).add_columns(*columns))
-
-
-def claims_of_judge(connection: sa.Connection, run_id: str, judge_id: int) -> sa.CursorResult[tuple]:
-    """Return every claim of a judge in a run, of any strength: columns response, attribute, context, strength, memory;
-    ordered."""
-    columns = judgement.c.response, reveal.c.attribute, response.c.context, _STRENGTH, response.c.memory
-    query = _judged_by(run_id, [judge_id], claims=True).add_columns(*columns)
-    return connection.execute(query.order_by(judgement.c.response, reveal.c.attribute))
-
-
-def quoted_claims(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:
-    """Return every claim of these judges in a run, of any strength: columns judge, response, attribute, strength,
-    quote, start, end, grounded."""
-    columns = (reveal.c[name] for name in ("quote", "start", "end", "grounded"))
-    about = judgement.c.judge, judgement.c.response, reveal.c.attribute, _STRENGTH
-    return connection.execute(_judged_by(run_id, judge_ids, claims=True).add_columns(*about, *columns))
 
 
 def responses_judged_by(
@@ -285,13 +284,6 @@ def responses_judged_by(
         # Pairs, and not two lists, which would let through every combination of them.
         rows = connection.execute(query.where(sa.tuple_(of, into).in_(chunk)))
         yield from ((int(p), int(c), int(r), memory) for p, c, r, memory in rows)
-
-
-def texts_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
-    """Return (memory, reasoning text) of each of these responses."""
-    query = sa.select(response.c.id, response.c.memory, response.c.reasoning)
-    rows = rows_in_chunks(connection, query, response.c.id, response_ids)
-    return {row["id"]: (row["memory"], row["reasoning"]) for row in rows}
 
 
 def task_verdicts(connection: sa.Connection, run_id: str, checker_ids: Sequence[int]) -> sa.CursorResult[tuple]:
@@ -409,22 +401,17 @@ class OwedJudgement:
 def judge_id(
     connection: sa.Connection,
     *,
-    kind: str,
-    model: str,
     endpoint: str,
-    simulated: bool,
-    prompt_hash: str | None,
     parameters: Mapping[str, object],
-    channel: str = MESSAGE,
     options: Mapping[str, object] | None = None,
+    **values: Any,
 ) -> int:
     """Return the id of this judge, written if it is new. The endpoint is where it was first met and no part of its
     identity. options: what else of how it is asked makes it another judge (a split list of attributes, no JSON
-    schema)."""
-    plain_name(model, "judge")
-    identity = judge_identity(kind, model, simulated, prompt_hash, parameters, channel, options)
-    values = {"kind": kind, "model": model, "endpoint": endpoint, "simulated": simulated, "prompt_hash": prompt_hash}
-    values |= {"parameters": canonical_json(parameters), "channel": channel}
+    schema); values: the further arguments of `judge_identity`."""
+    plain_name(values["model"], "judge")
+    identity = judge_identity(parameters=parameters, options=options, **values)
+    values |= {"endpoint": endpoint, "parameters": canonical_json(parameters)}
     insert_new(connection, judge, [{"identity": identity, **values}])
     return int(connection.execute(sa.select(judge.c.id).where(judge.c.identity == identity)).scalar_one())
 
@@ -622,7 +609,7 @@ def judged_responses(
     """Return all samples of a run for one profile in one context (None: in all), with the reveals that this judge
     found, by context and sample."""
     into = [] if context_id is None else [response.c.context == context_id]
-    rows = connection.execute(
+    query = (
         sa.select(
             *(response.c[name] for name in ("id", "context", "sample", "status", "cause", "text")),
             judgement.c.id.label("judgement_id"),
@@ -633,28 +620,22 @@ def judged_responses(
         .outerjoin(judgement, sa.and_(judgement.c.response == response.c.id, judgement.c.judge == judge_id_))
         .where(response.c.run == run_id, response.c.profile == profile_id, *into)
         .order_by(response.c.context, response.c.level, response.c.sample)
-    ).all()
+    )
+    rows = rows_of(connection, query)
     reveals: dict[int, list[Reveal]] = {}
-    for item in connection.execute(
-        sa.select(reveal)
-        .join(attribute, reveal.c.attribute == attribute.c.id)
-        .where(reveal.c.judgement.in_([row.judgement_id for row in rows if row.judgement_id is not None]))
-        .order_by(attribute.c.ordinal)
-    ).mappings():
+    claimed = sa.select(reveal).join(attribute, reveal.c.attribute == attribute.c.id).order_by(attribute.c.ordinal)
+    of_rows = reveal.c.judgement.in_([row["judgement_id"] for row in rows if row["judgement_id"] is not None])
+    for item in rows_of(connection, claimed.where(of_rows)):
         claim = Reveal(item["attribute"], item["quote"], _span(item), item["strength"])
         reveals.setdefault(item["judgement"], []).append(claim)
     return [
-        JudgedResponse(
-            id=row.id,
-            context=row.context,
-            sample=row.sample,
-            status=ResponseStatus(row.status),
-            cause=row.cause,
-            text=row.text,
+        made(
+            JudgedResponse,
+            row,
+            status=ResponseStatus(row["status"]),
             # No row yet: the judge has still to read it.
-            judgement=JudgementStatus(row.judgement or JudgementStatus.OWED),
-            judgement_cause=row.judgement_cause,
-            reveals=tuple(reveals.get(row.judgement_id, ())),
+            judgement=JudgementStatus(row["judgement"] or JudgementStatus.OWED),
+            reveals=tuple(reveals.get(row["judgement_id"], ())),
         )
         for row in rows
     ]

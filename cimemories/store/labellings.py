@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -24,6 +24,7 @@ from cimemories.store.engine import (
 )
 from cimemories.store.rows import count as count_rows
 from cimemories.store.rows import in_chunks, insert, insert_new, insert_rows, made, rows_of
+from cimemories.store.rows import settle as settle_rows
 from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
 from cimemories.store.tables import attribute, ballot, context, imported_vote, labelling, persona, profile, rule, vote
 from cimemories.store.team import log
@@ -38,12 +39,6 @@ RETRIABLE = (OWED, "failed")
 _OUTCOME = ("status", "cause", "call", "conflicts", "unknown")
 # How a labelling asks its server, and what that may cost; its votes stay comparable whatever these are.
 HOW = ("api_key_env", "timeout", "parameters", "seed", "schema", "n_at_once", "capabilities", "prices", "cap")
-# Built once, as they are carried out for every ballot.
-_SETTLE = (
-    sa.update(ballot)
-    .where(ballot.c.id == sa.bindparam("of"))
-    .values({name: sa.bindparam(f"new_{name}") for name in _OUTCOME})
-)
 
 if TYPE_CHECKING:  # numpy takes a fifth of the time in which a command starts
     import numpy as np
@@ -126,22 +121,17 @@ def add(
     *,
     identity: str,
     dataset_id: int,
-    model: str,
-    endpoint: str,
-    simulated: bool,
-    pack: str,
-    draws: int,
     manifest: Mapping[str, object],
+    **values: Any,
 ) -> str:
     """Return the id of the labelling of that identity, written if it is new. One that is there is asked from now on for
     `draws` draws, if it had fewer, and in the way that this manifest says (HOW), which does not make it another one.
-    Raises StoreError while a living process works on it."""
-    plain_name(model, "model")
+    values: model, endpoint, simulated, pack and draws. Raises StoreError while a living process works on it."""
+    plain_name(values["model"], "model")
     # Written first and read afterwards: two processes that plan the same labelling at once go on with one row.
     fresh = new_id("labelling")
-    values = {"model": model, "endpoint": endpoint, "simulated": simulated, "pack": pack, "draws": draws}
-    values |= {"manifest": canonical_json(manifest), "status": WorkStatus.QUEUED, "created": now()}
-    insert_new(connection, labelling, [{"id": fresh, "identity": identity, "dataset": dataset_id, **values}])
+    new = {"id": fresh, "identity": identity, "dataset": dataset_id, "manifest": canonical_json(manifest)}
+    insert_new(connection, labelling, [{**new, **values, "status": WorkStatus.QUEUED, "created": now()}])
     row = connection.execute(sa.select(labelling).where(labelling.c.identity == identity)).mappings().one()
     if row["id"] != fresh:
         # Its worker would not see what is added, and the command that adds it would then be refused.
@@ -153,7 +143,13 @@ def add(
         way["asked"] = {**there.get("asked", {}), **now_asked}
         written = canonical_json({**there, **way})
         # Draws are only ever added: votes that are there stay votes of this labelling.
-        work.update(connection, row["id"], draws=max(draws, row["draws"]), endpoint=endpoint, manifest=written)
+        work.update(
+            connection,
+            row["id"],
+            manifest=written,
+            endpoint=values["endpoint"],
+            draws=max(values["draws"], row["draws"]),
+        )
     return str(row["id"])
 
 
@@ -195,16 +191,7 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[L
     query = work.select(labelling).order_by(labelling.c.created, labelling.c.id)
     if dataset_id is not None:
         query = query.where(labelling.c.dataset == dataset_id)
-    rows = rows_of(connection, query)
-    own = ballot.c.labelling, ballot.c.status
-    # A labelling may have millions of ballots: those of one that has ended are counted once.
-    counts = work.counts_by_work(connection, "ballots", rows, lambda ids: work.counts_by_status(connection, *own, ids))
-    labellings = []
-    for row in rows:
-        ballots = dict(counts[row["id"]])
-        status = work.shown_status(row, sum(ballots.values()) - ballots.get(OK, 0))
-        labellings.append(made(LabellingRow, row, status=status, ballots=ballots))
-    return labellings
+    return work.listed(connection, query, LabellingRow, "ballots", ballot.c.labelling, ballot.c.status)
 
 
 def owed(connection: sa.Connection, labelling_id: str, profile_id: int) -> list[BallotGroup]:
@@ -252,17 +239,9 @@ class Settled:
 
 def settle(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
     """Write the outcomes of ballots, each named once, votes included; one that is settled already stays as it is."""
-    # Locked, so that of two workers that settle the same ballot one finds it settled and writes no votes of its own.
-    own = ballot.c.id.in_([outcome.ballot for outcome in outcomes])
-    open_ = sa.select(ballot.c.id).where(own, ballot.c.status.in_(RETRIABLE)).with_for_update()
-    owed = set(connection.execute(open_).scalars())
-    fresh = [outcome for outcome in outcomes if outcome.ballot in owed]
-    if not fresh:
-        return
-    values = [
-        {f"new_{name}": getattr(outcome, name) for name in _OUTCOME} | {"of": outcome.ballot} for outcome in fresh
-    ]
-    connection.execute(_SETTLE, values)
+    rows = [{"id": item.ballot} | {name: getattr(item, name) for name in _OUTCOME} for item in outcomes]
+    written = settle_rows(connection, ballot, rows, RETRIABLE)
+    fresh = [item for item in outcomes if item.ballot in written]
     votes = [(outcome.ballot, of, str(verdict)) for outcome in fresh for of, verdict in outcome.votes]
     insert_rows(connection, vote, ("ballot", "attribute", "verdict"), votes)
 
@@ -377,12 +356,6 @@ def context_votes(
     return votes
 
 
-def failures(connection: sa.Connection, labelling_id: str) -> list[tuple[str, str, int]]:
-    """Return why ballots are missing: (status, cause, count), the most frequent first."""
-    own = ballot.c.labelling == labelling_id, ballot.c.status.not_in((OK, OWED))
-    return work.counts_by_cause(connection, ballot, *own)
-
-
 def calls_by_model(connection: sa.Connection, labelling_id: str, since: str | None = None) -> list[ModelCalls]:
     """Return what a labelling used, by kind and model. since: only what was asked from that time on."""
     used = sa.select(ballot.c.call, NOT_NOTED).where(ballot.c.labelling == labelling_id).distinct()
@@ -440,13 +413,22 @@ def add_imported(
         simulated=labels.simulated,
         pack=labels.pack,
         draws=0,
-        manifest={
-            "personas": persona_ids,
-            "imported": dict(labels.provenance),
-            **({"from_results": True} if from_results else {}),
-        },
+        manifest={"personas": persona_ids, "imported": dict(labels.provenance)}
+        | ({"from_results": True} if from_results else {}),
     )
-    insert(connection, imported_vote, _rows(labelling_id, records, labels, persona_ids))
+    columns = (labels.profile, labels.attribute, labels.context, labels.persona)
+    positions = zip(*(column.tolist() for column in columns), labels.shares.tolist(), strict=True)
+    rows = (
+        {
+            "labelling": labelling_id,
+            "attribute": records[p].attribute_ids[a],
+            "context": records[p].context_ids[c],
+            "persona": persona_ids[who],
+            **dict(zip(("necessary", "inappropriate", "abstain"), shares, strict=True)),
+        }
+        for p, a, c, who, shares in positions
+    )
+    insert(connection, imported_vote, rows)
     work.finish(connection, labelling_id, WorkStatus.FINISHED)
     work.bump(connection, labelling_id)
     return labelling_id
@@ -457,23 +439,6 @@ def has_imported(connection: sa.Connection, dataset_id: int, labels: SharedLabel
     own = labelling.c.dataset == dataset_id, labelling.c.endpoint == IMPORTED, labelling.c.model == labels.model
     manifests = connection.scalars(sa.select(labelling.c.manifest).where(*own))
     return any(m.get("imported", {}).get("sha256") == labels.provenance["sha256"] for m in manifests)
-
-
-def _rows(
-    labelling_id: str, records: Sequence[ProfileRecord], labels: SharedLabels, persona_ids: Sequence[int]
-) -> Iterator[dict[str, object]]:
-    columns = (labels.profile, labels.attribute, labels.context, labels.persona, labels.shares)
-    positions = zip(*(column.tolist() for column in columns), strict=True)
-    for p, a, c, who, (necessary, inappropriate, abstain) in positions:
-        yield {
-            "labelling": labelling_id,
-            "attribute": records[p].attribute_ids[a],
-            "context": records[p].context_ids[c],
-            "persona": persona_ids[who],
-            "necessary": necessary,
-            "inappropriate": inappropriate,
-            "abstain": abstain,
-        }
 
 
 # ---- rules

@@ -177,6 +177,21 @@ def insert_new(
     return written, returned
 
 
+def settle(connection: sa.Connection, table: sa.Table, rows: Sequence[Row], owed: Sequence[str]) -> set[int]:
+    """Update rows, named by their `id`, whose status is one of `owed` still; return the ids of these. The statement
+    looks at the status itself: of two that settle a row at once, the second changes nothing."""
+    written: set[int] = set()
+    for relation, parameters in as_relation(connection, table, rows):
+        values = ", ".join(f"{name} = new.{name}" for name in rows[0] if name != "id")
+        still = ", ".join(f"'{status}'" for status in owed)
+        text = (
+            f"UPDATE {table.name} SET {values} FROM {relation} WHERE {table.name}.id = new.id "
+            f"AND {table.name}.status IN ({still}) RETURNING {table.name}.id"
+        )
+        written.update(connection.exec_driver_sql(text, parameters).scalars())
+    return written
+
+
 def insert_rows(
     connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> None:

@@ -15,7 +15,6 @@ from cimemories.store import calls, datasets, judgements, work
 from cimemories.store.calls import TOKEN_SUMS
 from cimemories.store.engine import StoreError, canonical_json, new_id, now, plain_name, storable
 from cimemories.store.rows import (
-    as_relation,
     count,
     fetch,
     in_chunks,
@@ -26,6 +25,7 @@ from cimemories.store.rows import (
     rows_in_chunks,
     rows_of,
 )
+from cimemories.store.rows import settle as settle_rows
 from cimemories.store.tables import call, context, judgement, profile, prompt, response, run, run_call, sweep
 
 # ---- imported runs
@@ -160,25 +160,16 @@ class SweepRow:
 def add_sweep(
     connection: sa.Connection,
     *,
-    name: str,
     dataset_id: int,
     spec: Mapping[str, object],
     plan: Mapping[str, object],
-    cap: float | None,
+    **values: Any,
 ) -> str:
-    """Write a new sweep that waits for its worker; return its id."""
+    """Write a new sweep that waits for its worker; return its id. values: name and cap."""
+    plain_name(values["name"], "sweep")
+    values |= {"spec": canonical_json(spec), "plan": canonical_json(plan), "dataset": dataset_id}
     sweep_id = new_id("sweep")
-    values = {"spec": canonical_json(spec), "plan": canonical_json(plan), "cap": cap}
-    insert_one(
-        connection,
-        sweep,
-        id=sweep_id,
-        name=plain_name(name, "sweep"),
-        dataset=dataset_id,
-        status=WorkStatus.QUEUED,
-        created=now(),
-        **values,
-    )
+    insert_one(connection, sweep, id=sweep_id, status=WorkStatus.QUEUED, created=now(), **values)
     # Sets the heartbeat: a worker that never comes is noticed.
     work.queue(connection, sweep_id)
     return sweep_id
@@ -212,11 +203,6 @@ def _sweep_rows(connection: sa.Connection, query: sa.Select) -> list[SweepRow]:
 OWN = run.c.explains.is_(None)  # not a run that explains a leak of another
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
 _SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown", "recall", "earlier")
-# The statement looks at the status itself: of two that settle a response at once, the second changes no row.
-_SETTLE_ALL = (
-    f"UPDATE response SET {', '.join(f'{name} = new.{name}' for name in _SETTLED)} FROM {{new}} "
-    f"WHERE response.id = new.id AND response.status IN ({', '.join(repr(str(status)) for status in RETRIABLE)})"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,10 +503,8 @@ def settle_all(connection: sa.Connection, outcomes: Sequence[Settled]) -> list[b
     """Write the outcomes of many planned responses by one statement; those that had been settled already stay. Return
     for each whether the response rests on this very call now."""
     rows = [{"id": item.response} | {name: getattr(item, name) for name in _SETTLED} for item in outcomes]
-    written = 0
-    for new, parameters in as_relation(connection, response, rows):
-        written += connection.exec_driver_sql(_SETTLE_ALL.format(new=new), parameters).rowcount
-    if written == len(outcomes):
+    written = settle_rows(connection, response, rows, RETRIABLE)
+    if len(written) == len(outcomes):
         return [True] * len(outcomes)
     query = sa.select(response.c.id, response.c.call)
     there = rows_in_chunks(connection, query, response.c.id, (item.response for item in outcomes))
@@ -655,12 +639,13 @@ def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, ModelCall
     return stages
 
 
-def delete(connection: sa.Connection, run_id: str) -> None:
-    """Remove a run with its responses and judgements, and the runs that explain its leaks. Recorded calls stay: they
-    cost money and may serve again. Raises StoreError if it is not there, or a living process works on any of it."""
-    explaining_it = connection.scalars(sa.select(run.c.id).where(run.c.explains == run_id)).all()
-    for each in (run_id, *explaining_it):
-        row = work.load(connection, each)
+def delete(connection: sa.Connection, run_id: str) -> list[str]:
+    """Remove a run with its responses and judgements, and the runs that explain its leaks; return their ids. Recorded
+    calls stay: they cost money and may serve again. Raises StoreError if it is not there, or a living process works on
+    any of it."""
+    ids = [run_id, *connection.scalars(sa.select(run.c.id).where(run.c.explains == run_id))]
+    for row in (work.load(connection, each) for each in ids):
         if work.is_alive(row) and row["pid"] is not None:
-            raise StoreError(f"{each} is running as process {row['pid']}. Cancel it first.")
-    connection.execute(sa.delete(run).where(run.c.id.in_((run_id, *explaining_it))))
+            raise StoreError(f"{row['id']} is running as process {row['pid']}. Cancel it first.")
+    connection.execute(sa.delete(run).where(run.c.id.in_(ids)))
+    return ids

@@ -104,8 +104,6 @@ class Word(TypeDecorator[Any]):
 
 # SQLite numbers rows by itself only for a column declared INTEGER PRIMARY KEY.
 RowId = BigInteger().with_variant(Integer, "sqlite")
-
-
 Kind = type[TypeEngine[Any]] | TypeEngine[Any]
 
 
@@ -118,9 +116,7 @@ def key(*names: str) -> list[Column[Any]]:
     return [Column(name, Text, primary_key=True) for name in names]
 
 
-def required(
-    kind: type[TypeEngine[Any]] | TypeEngine[Any], *names: str, default: str | None = None
-) -> list[Column[Any]]:
+def required(kind: Kind, *names: str, default: str | None = None) -> list[Column[Any]]:
     """Return columns that are never null. default: what the database writes if nothing is given."""
     return [Column(name, kind, nullable=False, server_default=default) for name in names]
 
@@ -130,18 +126,13 @@ def optional(kind: Kind, *names: str) -> list[Column[Any]]:
     return [Column(name, kind) for name in names]
 
 
-def to(*tables: str, primary_key: bool = False) -> list[Column[int]]:
-    """Return references by number, named like their table; deleting the row that they name takes their own along."""
+def to(*tables: str, kind: Kind = RowId, primary_key: bool = False) -> list[Column[Any]]:
+    """Return references named like their table, by number or, to work, by text; deleting the row that they name takes
+    their own along."""
     return [
-        Column(name, RowId, ForeignKey(f"{name}.id", ondelete="CASCADE"), nullable=False, primary_key=primary_key)
+        Column(name, kind, ForeignKey(f"{name}.id", ondelete="CASCADE"), nullable=False, primary_key=primary_key)
         for name in tables
     ]
-
-
-def to_work(table: str, *, primary_key: bool = False) -> Column[str]:
-    """Return such a reference to a run, labelling or generation, whose ids are texts."""
-    reference = ForeignKey(f"{table}.id", ondelete="CASCADE")
-    return Column(table, Text, reference, nullable=False, primary_key=primary_key)
 
 
 def optional_to(target: str, name: str | None = None, *, ondelete: str = "CASCADE") -> Column[int]:
@@ -164,6 +155,8 @@ def work_columns() -> list[Column[Any]]:
         *required(Integer, "revision", default="0"),
         *required(Text, "created"),
         *optional(Text, "finished"),
+        *optional(Text, "machine"),  # tells machines of one name apart; null: not known
+        *optional(Text, "claim"),  # token of its worker; null: none, or from before there were any
     ]
 
 
@@ -172,14 +165,6 @@ def work_columns() -> list[Column[Any]]:
 
 def _table(name: str, *parts: SchemaItem, **options: Any) -> Table:
     return Table(name, metadata, *parts, **options)
-
-
-def _work_columns() -> list[Column[Any]]:
-    return [
-        *work_columns(),
-        *optional(Text, "machine"),  # tells machines of one name apart; null: not known
-        *optional(Text, "claim"),  # token of its worker; null: none, or from before there were any
-    ]
 
 
 dataset = _table(
@@ -291,14 +276,14 @@ labelling = _table(
     *required(Text, "pack"),
     *required(Integer, "draws"),
     *required(Json, "manifest"),
-    *_work_columns(),
+    *work_columns(),
     Index("ix_labelling_dataset", "dataset"),
 )
 
 ballot = _table(
     "ballot",
     id_column(),
-    to_work("labelling"),
+    *to("labelling", kind=Text),
     *to("profile", "context", "persona"),
     *required(Integer, "draw"),
     *required(Text, "status"),
@@ -358,7 +343,7 @@ run = _table(
     *required(Manifest, "manifest"),
     *optional(Text, "sweep"),  # the sweep that it is a cell of, and which one
     *optional(Integer, "cell"),
-    *_work_columns(),
+    *work_columns(),
     *optional(Text, "explains"),  # the run of which this one explains a leak; null: a run of its own
     Index("ix_run_dataset", "dataset"),
     Index("ix_run_sweep", "sweep"),
@@ -368,7 +353,7 @@ run = _table(
 response = _table(
     "response",
     id_column(),
-    to_work("run"),
+    *to("run", kind=Text),
     *to("profile", "context"),
     *required(Text, "level", default="full"),
     *required(SmallInteger, "sample"),
@@ -400,7 +385,7 @@ judge = _table(
 
 run_judge = _table(
     "run_judge",
-    to_work("run", primary_key=True),
+    *to("run", kind=Text, primary_key=True),
     *to("judge", primary_key=True),
     *required(SmallInteger, "ordinal"),  # 0: the judge that numbers rest on unless another is asked for
     *required(Json, "settings", default="{}"),  # where it is served, how asked
@@ -485,7 +470,7 @@ rule = _table(
 # Labels that came without votes: shares by persona as a file gave them; the endpoint of their labelling is `imported`.
 imported_vote = _table(
     "imported_vote",
-    to_work("labelling", primary_key=True),
+    *to("labelling", kind=Text, primary_key=True),
     *to("attribute", "context", "persona", primary_key=True),
     *required(Float, "necessary", "inappropriate", "abstain"),
     Index("ix_imported_vote_attribute", "attribute"),
@@ -503,7 +488,7 @@ generation = _table(
     *required(Json, "manifest"),
     # SET NULL: the generation stays when its dataset is deleted, and can be deleted by itself then.
     optional_to("dataset", ondelete="SET NULL"),
-    *_work_columns(),
+    *work_columns(),
     Index("ix_generation_dataset", "dataset"),
 )
 
@@ -511,7 +496,7 @@ generation = _table(
 generation_part = _table(
     "generation_part",
     id_column(),
-    to_work("generation"),
+    *to("generation", kind=Text),
     *required(Integer, "profile"),  # ordinal
     *required(SmallInteger, "position"),  # 0 the general attributes, 1.. the events in their order
     *required(Text, "event"),
@@ -711,7 +696,7 @@ recall = _table(
 # Every call that a run asked or took from the record, of whatever kind: what its tokens and failures are counted from.
 run_call = _table(
     "run_call",
-    to_work("run", primary_key=True),
+    *to("run", kind=Text, primary_key=True),
     Column("call", Text, ForeignKey("call.key"), primary_key=True),
     *optional(Boolean, "asked"),  # by this run itself, and so paid for it; false: the record had it; null: not known
     sqlite_with_rowid=False,
@@ -725,7 +710,7 @@ sweep = _table(
     *required(Json, "spec"),  # of the file of format docs/sweeps.md
     *required(Json, "plan"),  # calls, tokens, cost and time as estimated before the start
     *optional(Float, "cap"),  # of the cost, in the unit of the prices; null: none
-    *_work_columns(),
+    *work_columns(),
     Index("ix_sweep_dataset", "dataset"),
 )
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import psutil
 import sqlalchemy as sa
@@ -29,7 +29,7 @@ from sqlalchemy.ext.compiler import compiles
 from cimemories.manifest import RunManifest
 from cimemories.model import JudgementStatus, ResponseStatus, WorkKind, WorkStatus
 from cimemories.store.engine import PATIENCE_SECONDS, StoreError, now
-from cimemories.store.rows import rows_of
+from cimemories.store.rows import made, rows_of
 from cimemories.store.tables import (
     ballot,
     generation,
@@ -49,6 +49,7 @@ ENDED = (*FINISHED, WorkStatus.PAUSED, WorkStatus.CANCELLED, WorkStatus.FAILED, 
 TABLES = {WorkKind.LABELLING: labelling, WorkKind.RUN: run, WorkKind.GENERATION: generation, WorkKind.SWEEP: sweep}
 NO_OWNER = dict.fromkeys(("host", "machine", "pid", "process_started", "claim"))
 Row = sa.RowMapping
+T = TypeVar("T")
 
 
 # ---- the database's clock
@@ -320,10 +321,10 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> C
             f"{work_id} is running as process {row['pid']} on {row['host']}. Wait for it, or cancel it first."
         )
     # Another token at every claim: an earlier worker writes nothing from here on.
-    made = Claim(work_id, secrets.token_hex(16))
+    new = Claim(work_id, secrets.token_hex(16))
     values = {"status": WorkStatus.RUNNING, "error": None, "finished": None, "heartbeat": database_clock()}
-    update(connection, work_id, **values, **vars(owner), claim=made.token)
-    return made
+    update(connection, work_id, **values, **vars(owner), claim=new.token)
+    return new
 
 
 def take_turns(connection: sa.Connection, work_id: str) -> None:
@@ -462,6 +463,22 @@ def counts_by_work(
     return cached | fresh
 
 
+def listed(
+    connection: sa.Connection, query: sa.Select, kind: type[T], field: str, of: sa.Column[str], status: sa.Column[str]
+) -> list[T]:
+    """Return rows of labellings or generations as objects of a dataclass, with their ballots or parts counted by status
+    in this field. of: the column that names the owner of a ballot or part."""
+    rows = rows_of(connection, query)
+    # A labelling may have millions of ballots: those of one that has ended are counted once.
+    counts = counts_by_work(connection, field, rows, lambda ids: counts_by_status(connection, of, status, ids))
+    items = []
+    for row in rows:
+        parts = dict(counts[row["id"]])
+        missing = sum(parts.values()) - parts.get("ok", 0)
+        items.append(made(kind, row, status=shown_status(row, missing), **{field: parts}))
+    return items
+
+
 def counts_by_cause(
     connection: sa.Connection, table: sa.Table, *where: sa.ColumnElement[bool]
 ) -> list[tuple[str, str, int]]:
@@ -471,6 +488,17 @@ def counts_by_cause(
     query = sa.select(*columns, sa.func.count().label("n")).where(*where).group_by(*columns)
     rows = connection.execute(query.order_by(sa.desc("n"), *columns))
     return [(str(status), cause or "", int(n)) for status, cause, n in rows]
+
+
+def failures(connection: sa.Connection, work_id: str) -> list[tuple[str, str, int]]:
+    """Return why ballots of a labelling, or parts of a generation, are missing or short: (status, cause, count), the
+    most frequent first."""
+    table, owner = (
+        (ballot, ballot.c.labelling)
+        if kind_of(work_id) is WorkKind.LABELLING
+        else (generation_part, generation_part.c.generation)
+    )
+    return counts_by_cause(connection, table, owner == work_id, table.c.status.not_in(("ok", "owed")))
 
 
 def counts_by_status(

@@ -360,7 +360,7 @@ def test_unreadable_ballots_are_counted_and_never_abstain(store: Store, text: st
     assert {v: counted.count(v) for v in ("necessary", "inappropriate")} == {"necessary": good, "inappropriate": good}
     with store.read() as connection:
         tallies = labellings.tallies(connection, labelling_id).all()
-        failures = labellings.failures(connection, labelling_id)
+        failures = work.failures(connection, labelling_id)
         personas = labellings.personas(connection, labelling_id)
     assert tallies
     assert {personas[row.persona].key for row in tallies} == {p.key for p in load_personas().personas[1:]}

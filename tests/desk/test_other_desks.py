@@ -49,7 +49,7 @@ def audit_desk(store: Store, run_id: str, size: int = 45, me: str = "Ada", slice
 
 def verdicts(store: Store, data: int) -> dict[str, str]:
     with store.read() as connection:
-        standing = audits.standing(audits.history(connection, data, "Ada"))
+        standing = decisions.standing(audits.history(connection, data, "Ada"))
     return {f"{r}.{a}": str(item.verdict) for (r, a), item in standing.items()}
 
 

@@ -56,7 +56,7 @@ def test_what_goes_out_comes_back_whole_and_once(store: Store, tmp_path: Path, f
         assert supersedes(store) == links
     with store.read() as connection:
         assert [c.open for c in reviews.comments_of_dataset(connection, row.id)] == [False, True]
-        assert audits.standing(audits.history(connection, row.id)) == {}
+        assert decisions.standing(audits.history(connection, row.id)) == {}
 
 
 def supersedes(store: Store) -> dict[str, str | None]:

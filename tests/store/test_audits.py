@@ -54,7 +54,7 @@ def say(store: Store, dataset: int, who: str, *verdicts: NewVerdict) -> int:
 
 def stands(store: Store, dataset: int, who: str | None = None) -> dict[Flow, AuditVerdict | None]:
     with store.read() as connection:
-        return {f: item.verdict for f, item in audits.standing(audits.history(connection, dataset, who)).items()}
+        return {f: item.verdict for f, item in decisions.standing(audits.history(connection, dataset, who)).items()}
 
 
 def test_the_same_verdict_sent_again_is_one(world: World) -> None:
@@ -191,7 +191,7 @@ def test_an_older_verdict_that_an_import_brings_is_beneath_what_is_here(world: W
             assert last is not None
             assert (last.verdict, last.uid) == seen[-1]
             assert audits.undo(connection, dataset, "Ada", last.uid, f"undo {n}")
-            now = audits.standing(audits.history(connection, dataset))
+            now = decisions.standing(audits.history(connection, dataset))
             seen.append([(FULL, "here"), (NONE, "early"), (None, "")][n])
             assert now[flow].verdict is seen[-1][0] if n < 2 else not now
         assert audits.last_verdict(connection, dataset, "Ada", [flow]) is None

@@ -39,7 +39,7 @@ from cimemories.model import (
     Strength,
     Verdict,
 )
-from cimemories.store import calls, datasets, decisions, judgements, labellings, runs, tables
+from cimemories.store import calls, datasets, decisions, judgements, labellings, runs, tables, work
 from cimemories.store.engine import Store, canonical_json
 
 
@@ -296,7 +296,7 @@ def test_planning_ballots_again_changes_nothing_and_planning_more_adds(store: St
         labellings.settle(connection, [labellings.Settled(ballot, "unparsed", "late", key)])
     with store.read() as connection:
         votes = labellings.context_votes(connection, labelling_id, people[1].id, groups[0].context)
-        assert labellings.failures(connection, labelling_id) == []
+        assert work.failures(connection, labelling_id) == []
     assert votes[people[1].attribute_ids[0]][groups[0].persona][-1] == (2, Verdict.INAPPROPRIATE)
 
 

@@ -36,7 +36,6 @@ from cimemories.flows.scope import Scope
 from cimemories.metrics.sentences.numbers import number as in_words
 from cimemories.metrics.uncertainty import NORMAL_95, ROUNDING
 from cimemories.metrics.violation import exposures, missing
-from cimemories.model import Strength
 from cimemories.review.sampling import ASSUMED, judged_by, log_drawn
 from cimemories.store import audits, judgements
 from cimemories.store.audits import SliceItem
@@ -285,8 +284,8 @@ def draw_attributes(
         partial = judgements.partial_memories(connection, scope.run.id)
         claims = {
             (row.response, row.attribute)
-            for row in judgements.claims_of_judge(connection, scope.run.id, scope.judge.id)
-            if row.strength == Strength.FULL and row.attribute in chosen_ids
+            for row in judgements.run_claims(connection, scope.run.id, [scope.judge.id], full=True)
+            if row.attribute in chosen_ids
         }
         for profile, context, response, memory in judgements.responses_judged_by(
             connection, scope.run.id, scope.judge.id, flow_ids

@@ -56,7 +56,7 @@ from cimemories.metrics.uncertainty import (
     share_interval,
 )
 from cimemories.metrics.violation import exposures
-from cimemories.store import audits
+from cimemories.store import audits, decisions
 from cimemories.store.audits import Flow, SliceItem, SliceRow
 from cimemories.text import count
 
@@ -506,7 +506,7 @@ def _audited(
     """`violation_audit` of what a slice's items lie on. labels: their part of the variance."""
     n, needed, ids = sampled_n(row), exposed.needed, exposed.ids
     with flows.store.read() as connection:
-        standing = audits.standing(audits.of_run(connection, scope.run.id))
+        standing = decisions.standing(audits.of_run(connection, scope.run.id))
     says = {flow: audits.says_revealed(audit.verdict) for flow, audit in standing.items()}
     by_attribute: dict[int, list[SliceItem]] = {}
     for item in items:

@@ -70,7 +70,8 @@ def length_dependence(flows: Flows, scope: Scope, audit: JudgeAudit, judge: Judg
         with flows.store.read() as connection:
             lengths = frame_of(judgements.judged_lengths(connection, scope.run.id, judge.id), MESSAGES)
             claims = frame_of(
-                judgements.full_claims(connection, scope.run.id, [judge.id]), ["judge", "response", "attribute"]
+                judgements.run_claims(connection, scope.run.id, [judge.id], full=True),
+                ["judge", "response", "attribute"],
             )
             partial = judgements.partial_memories(connection, scope.run.id)
         return dependence(judge, audit.items, exposed, lengths, claims, partial)

@@ -260,9 +260,9 @@ def _record(flows: Flows, scope: Scope) -> _Record:
             if row.shown is not None:
                 shown[row.response] = row.shown
         prompts = {h: frozenset(ids) for h, ids in datasets.memories_of(connection, set(shown.values())).items()}
-        for judged in judgements.judged_by_any(connection, run_id, judge_ids):
+        for judged in judgements.judged(connection, run_id, judge_ids):
             read[int(judged.response)] += 1
-        for claim in judgements.full_claims(connection, run_id, judge_ids, grounded=scope.grounded):
+        for claim in judgements.run_claims(connection, run_id, judge_ids, full=True, grounded=scope.grounded):
             claims[claim.response, claim.attribute] += 1
     revealed = {
         (response, attribute)

@@ -9,7 +9,7 @@ from math import ceil
 
 import sqlalchemy as sa
 
-from cimemories.store import audits
+from cimemories.store import audits, decisions
 from cimemories.store.audits import ATTRIBUTES, SLICE_LABELS, Flow, slice_row
 from cimemories.store.decisions import ADJUDICATED, moment
 from cimemories.store.engine import StoreError, now, one_line, plain_name
@@ -206,9 +206,9 @@ def _verdicts(connection: sa.Connection, of: Assignment, flows: Sequence[Flow]) 
     """By person their standing verdicts on these flows."""
     wanted, made = set(flows), dict[str, list[audits.Audit]]()
     for item in audits.of_run(connection, of.run) if of.run else ():
-        if item.flow in wanted:
+        if item.place in wanted:
             made.setdefault(item.annotator, []).append(item)
-    return {person: audits.standing(own) for person, own in made.items()}
+    return {person: decisions.standing(own) for person, own in made.items()}
 
 
 def _attribute(attribute: int, messages: Iterable[Flow], verdicts: dict[Flow, audits.Audit]) -> Answer | None:

@@ -104,15 +104,11 @@ def entries(
     return fetch(connection, query, Entry)
 
 
-def actors(connection: sa.Connection) -> list[str]:
-    """Everybody in the log, by name."""
-    return list(connection.scalars(sa.select(audit_log.c.person).distinct().order_by(audit_log.c.person)))
-
-
 def listed(store: Store, *, person: str | None = None, action: str | None = None, most: int | None = None) -> Log:
     """The entries that match, newest first, and what there is to choose from. Raises NotAllowed for who is no admin."""
     with store.read() as connection:
         require_role(connection, Role.ADMIN)
         newest = entries(connection, person=person, action=action, most=most)
         kinds = connection.scalars(sa.select(audit_log.c.action).distinct())
-        return Log(newest, actors(connection), sorted({kind.partition(".")[0] for kind in kinds}))
+        people = connection.scalars(sa.select(audit_log.c.person).distinct().order_by(audit_log.c.person))
+        return Log(newest, list(people), sorted({kind.partition(".")[0] for kind in kinds}))

@@ -131,7 +131,7 @@ def enter(store: Store, login: Login, policy: Policy) -> Person:
     """The person of a login, who is written down at the first. In a record that is read-only nobody is: they look, as
     far as their role lets them: by the provider, else by the record, else the policy's default, a viewer's at most."""
     with store.read() as connection:
-        known = _by_account(connection, login.account)
+        known = _one(connection, person.c.account == login.account)
     given = policy.role_of(login.groups)
     fresh = datetime.now(UTC) - SEEN_EVERY
     if known is not None and given in (None, known.role) and known.seen and datetime.fromisoformat(known.seen) > fresh:
@@ -150,8 +150,9 @@ def enter(store: Store, login: Login, policy: Policy) -> Person:
         if given is not None and given is not known.role:
             # By the provider: it is not this person who gave themselves the role.
             _change(connection, known, given, by="the login's provider")
-        connection.execute(sa.update(person).where(person.c.id == known.id).values(seen=now()))
-        return _by_id(connection, known.id)
+        seen = now()
+        connection.execute(sa.update(person).where(person.c.id == known.id).values(seen=seen))
+        return replace(known, seen=seen, role=given or known.role)
 
 
 def set_role(connection: sa.Connection, who: str, role: Role) -> Person:
@@ -182,15 +183,14 @@ def set_role(connection: sa.Connection, who: str, role: Role) -> Person:
             raise StoreError(f"{member.name} is the only admin. Make somebody else admin first.")
     if member.role is not role:
         _change(connection, member, role)
-    return _by_id(connection, member.id)
+    return replace(member, role=role)
 
 
 def find(connection: sa.Connection, who: str) -> Person | None:
     """The person of this name, else the only one of this mail address. Raises StoreError where several have it."""
     same = sa.func.lower(person.c.email) == who.lower()
-    by_name = connection.execute(sa.select(person).where(person.c.name == who)).mappings().first()
-    if by_name is not None:
-        return _person(by_name)
+    if (by_name := _one(connection, person.c.name == who)) is not None:
+        return by_name
     rows = connection.execute(sa.select(person).where(same)).mappings().all()
     if len(rows) > 1:
         names = ", ".join(str(row["name"]) for row in rows)
@@ -217,7 +217,7 @@ def _first_login(connection: sa.Connection, login: Login, policy: Policy) -> Per
         # Two tabs of one person may come at once.
         if not insert_new(connection, person, [{**values, "role": policy.default}])[0]:
             name = ""
-    member = _by_account(connection, login.account)
+    member = _one(connection, person.c.account == login.account)
     if member is None:
         raise StoreError("your account could not be written down. Load the page again.")
     if name:
@@ -229,8 +229,7 @@ def _first_login(connection: sa.Connection, login: Login, policy: Policy) -> Per
 def _expected(connection: sa.Connection, login: Login) -> Person | None:
     """Who was given a role under the verified address of this login, before the first one."""
     same = person.c.account.is_(None), sa.func.lower(person.c.email) == login.email.lower()
-    row = connection.execute(sa.select(person).where(*same)).mappings().first() if login.email else None
-    return None if row is None else _person(row)
+    return _one(connection, *same) if login.email else None
 
 
 def _free_name(connection: sa.Connection, login: Login, but: int | None) -> str:
@@ -246,13 +245,9 @@ def _change(connection: sa.Connection, member: Person, role: Role, by: str | Non
     log.add(connection, "role.changed", member.name, before=str(member.role), now=str(role), by=by)
 
 
-def _by_account(connection: sa.Connection, account: str) -> Person | None:
-    row = connection.execute(sa.select(person).where(person.c.account == account)).mappings().first()
+def _one(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> Person | None:
+    row = connection.execute(sa.select(person).where(*where)).mappings().first()
     return None if row is None else _person(row)
-
-
-def _by_id(connection: sa.Connection, number: int) -> Person:
-    return _person(connection.execute(sa.select(person).where(person.c.id == number)).mappings().one())
 
 
 def _person(row: sa.RowMapping) -> Person:

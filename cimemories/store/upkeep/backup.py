@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -20,10 +21,11 @@ import sqlite3
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
@@ -101,7 +103,7 @@ def back_up(store: Store, target: Path, *, overwrite: bool = False) -> Backup:
 def _draft(parent: Path, prefix: str) -> Iterator[Path]:
     """Give a private folder that is removed when the block ends. A killed process cannot remove its own, so those of
     dead processes are removed first: a lock (flock) on the folder, which ends with the process, tells them apart."""
-    remove_abandoned(parent, prefix)
+    abandoned(parent, prefix, remove=True)
     while True:
         with tempfile.TemporaryDirectory(dir=parent, prefix=prefix, ignore_cleanup_errors=True) as name:
             folder = Path(name)
@@ -124,20 +126,13 @@ def _draft(parent: Path, prefix: str) -> Iterator[Path]:
                 os.close(descriptor)
 
 
-def abandoned(parent: Path, prefix: str) -> list[Path]:
-    """Return the folders of drafts in `parent` that a killed process left; no links, and none in use."""
-    return [folder for folder in sorted(parent.glob(f"{prefix}*")) if _if_abandoned(folder)]
+def abandoned(parent: Path, prefix: str, *, remove: bool = False) -> list[Path]:
+    """Return the folders of drafts in `parent` that a killed process left: no links, none of another user, none in use.
+    remove: and remove them; what cannot be removed stays."""
+    return [folder for folder in sorted(parent.glob(f"{prefix}*")) if _is_abandoned(folder, remove)]
 
 
-def remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove the folders of drafts in `parent` that a killed process left; what cannot be removed stays."""
-    for folder in sorted(parent.glob(f"{prefix}*")):
-        _if_abandoned(folder, shutil.rmtree)
-
-
-def _if_abandoned(folder: Path, action: Callable[[Path], None] | None = None) -> bool:
-    """Return whether no process uses this folder of a draft; `action` is then called with it while it is locked. False
-    for a link, for the folder of another user, and if it cannot be locked."""
+def _is_abandoned(folder: Path, remove: bool) -> bool:
     try:
         # O_NOFOLLOW: a link of this name would have what it leads to removed.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -147,8 +142,8 @@ def _if_abandoned(folder: Path, action: Callable[[Path], None] | None = None) ->
         if os.fstat(descriptor).st_uid != os.geteuid():
             return False
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if action:
-            action(folder)
+        if remove:  # while it is locked
+            shutil.rmtree(folder)
     except OSError:
         return False
     finally:
@@ -212,15 +207,20 @@ def _own_files(workspace: Path) -> dict[str, Path]:
 
 
 def _add(archive: zipfile.ZipFile, name: str, file: Path) -> Member:
-    digest, size = hashlib.sha256(), 0
     # Without the times and modes of this machine's files.
     info = zipfile.ZipInfo(name)
     info.compress_type = zipfile.ZIP_DEFLATED
     with file.open("rb") as source, archive.open(info, "w", force_zip64=True) as target:
-        while chunk := source.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-            target.write(chunk)
+        return _copied(source, target)
+
+
+def _copied(source: IO[bytes], target: IO[bytes], most: float = math.inf) -> Member:
+    """Copy a file; return its size and hash. It ends after at most one piece more than `most` bytes."""
+    digest, size = hashlib.sha256(), 0
+    while size <= most and (chunk := source.read(_CHUNK)):
+        digest.update(chunk)
+        size += len(chunk)
+        target.write(chunk)
     return Member(size, digest.hexdigest())
 
 
@@ -294,18 +294,14 @@ def unpack(path: Path, folder: Path) -> Backup:
 
 def _extract(path: Path, archive: zipfile.ZipFile, name: str, member: Member, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    digest, size = hashlib.sha256(), 0
     try:
         # x: what is there already, a link too, is never written through.
         with archive.open(name) as source, target.open("xb") as out:
             # One piece more than was promised is enough to know: what unpacks to far more is not unpacked to its end.
-            while size <= member.size and (chunk := source.read(_CHUNK)):
-                digest.update(chunk)
-                size += len(chunk)
-                out.write(chunk)
+            unpacked = _copied(source, out, most=member.size)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
         raise StoreError(f"{path} is damaged: {name} cannot be read ({error}).") from error
-    if (size, digest.hexdigest()) != (member.size, member.sha256):
+    if unpacked != member:
         raise StoreError(f"{path} is damaged: {name} is not what was backed up.")
 
 

@@ -65,7 +65,7 @@ class Soundness:
         return not self.faults
 
     def as_json(self) -> dict[str, Any]:
-        return {"sound": self.sound, **asdict(self), "faults": [asdict(fault) for fault in self.faults]}
+        return {"sound": self.sound, **asdict(self)}
 
 
 def require_record(workspace: Path, address: str) -> None:

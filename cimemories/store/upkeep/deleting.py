@@ -25,7 +25,6 @@ from cimemories.store.tables import (
     comment,
     dataset,
     decision,
-    generation,
     generation_part,
     imported_vote,
     judgement,
@@ -160,30 +159,16 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
     work_id = str(planned.work_id)
     kind = work.kind_of(work_id)
     row = work.load(connection, work_id)
-    ids = [work_id]
     if kind is WorkKind.RUN:
-        ids += connection.scalars(sa.select(run.c.id).where(run.c.explains == work_id))
-        runs.delete(connection, work_id)
-    elif kind is WorkKind.SWEEP:
-        # Runs name their sweep by text without a foreign key, so they are deleted one by one and not by cascade.
-        members = rows_of(connection, work.select(run).where(run.c.sweep == work_id))
-        work.require_idle([row, *members])
-        of_members = run.c.explains.in_([member["id"] for member in members])
-        ids += [member["id"] for member in members]
-        ids += connection.scalars(sa.select(run.c.id).where(of_members))
-        for member in members:
-            runs.delete(connection, member["id"])
-        connection.execute(sa.delete(sweep).where(sweep.c.id == work_id))
-    elif kind is WorkKind.LABELLING:
-        work.require_idle([row])
-        of_work(connection, work_id)  # a freeze may have come in between
-        connection.execute(sa.delete(labelling).where(labelling.c.id == work_id))
-    else:
-        work.require_idle([row])
-        # As for a labelling: it may have become a dataset since.
-        of_work(connection, work_id)
-        # Its parts go by cascade; its dataset, if there is one, and the recorded calls stay.
-        connection.execute(sa.delete(generation).where(generation.c.id == work_id))
+        return runs.delete(connection, work_id)
+    # Runs name their sweep by text without a foreign key, so they are deleted one by one and not by cascade.
+    of_sweep = run.c.sweep == work_id
+    members = rows_of(connection, work.select(run).where(of_sweep)) if kind is WorkKind.SWEEP else []
+    work.require_idle([row, *members])
+    of_work(connection, work_id)  # a labelling may have been frozen, a generation have become a dataset since
+    ids = [work_id, *(id_ for member in members for id_ in runs.delete(connection, member["id"]))]
+    table = work.table_of(work_id)
+    connection.execute(sa.delete(table).where(table.c.id == work_id))
     return ids
 
 

@@ -38,7 +38,7 @@ from cimemories.store.tables import (
     sweep,
 )
 from cimemories.store.team import log
-from cimemories.store.upkeep.backup import BACKUP_DRAFT, DRAFT, abandoned, remove_abandoned
+from cimemories.store.upkeep.backup import BACKUP_DRAFT, DRAFT, abandoned
 from cimemories.store.upkeep.problems import explained
 
 LABEL, GENERATE = "label", "generate"
@@ -105,7 +105,7 @@ def purge(store: Store) -> Purge:
     for file in files:
         file.unlink(missing_ok=True)
     for prefix in DRAFTS:
-        remove_abandoned(store.workspace, prefix)
+        abandoned(store.workspace, prefix, remove=True)
     _give_back(store)
     return planned
 

@@ -363,7 +363,7 @@ def test_a_judge_is_audited_blind_and_each_verdict_is_recorded_once(app: str, br
     assert len(slices) == 1
     assert len({item.uid for item in history}) == len(history) == len(pressed) + 2
     assert all(item.blind for item in history[:-1])
-    standing = {f"{response}.{a}": str(item.verdict) for (response, a), item in audits.standing(history).items()}
+    standing = {f"{response}.{a}": str(item.verdict) for (response, a), item in decisions.standing(history).items()}
     assert standing == pressed
     serving.leave(page)
 
