@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import pandas as pd
@@ -23,16 +22,13 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks.gallery import Certainty
 from cimemories.leaks.message import LeakView, leak_view
+from cimemories.model import Span
 from cimemories.seeds.published import load_published
 from cimemories.text import count, markdown_escaped, part_names
 from cimemories.version import __version__
 
-# Text as LaTeX that reads the same and compiles in any engine: what comes out is printable ASCII. Characters that LaTeX
-# gives a meaning become commands, letters with an accent the accent's command, common signs their own commands.
-# Anything else (Greek, Chinese, emoji) becomes \ciother{1F600}: its definition, which stands before an exported table,
-# prints the character where the engine knows Unicode, and [U+1F600] where it does not.
-
-# Stands once before a text that has been escaped.
+# Stands once before a text that has been escaped. It prints a character where the engine knows Unicode (XeLaTeX,
+# LuaLaTeX), and elsewhere [U+1F600].
 LATEX_OTHER = (
     r"\providecommand{\ciother}[1]{\ifdefined\XeTeXrevision\symbol{\"#1}\else"
     r"\ifdefined\directlua\symbol{\"#1}\else[U+#1]\fi\fi}"
@@ -51,72 +47,32 @@ _COMMANDS = {
     "]": "{]}",
     "*": "{*}",
     "\N{NO-BREAK SPACE}": "~",
-    "\N{LEFT SINGLE QUOTATION MARK}": r"\textquoteleft{}",
-    "\N{RIGHT SINGLE QUOTATION MARK}": r"\textquoteright{}",
-    "\N{LEFT DOUBLE QUOTATION MARK}": r"\textquotedblleft{}",
-    "\N{RIGHT DOUBLE QUOTATION MARK}": r"\textquotedblright{}",
     "\N{HYPHEN}": "-",
     "\N{NON-BREAKING HYPHEN}": r"\mbox{-}",
-    "\N{EN DASH}": r"\textendash{}",
-    "\N{EM DASH}": r"\textemdash{}",
-    "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
-    "\N{BULLET}": r"\textbullet{}",
-    "\N{DEGREE SIGN}": r"\textdegree{}",
-    "\N{POUND SIGN}": r"\pounds{}",
-    "\N{EURO SIGN}": r"\texteuro{}",
-    "\N{SECTION SIGN}": r"\S{}",
-    "\N{COPYRIGHT SIGN}": r"\copyright{}",
-    "\N{LATIN SMALL LETTER SHARP S}": r"\ss{}",
-    "\N{LATIN SMALL LETTER AE}": r"\ae{}",
-    "\N{LATIN CAPITAL LETTER AE}": r"\AE{}",
-    "\N{LATIN SMALL LETTER O WITH STROKE}": r"\o{}",
-    "\N{LATIN CAPITAL LETTER O WITH STROKE}": r"\O{}",
-    "\N{LATIN SMALL LETTER L WITH STROKE}": r"\l{}",
-    "\N{LATIN CAPITAL LETTER L WITH STROKE}": r"\L{}",
 }
-_ACCENTS = {
-    "\N{COMBINING GRAVE ACCENT}": "`",
-    "\N{COMBINING ACUTE ACCENT}": "'",
-    "\N{COMBINING CIRCUMFLEX ACCENT}": "^",
-    "\N{COMBINING TILDE}": "~",
-    "\N{COMBINING DIAERESIS}": '"',
-    "\N{COMBINING MACRON}": "=",
-    "\N{COMBINING DOT ABOVE}": ".",
-    "\N{COMBINING CARON}": "v",
-    "\N{COMBINING DOUBLE ACUTE ACCENT}": "H",
-    "\N{COMBINING BREVE}": "u",
-    "\N{COMBINING RING ABOVE}": "r",
-    "\N{COMBINING CEDILLA}": "c",
+# Letters and signs of Europe, which every LaTeX since 2018 prints as they are.
+_LETTERS = "".join(bytes(range(0x80, 0x100)).decode(encoding, "ignore") for encoding in ("cp1252", "cp1250"))
+_PLAIN = frozenset(string.ascii_letters + string.digits + " .,:;!?()/+=@-'") | {
+    letter for letter in _LETTERS if letter.isprintable()
 }
-_PLAIN = frozenset(string.ascii_letters + string.digits + " .,:;!?()/+=@-'")
 _JOINED = re.compile(r"([-,'])(?=\1)")  # two in a row become one sign: a dash, a quotation mark
 
 
 def latex_escaped(text: object) -> str:
-    """A text for the inside of a paragraph or table cell: one line, white space and what cannot be seen as one space.
-    LATEX_OTHER has to stand before it; LaTeX of before 2020 also needs the package textcomp."""
+    """Return a text for the inside of a paragraph or table cell: one line, in which nothing is a command of the text's
+    own, and any other character than those of Europe is \\ciother{1F600}. LATEX_OTHER has to stand before it."""
     # A line break of any kind would end a paragraph, a control character the compilation.
     line = re.sub(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+", _space, unicodedata.normalize("NFC", str(text))).strip(" ")
     # \0 marks the places while characters are escaped: none can be in the line, which has lost its control characters.
-    return "".join(_escaped(character) for character in _JOINED.sub("\\1\0", line)).replace("\0", "{}")
+    escaped = (
+        c if c in _PLAIN or c == "\0" else _COMMANDS.get(c) or rf"\ciother{{{ord(c):04X}}}"
+        for c in _JOINED.sub("\\1\0", line)
+    )
+    return "".join(escaped).replace("\0", "{}")
 
 
 def _space(match: re.Match[str]) -> str:
     return "\N{NO-BREAK SPACE}" if set(match[0]) == {"\N{NO-BREAK SPACE}"} else " "
-
-
-def _escaped(character: str) -> str:
-    if character in _PLAIN or character == "\0":
-        return character
-    if character in _COMMANDS:
-        return _COMMANDS[character]
-    # Decomposed into a letter and its accents; more than one accent has no simple command.
-    base, *accents = list(unicodedata.normalize("NFD", character))
-    if len(accents) == 1 and accents[0] in _ACCENTS and base in string.ascii_letters:
-        # An accent on i or j replaces the dot.
-        letter = {"i": r"\i", "j": r"\j"}.get(base, base)
-        return rf"\{_ACCENTS[accents[0]]}{{{letter}}}"
-    return rf"\ciother{{{ord(character):04X}}}"
 
 
 AROUND = 110  # characters of the message on either side of what is leaked
@@ -220,7 +176,10 @@ def leak_rows(
     rows = []
     for item in examples.to_dict("records"):
         scope = scopes[str(item["run"])]
-        shown = _quoted(flows, scope, item)
+        view = leak_view(flows, scope, int(item["profile"]), int(item["context"]))
+        pieces, in_message, sample = (
+            quoted(view, int(item["attribute"]), str(item["strength"])) if view else ((), False, None)
+        )
         texts = {name: _line(item[name]) for name in ("task", "recipient", "domain", "key", "statement")}
         rows.append(
             LeakRow(
@@ -231,9 +190,9 @@ def leak_rows(
                 model=scope.run.model,
                 judge=scope.judge_text,
                 profile=_line(item["user"]),
-                excerpt=shown.excerpt if shown else (),
-                in_message=shown is not None and shown.in_message,
-                sample=shown.sample if shown else None,
+                excerpt=pieces,
+                in_message=in_message,
+                sample=sample,
                 strength=str(item["strength"]),
                 claimed=int(item["claimed"]),
                 draws=int(item["draws"]),
@@ -250,38 +209,23 @@ def leak_rows(
 def with_excerpts(flows: Flows, scopes: Mapping[str, Scope], examples: pd.DataFrame) -> pd.DataFrame:
     """Return examples with what one message says of each: excerpt, leaked (the part of it that gives the attribute
     away), sample (from 1, <NA> where no judge quotes any), in_message (whether these are the message's own words)."""
-    rows = []
-    for item in examples.to_dict("records"):
-        shown = _quoted(flows, scopes[str(item["run"])], item)
-        pieces = shown.excerpt if shown else ()
-        text, leaked = ("".join(piece.text for piece in part) for part in (pieces, [p for p in pieces if p.leaked]))
-        rows.append((text, leaked, shown.sample if shown else None, shown is not None and shown.in_message))
-    found = pd.DataFrame(rows, columns=EXCERPT, index=examples.index).astype({"sample": "Int64", "in_message": "bool"})
-    return pd.concat([examples, found], axis=1)
-
-
-def _quoted(flows: Flows, scope: Scope, item: Mapping[Any, Any]) -> Quoted | None:
-    view = leak_view(flows, scope, int(item["profile"]), int(item["context"]))
-    return None if view is None else quoted(view, int(item["attribute"]), str(item["strength"]))
+    rows = leak_rows(flows, scopes, examples)
+    return examples.assign(
+        excerpt=["".join(piece.text for piece in row.excerpt) for row in rows],
+        leaked=["".join(piece.text for piece in row.excerpt if piece.leaked) for row in rows],
+        sample=pd.array([row.sample for row in rows], dtype="Int64"),
+        in_message=pd.array([row.in_message for row in rows], dtype="bool"),
+    )
 
 
 def _line(text: object) -> str:
     return _SPACE.sub(" ", str(text)).strip()
 
 
-@dataclass(frozen=True)
-class Quoted:
-    """What a message says of an attribute. sample: which message, from 1. in_message: whether the excerpt is its own
-    words, not a quote that does not stand in it."""
-
-    excerpt: tuple[Piece, ...]
-    in_message: bool
-    sample: int
-
-
-def quoted(view: LeakView, attribute: int, strength: str) -> Quoted | None:
-    """Return the excerpt to show for a claim of this strength: of the first message that makes it, those whose quote
-    stands in the message before the others; None where no message makes it."""
+def quoted(view: LeakView, attribute: int, strength: str) -> tuple[tuple[Piece, ...], bool, int | None]:
+    """Return the excerpt to show for a claim of this strength, whether it is the message's own words, and the number of
+    the message: the first that makes the claim, those whose quote stands in the message before the others. Nothing and
+    None where no message makes it."""
     claims = [
         (sample, reveal)
         for sample in view.samples
@@ -289,14 +233,11 @@ def quoted(view: LeakView, attribute: int, strength: str) -> Quoted | None:
         if reveal.attribute == attribute and reveal.strength == strength
     ]
     if not claims:
-        return None
+        return (), False, None
     # min takes the first of equals: the earliest message of those whose quote is in it.
     sample, reveal = min(claims, key=lambda claim: not claim[1].grounded)
-    if reveal.span is not None:
-        pieces = excerpt(sample.text or "", reveal.span.start, reveal.span.end)
-    else:
-        pieces = excerpt(reveal.quote, 0, len(reveal.quote))
-    return Quoted(pieces, reveal.grounded, sample.number)
+    text, span = (sample.text or "", reveal.span) if reveal.span else (reveal.quote, Span(0, len(reveal.quote)))
+    return excerpt(text, span.start, span.end), reveal.grounded, sample.number
 
 
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -15,7 +15,6 @@ from cimemories.metrics.accumulation import effort
 from cimemories.metrics.corrections import corrections
 from cimemories.report import methods, results
 from cimemories.report.document import Basis, Points, Report, Section, Text, basis
-from cimemories.report.recalled import recalled
 from cimemories.text import count, listed, part_names
 from cimemories.version import __version__
 
@@ -56,7 +55,7 @@ PARTS: tuple[tuple[str, Callable[[Basis], Section | None]], ...] = (
     ("comparison", results.comparison),
     ("breakdowns", results.breakdowns),
     ("heatmaps", results.heatmaps),
-    ("stored, recalled, said", recalled),
+    ("stored, recalled, said", results.recalled),
     ("accumulation", results.accumulated),
     ("examples", results.examples),
     ("labels", results.labels_section),

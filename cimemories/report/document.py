@@ -5,13 +5,13 @@ Every text in a block is plain, whoever wrote it: it is escaped where it is turn
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element
 
-from cimemories.answer import Table as AnswerTable
+from cimemories.answer import Column, Listing, Table
+from cimemories.charts import svg
 from cimemories.compare.leaderboard import Leaderboard, Line, leaderboard
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
@@ -45,44 +45,37 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Names with values."""
+class Shown:
+    """A table of an answer. Rows of the kind published or baseline are not of these runs. simulated: whether any number
+    in it rests on a simulator. folded: it stands below a figure that shows the same, or is long, and is shown on
+    request."""
 
-    pairs: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of a table; the first cell names it. kind: '' for what was measured here, 'published', 'baseline'."""
-
-    cells: tuple[str, ...]
-    kind: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """columns: (title, whether it holds numbers). simulated: whether any number in it rests on a simulator. folded: it
-    stands below a figure that shows the same, or is long, and is shown on request."""
-
+    table: Table
     caption: str
-    columns: tuple[tuple[str, bool], ...]
-    rows: tuple[Row, ...]
     simulated: Parts = False
     folded: bool = False
+
+    def rows(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield each row as its kind and the texts of its cells, of which the first names it."""
+        for row, cells in zip(self.table.records(), self.table.texts(), strict=True):
+            yield str(row.get("kind") or ""), cells
 
 
 @dataclass(frozen=True)
 class Figure:
     """A picture: `name` is its id and that of its file; title says the takeaway, subtitle the counts behind it, alt
-    what can be seen. svg: as charts/svg.py draws it, of fig."""
+    what can be seen."""
 
     name: str
     title: str
     subtitle: str
     alt: str
-    svg: Element
     fig: go.Figure
     simulated: Parts = False
+
+    @property
+    def svg(self) -> Element:
+        return svg.draw(self.fig, self.name, title=self.title, alt=self.alt, simulated=self.simulated)
 
 
 @dataclass(frozen=True)
@@ -116,7 +109,7 @@ class Heading:
     text: str
 
 
-Block = Text | Points | Facts | Table | Figure | Code | Examples | Markdown | Heading
+Block = Text | Points | Shown | Figure | Code | Examples | Markdown | Heading
 
 
 @dataclass(frozen=True)
@@ -196,31 +189,15 @@ def basis(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule, *, texts:
     return Basis(flows, tuple(scopes), rule, leaderboard(flows, scopes, rule), texts)
 
 
-def table(
-    caption: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str] | Row],
-    *,
-    simulated: Parts = False,
-    folded: bool = False,
-    text_columns: Sequence[int] = (0,),
-) -> Table:
-    """A table; text_columns: positions of the columns that hold words, all others hold numbers."""
-    made = tuple(row if isinstance(row, Row) else Row(tuple(row)) for row in rows)
-    titles = tuple((title, position not in text_columns) for position, title in enumerate(columns))
-    return Table(caption, titles, made, simulated, folded)
+def shown(table: Table, caption: str = "", *, simulated: Parts = False, folded: bool = False) -> Shown:
+    """Return a table as a report shows it. caption: in the place of its own."""
+    return Shown(table, caption or table.caption, simulated, folded or table.folded)
 
 
-def of_answer(shown: AnswerTable, caption: str = "", *, simulated: Parts = False, folded: bool = False) -> Table:
-    """Return the report's table of a table of an answer. caption: in the place of its own."""
-    columns = tuple(zip(shown.titles, shown.numeric, strict=True))
-    rows = tuple(Row(tuple(row)) for row in shown.texts())
-    return Table(caption or shown.caption, columns, rows, simulated, folded or shown.folded)
-
-
-def points(value: float) -> str:
-    """A share as percentage points of a spread: '3.1'; a dash where it is undefined."""
-    return "–" if math.isnan(value) else f"{100 * value:.1f}"
+def facts(caption: str, pairs: Mapping[str, str]) -> Shown:
+    """Return names with values as a table."""
+    columns = {"name": Column("text", "What"), "value": Column("wide", "Value")}
+    return Shown(Listing([{"name": name, "value": value} for name, value in pairs.items()], columns), caption)
 
 
 # ---- label facts
@@ -241,6 +218,10 @@ class LabelFacts:
     def ballots(self) -> int:
         """Those that could be counted."""
         return int(self.row.ballots.get(labellings.OK, 0))
+
+    @property
+    def voices(self) -> list[str]:
+        return [f"{persona.key} (prior {self.prior(persona)})" for persona in self.personas]
 
     def prior(self, persona: Persona) -> str:
         return exact_percent(self.survival.rule.prior_by_key.get(persona.key, persona.prior))

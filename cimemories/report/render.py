@@ -5,11 +5,9 @@ Neither has a script or fetches anything; the file is written whole or not at al
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
@@ -19,19 +17,19 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from cimemories.charts import export, svg
+from cimemories.formats.reading import written_whole
 from cimemories.leaks.table import as_markdown as leak_table
 from cimemories.leaks.table import rests_on
 from cimemories.report.document import (
     Block,
     Code,
     Examples,
-    Facts,
     Figure,
     Heading,
     Markdown,
     Points,
     Report,
-    Table,
+    Shown,
     Text,
 )
 from cimemories.store.engine import StoreError
@@ -154,11 +152,7 @@ def _block(block: Block, folder: str, form: str) -> str:
         case Points(points, warning):
             mark = "**!** " if warning else ""
             return "\n".join(f"- {mark}{markdown_escaped(item)}" for item in points)
-        case Facts(pairs):
-            return "\n".join(
-                ["| | |", "|---|---|", *(f"| {markdown_escaped(k)} | {markdown_escaped(v)} |" for k, v in pairs)]
-            )
-        case Table():
+        case Shown():
             return _table(block)
         case Figure():
             return _figure(block, folder, form)
@@ -174,26 +168,16 @@ def _block(block: Block, folder: str, form: str) -> str:
             return text
 
 
-def _table(block: Table) -> str:
-    titles = [markdown_escaped(title) for title, _ in block.columns]
+def _table(block: Shown) -> str:
     caption = f"**{markdown_escaped(block.caption)}**{_mark(block.simulated)}"
     # Blank lines inside, so that what stands between the tags is read as Markdown, escaped as everywhere.
-    lines = ["<details>\n<summary>\n", caption, "\n</summary>\n"] if block.folded else [caption, ""]
-    lines += [_row(titles), _row(["---:" if numbers else "---" for _, numbers in block.columns])]
-    for row in block.rows:
-        cells = [markdown_escaped(cell) for cell in row.cells]
-        if row.kind == "published":
-            cells[0] += " (*published*)"
-        lines.append(_row(cells))
-    return "\n".join([*lines, *(["\n</details>"] if block.folded else [])])
+    if block.folded:
+        return f"<details>\n<summary>\n\n{caption}\n\n</summary>\n\n{block.table.markdown()}\n\n</details>"
+    return f"{caption}\n\n{block.table.markdown()}"
 
 
 def _mark(parts: Parts) -> str:
     return f" (**{simulated_text(parts)}**)" if parts else ""
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _figure(block: Figure, folder: str, form: str) -> str:
@@ -236,59 +220,29 @@ def check_report(path: Path, *, force: bool) -> None:
 def write_report(
     report: Report, path: Path, *, force: bool = False, progress: Callable[[float], object] = lambda share: None
 ) -> list[Path]:
-    """Write the report; returns what was written, the report first. Raises StoreError as `check_report` does, before
-    anything is written, and OSError. File and folder are written under other names and put in place whole."""
+    """Write the report, file and folder each whole or not at all; return what was written, the report first. Raises
+    StoreError as `check_report` does, and where the system refuses."""
     # Again, though a caller has checked before: making a report takes a while, and a file may be there by now.
     check_report(path, force=force)
     if path.suffix.casefold() in HTML:
-        _place(path, as_html(report).encode())
+        with written_whole(path) as draft:
+            draft.write_text(as_html(report), encoding="utf-8")
         return [path]
     folder = figures_folder(path)
     text, pictures = markdown_files(report, folder.name, progress)
     if pictures:
         # Figures first: a text that is there never names one that is not.
-        _place_folder(folder, pictures)
+        with written_whole(folder) as draft:
+            draft.mkdir()
+            for name, picture in pictures.items():
+                (draft / name).write_bytes(picture)
+            shutil.rmtree(folder, ignore_errors=True)
     elif folder.exists():
         shutil.rmtree(folder)
-    _place(path, text.encode())
+    with written_whole(path) as draft:
+        draft.write_text(text, encoding="utf-8")
     return [path, *(folder / name for name in pictures)]
 
 
 def _only_figures(folder: Path) -> bool:
     return folder.is_dir() and all(item.is_file() and item.suffix in (".svg", ".png") for item in folder.iterdir())
-
-
-def _place(path: Path, content: bytes) -> None:
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        readable(Path(draft), 0o666)
-        # In one step, within one folder: whoever reads it sees the old file or the new one.
-        os.replace(draft, path)
-    # Ctrl-C too leaves no draft behind.
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
-
-
-def _place_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
-        for name, content in files.items():
-            (draft / name).write_bytes(content)
-        readable(draft, 0o777)
-        if folder.exists():
-            shutil.rmtree(folder)
-        draft.rename(folder)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-
-
-def readable(path: Path, mode: int) -> None:
-    """As readable as any new file; a draft is private to its owner."""
-    # The mask can only be read by setting it.
-    mask = os.umask(0)
-    os.umask(mask)
-    path.chmod(mode & ~mask)

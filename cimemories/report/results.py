@@ -1,20 +1,23 @@
-"""Sections with results: headline, comparison, by domain and sphere, heatmaps, accumulation, examples."""
+"""Sections with results: labels, judges, coverage, identifiers; headline, comparison, groups, heatmaps, accumulation,
+examples. Tables are those of answers (answers/)."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import pandas as pd
 
 from cimemories import extras
-from cimemories.answer import Column
-from cimemories.answer import Table as AnswerTable
+from cimemories.answer import Column, Listing, Table
+from cimemories.answers import metrics as question
 from cimemories.answers.accumulation import CURVES
 from cimemories.answers.consensus import shares
 from cimemories.answers.heatmap import heatmap
 from cimemories.answers.judges import judges_together
-from cimemories.answers.metrics import MISSING, by_group, by_norm, interval_parts, metrics, missing
+from cimemories.charts import comparison as charts
 from cimemories.charts.lines import Line as Curve
 from cimemories.charts.lines import mean_line, shade
 from cimemories.charts.theme import DASHES, GREY, RUN_COLOURS
@@ -37,29 +40,51 @@ from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import intervals, rate_intervals
 from cimemories.metrics.places import By
 from cimemories.metrics.power import POWER, pilot
+from cimemories.metrics.recalled.split import recalled_numbers
 from cimemories.metrics.separation import most_violated_group
+from cimemories.model import Label
 from cimemories.report import figures
 from cimemories.report.document import (
     SIMULATED,
     Basis,
     Block,
     Examples,
-    Facts,
     Figure,
     Heading,
     LabelFacts,
     Points,
-    Row,
     Section,
-    Table,
+    Shown,
     Text,
     all_label_facts,
-    of_answer,
-    table,
+    facts,
+    shown,
     uncounted_labels,
 )
 from cimemories.store.engine import StoreError
-from cimemories.text import count, listed, percent, sentence
+from cimemories.text import count, listed, sentence
+
+RUN = {"run": Column("text", "Run")}
+MOST_PROFILES = 1_000  # that a table lists
+# As many as fit on a page.
+GROUP_COLUMNS = (
+    *("group", "violation", "attributes", "inappropriate_flows", "completeness", "necessary_flows", "coverage"),
+)
+EXAMPLES = 6  # of leaks, of all runs together
+STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumulation gives
+
+
+def each_run(basis: Basis, ask: Callable[[Line, str], list[Block]]) -> list[Block]:
+    """Return what is asked of each run and its name, under a heading where there are several; nothing of a run without
+    an answer."""
+    blocks: list[Block] = []
+    for line in basis.lines:
+        name = basis.run_names[line.run.id]
+        own = ask(line, name)
+        blocks += [Heading(name)] if own and basis.several else []
+        blocks += own
+    return blocks
+
 
 # ---- what the results rest on: labels, judges, what is missing, and which attributes only sign
 
@@ -73,174 +98,157 @@ def labels_section(basis: Basis) -> Section:
         text = "The dataset has no labels, so violation and completeness are undefined."
         return Section("labels", "Labels", (Text(text),))
     blocks: list[Block] = []
-    for facts in all_facts:
-        blocks += [Heading(facts.row.id)] if len(all_facts) > 1 else []
-        blocks += _labelling(facts)
+    for item in all_facts:
+        blocks += [Heading(item.row.id)] if len(all_facts) > 1 else []
+        blocks += _labelling(item)
     for place in extras.panels("report").values():
         blocks += extras.load(place)(basis)
     blocks += _norms(basis)
     return Section("labels", "Labels and the consensus of the personas", tuple(blocks))
 
 
-def _labelling(facts: LabelFacts) -> list[Block]:
-    row, simulated, counted = facts.row, ("labels",) * facts.row.simulated, facts.survival
+def _labelling(of: LabelFacts) -> list[Block]:
+    row, simulated, counted = of.row, ("labels",) * of.row.simulated, of.survival
     decided = counted.decisions.pairs
-    missing = sum(count for _, _, count in facts.missing)
-    ballots = "imported as shares, without ballots" if row.imported else f"{facts.ballots:,} of {row.expected:,}"
-    order = "go before the consensus" if facts.before else "are left out of these numbers"
-    pairs = (
-        ("Labelling", row.id),
-        ("Voted by", f"{row.model}{SIMULATED if simulated else ''}"),
-        ("Draws a persona", "–" if row.imported else str(row.draws)),
-        ("Ballots counted", ballots),
-        ("Ballots missing", f"{missing:,}"),
-        ("Rule", f"{counted.rule.name}: {counted.rule.text}"),
-        ("Decisions of people", f"{count(decided, 'pair')}; they {order}" if decided else "none"),
-    )
-    result = shares(counted, row)
-    ambiguous = counted.ambiguous
+    order = "go before the consensus" if of.before else "are left out of these numbers"
+    pairs = {
+        "Labelling": row.id,
+        "Voted by": f"{row.model}{SIMULATED if simulated else ''}",
+        "Draws a persona": "–" if row.imported else str(row.draws),
+        "Ballots counted": "imported as shares, without ballots"
+        if row.imported
+        else f"{of.ballots:,} of {row.expected:,}",
+        "Ballots missing": f"{sum(number for *_, number in of.missing):,}",
+        "Rule": f"{counted.rule.name}: {counted.rule.text}",
+        "Decisions of people": f"{count(decided, 'pair')}; they {order}" if decided else "none",
+    }
+    result, ambiguous = shares(counted, row), counted.ambiguous
     summary = [result.sentence, "The headline covers those in retained contexts."]
-    if decided and facts.before:
+    if decided and of.before:
         *clear, ambiguous = counted.effective
         summary.append(f"With the decisions of people {count(sum(clear), 'pair')} have a label.")
     summary.append(f"Ambiguous, and in neither violation nor completeness, are {count(ambiguous)}.")
-    blocks: list[Block] = [
-        Text(" ".join(summary)),
-        Facts(pairs),
-        table("The personas that vote", ("Persona", "Prior"), [(p.name, facts.prior(p)) for p in facts.personas]),
-        of_answer(result.by[GroupBy.DOMAIN], simulated=simulated),
-    ]
-    if len(counted.dissent):
-        blocks.append(of_answer(result.dissent, simulated=simulated))
-    if facts.missing:
-        rows = [(status, cause, f"{count:,}") for status, cause, count in facts.missing]
-        blocks.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows, text_columns=(0, 1)))
-    return blocks
+    personas = [{"persona": persona.name, "prior": of.prior(persona)} for persona in of.personas]
+    missing = [{"status": status, "cause": cause, "count": number} for status, cause, number in of.missing]
+    columns = {"persona": Column("text", "Persona"), "prior": Column("text", "Prior")}
+    ballots = {name: question.MISSING[name] for name in ("status", "cause")} | {"count": Column("count", "Ballots")}
+    tables = (
+        shown(Listing(personas, columns, "The personas that vote")),
+        shown(result.by[GroupBy.DOMAIN], simulated=simulated),
+        shown(result.dissent, simulated=simulated),
+        shown(Listing(missing, ballots, "Ballots that are missing")),
+    )
+    blocks = (Text(" ".join(summary)), facts(f"The labelling {row.id}", pairs))
+    return [*blocks, *(item for item in tables if not item.table.empty)]
 
 
 def _norms(basis: Basis) -> list[Block]:
     """Each run's score by the norm of one persona at a time."""
     blocks: list[Block] = []
     for line in basis.lines:
-        scores = by_norm(per_norm(basis.flows, line.scope, basis.rule))
+        scores = question.by_norm(per_norm(basis.flows, line.scope, basis.rule))
         if scores and len(scores.scores.frame) > 1:
             caption = f"{basis.run_names[line.run.id]}: scores by the norm of one persona alone, with 95 % intervals"
-            blocks += [of_answer(scores.scores, caption, simulated=line.simulated), Text(scores.sentence)]
+            blocks += [shown(scores.scores, caption, simulated=line.simulated), Text(scores.sentence)]
     return blocks
 
 
 def judges_section(basis: Basis) -> Section:
-    """The judges of each run, how many of their quotes stand in the text, and how far they agree."""
-    blocks: list[Block] = []
-    for line in basis.lines:
-        name = basis.run_names[line.run.id]
-        blocks += [Heading(name)] if basis.several else []
-        blocks.append(Text(sentence(f"Counted is the word of {line.scope.judge_text}")))
+    """The judges of each run, how many of their quotes stand in the text, how far they agree, and what people found who
+    audited attributes."""
+
+    def of_run(line: Line, name: str) -> list[Block]:
         result = judges_together(basis.flows, line.run.id, grounded=line.scope.grounded, labels=line.scope)
-        for shown in (result.judges, result.pairs):
-            if len(shown.frame):
-                caption = f"{shown.caption} of {name}"
-                blocks.append(of_answer(shown, caption, simulated=line.simulated or result.simulated))
+        simulated = line.simulated or result.simulated
+        tables = [item for item in (result.judges, result.pairs) if not item.empty]
+        items = corrections(basis.flows, line.scope, basis.rule).values()
+        audited = [sentence(text) for item in items for text in item.texts]
+        blocks: list[Block] = [Text(sentence(f"Reveals as judged by {line.scope.judge_text}"))]
+        blocks += [shown(item, f"{item.caption} of {name}", simulated=simulated) for item in tables]
         blocks.append(Points(tuple(map(sentence, result.notes))))
-        blocks += _audits(basis, line)
-    return Section("judges", "Judges", tuple(blocks))
+        return blocks + ([Heading("Audited by people"), Points(tuple(audited))] if audited else [])
 
-
-def _audits(basis: Basis, line: Line) -> list[Block]:
-    """What people found who audited attributes of the run; nothing where nobody has."""
-    audited = corrections(basis.flows, line.scope, basis.rule).values()
-    texts = [sentence(text) for item in audited for text in item.texts]
-    return [Heading("Audited by people"), Points(tuple(texts))] if texts else []
+    return Section("judges", "Judges", tuple(each_run(basis, of_run)))
 
 
 def coverage_section(basis: Basis) -> Section:
     """What is missing of every run, by stage and cause; a failed call is no zero."""
-    simulated, causes = basis.board.simulated, []
-    rows = []
-    for line in basis.lines:
-        numbers, name = line.numbers, basis.run_names[line.run.id]
-        rows.append((name, f"{line.run.expected:,}", f"{numbers.judged:,}", percent(numbers.coverage)))
-        causes.append(missing(numbers).frame.assign(run=name))
-    columns = ("Run", "Planned", "Judged", "Coverage")
-    blocks: list[Block] = [table("Responses judged, by run", columns, rows, simulated=simulated)]
-    every = AnswerTable(pd.concat(causes), {"run": Column("text", "Run")} | MISSING, "What is missing")
-    blocks.append(Text("Nothing is missing.") if every.empty else of_answer(every, simulated=simulated))
+    names, simulated = basis.run_names, basis.board.simulated
+    judged = [
+        {"run": names[line.run.id], "planned": line.run.expected, "judged": line.numbers.judged}
+        | {"coverage": line.numbers.coverage}
+        for line in basis.lines
+    ]
+    columns = RUN | {"planned": Column("count", "Planned"), "judged": Column("count", "Judged")}
+    columns |= {"coverage": Column("percent", "Coverage")}
+    causes = [question.missing(line.numbers).frame.assign(run=names[line.run.id]) for line in basis.lines]
+    missing = Table(pd.concat(causes), RUN | question.MISSING, "What is missing")
+    blocks: list[Block] = [shown(Listing(judged, columns, "Responses judged, by run"), simulated=simulated)]
+    blocks.append(Text("Nothing is missing.") if missing.empty else shown(missing, simulated=simulated))
     blocks.append(Text("What is missing enters no number as a zero: it is in no denominator."))
     return Section("coverage", "Coverage and failures", tuple(blocks))
 
 
 def identifiers_section(basis: Basis) -> Section:
     """The identifier rules side by side, and what the substring rule leaves out beyond the biography."""
-    rows, lost = [], list[str]()
+    rows, lost = [], set[str]()
     for line in basis.lines:
-        n = line.numbers.n
         for rule in IdentifierRule:
-            numbers, bounds = headline(basis.flows, line.scope, rule), intervals(basis.flows, line.scope, rule)
-            used = "used here" if rule == basis.rule else ""
-            name = basis.run_names[line.run.id]
-            rows.append((name, str(rule), sentences.bounds_text(bounds.violation[n]), f"{numbers.attributes:,}", used))
-        lost += run_dropped(basis.flows, line.scope, basis.rule, IdentifierRule.SUBSTRING)
+            bounds = intervals(basis.flows, line.scope, rule).violation[line.numbers.n]
+            row = {"run": basis.run_names[line.run.id], "rule": str(rule), "used": rule == basis.rule}
+            row |= bounds.columns("violation")
+            rows.append(row | {"attributes": headline(basis.flows, line.scope, rule).attributes})
+        lost |= set(run_dropped(basis.flows, line.scope, basis.rule, IdentifierRule.SUBSTRING))
     text = (
         "A message has to be signed, so attributes that repeat the biography never count as violations. The rule "
         "“exact” goes by the very key; “substring” drops every key that contains name, address, sex or age, as the "
         "authors' script does; “none” drops nothing."
     )
-    columns = ("Run", "Rule", "Violation at the headline's samples", "attributes", "")
-    caption = "Violation under each identifier rule"
-    blocks: list[Block] = [
-        Text(text),
-        table(caption, columns, rows, simulated=basis.board.simulated, text_columns=(0, 1, 4)),
-    ]
-    keys = sorted(set(lost))
-    if keys:
-        blocks.append(Text(f"Beyond the biography the substring rule would leave out {count(len(keys), 'key')}:"))
-        blocks.append(Points(tuple(keys)))
-    else:
-        blocks.append(Text("Beyond the biography the substring rule would leave out nothing of these runs."))
+    columns = RUN | {"rule": Column("text", "Rule")}
+    columns |= {"violation": Column("percent", "Violation at the headline's samples")}
+    columns |= {"attributes": Column("count", "Attributes"), "used": Column("flag", "Used here")}
+    table = shown(Listing(rows, columns, "Violation under each identifier rule"), simulated=basis.board.simulated)
+    keys = f"leave out {count(len(lost), 'key')}:" if lost else "leave out nothing of these runs."
+    blocks: list[Block] = [Text(text), table, Text(f"Beyond the biography the substring rule would {keys}")]
+    blocks += [Points(tuple(sorted(lost)))] if lost else []
     return Section("identifiers", "Identifier rule", tuple(blocks))
 
 
 # ---- results
 
 
-MOST_PROFILES = 1_000  # that a table lists
-# As many as fit on a page.
-GROUP_COLUMNS = ("group", "violation", "attributes", "inappropriate_flows", "completeness", "necessary_flows")
-EXAMPLES = 6  # of leaks, of all runs together
-MOST_IN = "Domains with the largest numbers"
-COUNTED = "counted"  # in place of an interval: what was not drawn from anything has none
-STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumulation gives
-
-
 def headline_section(basis: Basis) -> Section:
     """The table of the paper's form with what is published, every number of every run, and what speaks against them."""
     board = basis.board
-    blocks: list[Block] = [Text(takeaway(basis.flows, board, basis.run_names))]
-    blocks += _leaderboard(basis)
-    notes = [text for text in map(sentence, board.notes) if text not in map(sentence, board.warnings)]
-    blocks.append(Points(tuple(notes)))
-    for line in basis.lines:
-        name = basis.run_names[line.run.id]
-        if basis.several:
-            blocks.append(Heading(name))
-        if line.numbers.coverage_text:
-            blocks.append(Text(sentence(line.numbers.coverage_text)))
-        figure = figures.violations(line, basis.intervals(line.scope), name, effort(basis.flows, line.scope))
-        blocks += [figure] if figure else []
-        caption = f"Numbers of {name}, run {line.run.id}"
-        numbers = metrics(basis.flows, line.scope, basis.rule).numbers
-        blocks.append(of_answer(numbers, caption, simulated=line.simulated, folded=True))
-        blocks += _parts(basis, line)
+    warnings = set(map(sentence, board.warnings))
+    notes = Points(tuple(text for text in map(sentence, board.notes) if text not in warnings))
+
+    def of_run(line: Line, name: str) -> list[Block]:
+        numbers, bounds = line.numbers, basis.intervals(line.scope)
+        table = question.metrics(basis.flows, line.scope, basis.rule).numbers
+        blocks: list[Block] = [Text(sentence(numbers.coverage_text))] if numbers.coverage_text else []
+        blocks += figures.violations(line, bounds, name, effort(basis.flows, line.scope))
+        blocks.append(shown(table, f"Numbers of {name}, run {line.run.id}", simulated=line.simulated, folded=True))
+        made = {f"Violation@{numbers.n}": bounds.violation[numbers.n], "Completeness": bounds.completeness}
+        if figure := figures.interval_parts(made, line, name):
+            parts = question.interval_parts(numbers.n, bounds)
+            blocks += [*figure, shown(parts, f"{name}: {parts.caption}", simulated=line.simulated)]
+        texts = [f"{number}: {text}." for number, item in made.items() if (text := sentences.made_of(item))]
+        texts += [sentence(rare)] if (rare := sentences.unseen(bounds.completeness.users)) else []
+        blocks += [Points(tuple(texts))] if texts else []
         with suppress(StoreError):  # of fewer than LEAST_USERS profiles nothing is known
             known = pilot(basis.flows, line.scope, rule=basis.rule)
-            size = known.size if known.first_of is None else replace(known.size, profiles=line.numbers.profiles)
+            size = known.size if known.first_of is None else replace(known.size, profiles=numbers.profiles)
             blocks.append(Text(sentences.plan(known.row(size), POWER, "this run itself")))
-        if notes_of_run := [text for text in line.numbers.notes if text != line.numbers.coverage_text]:
-            blocks.append(Points(tuple(map(sentence, notes_of_run)), warning=True))
-    return Section("headline", "Headline numbers", tuple(blocks))
+        remarks = tuple(sentence(text) for text in numbers.notes if text != numbers.coverage_text)
+        return [*blocks, *([Points(remarks, warning=True)] if remarks else [])]
+
+    text = Text(takeaway(basis.flows, board, basis.run_names))
+    blocks = (text, *_leaderboard(basis), notes, *each_run(basis, of_run))
+    return Section("headline", "Headline numbers", blocks)
 
 
-def _leaderboard(basis: Basis) -> list[Table]:
+def _leaderboard(basis: Basis) -> list[Shown]:
     """The table of the paper's form in two, so that it fits on a page: numbers, and what they rest on."""
     board, frame = basis.board, basis.board.rows.frame.copy()
     scopes = {scope.run.id: scope for scope in basis.scopes}
@@ -255,106 +263,118 @@ def _leaderboard(basis: Basis) -> list[Table]:
     # They may have a higher score: of fewer samples, or of what few messages say.
     caption += ", those without a rank last" if basis.several and board.outside else ""
     caption += ", beside what the paper states of the same model, and constant strategies"
-    columns = board.rows.columns
+    columns, measured = board.rows.columns, frame[frame["kind"] != "baseline"]
     rests_on = {name: column for name, column in columns.items() if name == "title" or name not in leaderboard.NUMBERS}
-    measured = frame[frame["kind"] != "baseline"]
-    tables: list[Table] = []
-    for shown in (
-        AnswerTable(frame, {name: columns[name] for name in leaderboard.NUMBERS}, caption),
-        AnswerTable(measured, rests_on, "What they rest on"),
-    ):
-        plain = of_answer(shown, simulated=board.simulated, folded=bool(tables))
-        kinds = ["" if kind == "run" else kind for kind in shown.frame["kind"]]
-        rows = tuple(Row(row.cells, kind) for row, kind in zip(plain.rows, kinds, strict=True))
-        tables.append(replace(plain, rows=rows))
-    return tables
-
-
-def _parts(basis: Basis, line: Line) -> list[Block]:
-    """What the intervals of the headline are made of, as a figure and a table, and what none of them can say."""
-    numbers, bounds, name = line.numbers, basis.intervals(line.scope), basis.run_names[line.run.id]
-    made = {f"Violation@{numbers.n}": bounds.violation[numbers.n], "Completeness": bounds.completeness}
-    blocks: list[Block] = []
-    if figure := figures.interval_parts(made, line, name):
-        shown = interval_parts(numbers.n, bounds)
-        blocks = [figure, of_answer(shown, f"{name}: {shown.caption}", simulated=line.simulated, folded=True)]
-    texts = [f"{number}: {text}." for number, item in made.items() if (text := sentences.made_of(item))]
-    rare = sentences.unseen(bounds.completeness.users)
-    return [*blocks, Points((*texts, *([sentence(rare)] if rare else [])))] if texts or rare else blocks
+    numbers = Table(frame, {name: columns[name] for name in leaderboard.NUMBERS}, caption)
+    return [
+        shown(numbers, simulated=board.simulated),
+        shown(Table(measured, rests_on, "What they rest on"), simulated=board.simulated, folded=True),
+    ]
 
 
 def comparison(basis: Basis) -> Section | None:
     """The plane of all runs and each compared with the first on common flows. None for one run alone."""
     if not basis.several:
         return None
-    run_names, blocks = basis.run_names, list[Block]()
-    if basis.board.warnings:
+    board, run_names, blocks = basis.board, basis.run_names, list[Block]()
+    if board.warnings:
         text = Text("Apart from their models the runs also differ in what follows; a difference may come from there.")
-        blocks += [text, Points(tuple(map(sentence, basis.board.warnings)), warning=True)]
-    plane = figures.plane(basis.board, run_names)
-    blocks += [plane] if plane else []
+        blocks += [text, Points(tuple(map(sentence, board.warnings)), warning=True)]
+    # A plane of one run shows nothing.
+    if sum(not math.isnan(line.balanced.value) for line in board.lines) > 1:
+        blocks += figures.drawn(charts.plane(board, run_names), "figure-plane", simulated=board.simulated)
     first, *others = basis.scopes
     differences = against(basis.flows, first, others, basis.rule, run_names)
-    simulated = basis.board.simulated
     blocks.append(Points(tuple(text for item in differences for text in item.words)))
     # On common flows: where a run lost messages these are not its numbers above.
     pairs = joined([item.pair for item in differences], f"Each run minus {run_names[first.run.id]}, on common flows")
-    blocks.append(of_answer(pairs, simulated=simulated))
-    blocks += [picture for item in differences if (picture := figures.differences(item)) is not None]
+    blocks.append(shown(pairs, simulated=board.simulated))
+    for item in differences:
+        name = f"figure-difference-{item.first.run.id}-{item.second.run.id}"
+        blocks += figures.drawn(charts.domains(item), name, simulated=item.simulated)
     caption = f"Flows that change, against {run_names[first.run.id]}"
-    blocks.append(of_answer(joined([item.changes for item in differences], caption), simulated=simulated, folded=True))
-    return Section("comparison", "Comparison", tuple(blocks))
+    changes = joined([item.changes for item in differences], caption)
+    return Section("comparison", "Comparison", (*blocks, shown(changes, simulated=board.simulated, folded=True)))
 
 
 def breakdowns(basis: Basis) -> Section:
     """By information domain, by sphere of the recipient, and by profile."""
-    blocks: list[Block] = []
-    for line in basis.lines:
-        name, n = basis.run_names[line.run.id], line.numbers.n
-        blocks += [Heading(name)] if basis.several else []
-        for by in (By.DOMAIN, By.SPHERE, By.PROFILE):
-            shown = by_group(basis.flows, line.scope, by, n, basis.rule, intervals=True)
-            frame, every = shown.frame, len(shown.frame)
-            if by == By.PROFILE and every > MOST_PROFILES:
-                frame = frame.sort_values("violation", ascending=False, kind="stable").head(MOST_PROFILES)
-            if frame.empty or (by == By.SPHERE and set(frame["group"]) <= {""}):
-                continue
-            names = [str(group).replace("_", " ") or "(none)" for group in frame["group"]]
-            # Names of users are texts too.
-            if by == By.PROFILE and not basis.texts:
-                names = [f"profile {i + 1}" for i in range(len(frame))]
-            frame = frame.assign(group=names)
-            if by != By.PROFILE:
-                most = most_violated_group(basis.flows, line.scope, by, n, basis.rule)
-                figure = figures.groups(frame, most, str(by), n, name, line)
-                blocks += [figure] if figure else []
-            caption = f"{name} by {by}, with 95 % intervals of each {by} alone"
-            caption += f": the {len(frame):,} of {every:,} with the highest violation" if len(frame) < every else ""
-            columns = {name: column for name, column in shown.columns.items() if name in (*GROUP_COLUMNS, "coverage")}
-            blocks.append(of_answer(replace(shown, frame=frame, columns=columns), caption, simulated=line.simulated))
-    return Section("groups", "By domain, sphere and profile", tuple(blocks))
+
+    def by_group(line: Line, name: str, by: By) -> list[Block]:
+        n = line.numbers.n
+        table = question.by_group(basis.flows, line.scope, by, n, basis.rule, intervals=True)
+        frame, every = table.frame, len(table.frame)
+        if by == By.PROFILE and every > MOST_PROFILES:
+            frame = frame.sort_values("violation", ascending=False, kind="stable").head(MOST_PROFILES)
+        if frame.empty or (by == By.SPHERE and set(frame["group"]) <= {""}):
+            return []
+        names = [str(group).replace("_", " ") or "(none)" for group in frame["group"]]
+        # Names of users are texts too.
+        if by == By.PROFILE and not basis.texts:
+            names = [f"profile {i + 1}" for i in range(len(frame))]
+        frame, blocks = frame.assign(group=names), list[Block]()
+        if by != By.PROFILE:
+            most = most_violated_group(basis.flows, line.scope, by, n, basis.rule)
+            blocks += figures.groups(frame, most, str(by), n, name, line)
+        caption = f"{name} by {by}, with 95 % intervals of each {by} alone"
+        caption += f": the {len(frame):,} of {every:,} with the highest violation" if len(frame) < every else ""
+        columns = {name: column for name, column in table.columns.items() if name in GROUP_COLUMNS}
+        return [*blocks, shown(replace(table, frame=frame, columns=columns), caption, simulated=line.simulated)]
+
+    def of_run(line: Line, name: str) -> list[Block]:
+        return [block for by in (By.DOMAIN, By.SPHERE, By.PROFILE) for block in by_group(line, name, by)]
+
+    return Section("groups", "By domain, sphere and profile", tuple(each_run(basis, of_run)))
 
 
 def heatmaps(basis: Basis) -> Section | None:
     """Contexts by domains as in the paper's Figure 3, a figure and its table a run. None where no cell has a value."""
-    blocks: list[Block] = []
-    for line in basis.lines:
+
+    def of_run(line: Line, name: str) -> list[Block]:
         result = heatmap(basis.flows, line.scope, By.CONTEXT, By.DOMAIN, line.numbers.n, basis.rule)
         if result.grid.empty:
-            continue
-        name, frame = basis.run_names[line.run.id], result.cells.frame
+            return []
         # A cell without a pair of either kind is hatched in the figure and left out here: it has no number.
+        frame = result.cells.frame
         counted = replace(result.cells, frame=frame[(frame["violation_pairs"] + frame["completeness_pairs"]) > 0])
-        blocks += [Heading(name)] if basis.several else []
-        blocks.append(figures.heatmap(result, name))
-        blocks.append(of_answer(counted, f"The cells of the heatmap of {name}", simulated=line.simulated))
-    if not blocks:
-        return None
+        cells = shown(counted, f"The cells of the heatmap of {name}", simulated=line.simulated)
+        return [figures.heatmap(result, name), cells]
+
     text = (
         "A cell pools the pairs of all profiles in the contexts that they retain; a hatched cell has none, which is "
         "not 0."
     )
-    return Section("heatmaps", "Heatmaps", (Text(text), *blocks))
+    blocks = each_run(basis, of_run)
+    return Section("heatmaps", "Heatmaps", (Text(text), *blocks)) if blocks else None
+
+
+def recalled(basis: Basis) -> Section | None:
+    """Of runs behind a gate or a memory system both headline numbers by their parts, and by domain what became of the
+    judged samples. None where every prompt held all that is stored."""
+
+    def of_run(line: Line, name: str) -> list[Block]:
+        numbers = recalled_numbers(basis.flows, line.scope, line.numbers.n, basis.rule)
+        answer = question.recalled(basis.flows, line.scope, basis.rule, line.numbers.n)
+        if numbers is None or answer is None:
+            return []
+        blocks: list[Block] = [Text(sentence(text)) for text in (answer.sentence, *answer.notes)]
+        blocks.append(shown(answer.splits, f"{name}: {answer.splits.caption}", simulated=line.simulated))
+        places = answer.by_domain
+        for label in (Label.INAPPROPRIATE, Label.NECESSARY):
+            frame = places.frame[places.frame["label"] == str(label)].reset_index(drop=True)
+            if not frame.empty:
+                blocks.append(figures.recalled(frame, label, numbers, name, line))
+                caption = f"Judged samples of {label} attributes of {name}, by domain"
+                blocks.append(shown(replace(places, frame=frame), caption, simulated=line.simulated))
+        return blocks
+
+    text = (
+        "Of what the assistant stores, a gate or a memory system chose what reached each prompt. What was not recalled "
+        "was held back, or lost, by it; what was recalled and not said, by the model. The denominators are those of "
+        "what is stored; labels are taken as given in these intervals."
+    )
+    blocks = each_run(basis, of_run)
+    return Section("recalled", "Stored, recalled, said", (Text(text), *blocks)) if blocks else None
 
 
 def accumulated(basis: Basis) -> Section | None:
@@ -375,25 +395,22 @@ def accumulated(basis: Basis) -> Section | None:
         frames.append(frame[steps & frame["n"].isin([ns[0], ns[-1]])].assign(run=name))
         if limit := sentences.limited(max(ns), line.run.samples, ""):
             text += f" {name} is {limit}."
-    columns = {"run": Column("text", "Run")} | {name: CURVES[name] for name in ("n", "tasks", "share")}
+    columns = RUN | {name: CURVES[name] for name in ("n", "tasks", "share")}
     caption = "Expected share of attributes revealed inappropriately after so many tasks, with 95 % bands"
-    figure, shown = _curves(basis, runs), AnswerTable(pd.concat(frames), columns, caption)
+    curves = Table(pd.concat(frames), columns, caption)
     simulated = parts_of(line.simulated for line, _ in runs)
-    curves = of_answer(shown, simulated=simulated, folded=True)
-    blocks: list[Block] = [Text(text), *([figure] if figure else []), curves]
-    return Section("accumulation", "Accumulation over tasks", tuple(blocks))
+    table = shown(curves, simulated=simulated, folded=True)
+    return Section("accumulation", "Accumulation over tasks", (Text(text), *_curves(basis, runs, simulated), table))
 
 
-def _curves(basis: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None:
-    line, item = runs[0]
+def _curves(basis: Basis, runs: Sequence[tuple[Line, Accumulation]], simulated: tuple[str, ...]) -> list[Figure]:
+    """Draw a run at few n and its independence baseline, several at all samples of each."""
+    (line, item), *others = runs
     numbers = sorted({i.curves.profiles for _, i in runs})
     among = f"{numbers[0]} to " if len(numbers) > 1 else ""
     users = f"{among}{count(numbers[-1], 'profile')}; the area is a 95 % band"
-    frames = [i.frame() for _, i in runs]
-    # At all samples.
-    parts = [frame[frame["n"] == max(i.curves.ns)] for frame, (_, i) in zip(frames, runs, strict=True)]
-    if len(runs) == 1:
-        ns, frame = item.curves.ns, frames[0]
+    if not others:
+        ns, frame = item.curves.ns, item.frame()
         few = sorted({ns[0], ns[len(ns) // 2], ns[-1]})
         lines = [
             mean_line(frame[frame["n"] == n], f"n = {n}", shade(i, len(few)), band=n == ns[-1])
@@ -404,22 +421,16 @@ def _curves(basis: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | Non
         judged = effort(basis.flows, line.scope)
         title = sentences.accumulation(basis.run_names[line.run.id], item, judged, line.numbers.coverage)
         subtitle = f"{count(item.attributes, 'attribute')}, {count(item.flows, 'inappropriate flow')}, {users}"
-        return figures.curves("figure-accumulation", lines, title, subtitle, simulated=line.simulated)
-    names = [basis.run_names[one.run.id] for one, _ in runs]
-    title = sentences.curve_ends(
-        [
-            (name, float(part["share"].iloc[-1]), max(i.curves.ns), effort(basis.flows, one.scope))
-            for name, part, (one, i) in zip(names, parts, runs, strict=True)
-        ]
-    )
-    hues = len(RUN_COLOURS)
-    lines = [
-        mean_line(part, name, RUN_COLOURS[i % hues], band=True, dash=DASHES[i // hues % len(DASHES)])
-        for i, (name, part) in enumerate(zip(names, parts, strict=True))
-    ]
-    simulated = parts_of(one.simulated for one, _ in runs)
+        return figures.curves(lines, title, subtitle, simulated=simulated)
+    lines, ends = [], []
+    for i, (one, growth) in enumerate(runs):
+        name, frame, most = basis.run_names[one.run.id], growth.frame(), max(growth.curves.ns)
+        part = frame[frame["n"] == most]
+        colour, dash = RUN_COLOURS[i % len(RUN_COLOURS)], DASHES[i // len(RUN_COLOURS) % len(DASHES)]
+        lines.append(mean_line(part, name, colour, band=True, dash=dash))
+        ends.append((name, float(part["share"].iloc[-1]), most, effort(basis.flows, one.scope)))
     subtitle = f"Each run at the most samples that it is read at, {users}"
-    return figures.curves("figure-accumulation", lines, title, subtitle, simulated=simulated)
+    return figures.curves(lines, sentences.curve_ends(ends), subtitle, simulated=simulated)
 
 
 def examples(basis: Basis) -> Section | None:
@@ -446,18 +457,16 @@ def examples(basis: Basis) -> Section | None:
     return Section("examples", "Examples of leaks", tuple(blocks))
 
 
-def leak_counts(basis: Basis, leaks: LeakExamples) -> Table:
+def leak_counts(basis: Basis, leaks: LeakExamples) -> Shown:
     """How many flows each run leaks, and in which domains."""
     counts = leaks.by_run().groupby(["run", "domain"], as_index=False, sort=False)["number"].sum()
     rows = []
     for line in basis.lines:
-        own = counts[counts["run"] == line.run.id]
-        rows.append((basis.run_names[line.run.id], f"{int(own['number'].sum()):,}", _most(own)))
-    caption, columns = "Inappropriate flows that a judge claims at least once", ("Run", "Flows", MOST_IN)
-    return table(caption, columns, rows, simulated=basis.board.simulated, text_columns=(0, 2))
-
-
-def _most(counts: pd.DataFrame) -> str:
-    most = counts.sort_values("number", ascending=False, kind="stable").head(3)
-    pairs = zip(most["domain"], most["number"], strict=True)
-    return ", ".join(f"{str(name).replace('_', ' ')} ({n:,})" for name, n in pairs) or "–"
+        own = counts[counts["run"] == line.run.id].sort_values("number", ascending=False, kind="stable")
+        most = zip(own["domain"].head(3), own["number"].head(3), strict=True)
+        domains = ", ".join(f"{str(name).replace('_', ' ')} ({n:,})" for name, n in most)
+        rows.append({"run": basis.run_names[line.run.id], "flows": int(own["number"].sum()), "domains": domains or "–"})
+    columns = RUN | {"flows": Column("count", "Flows")}
+    columns |= {"domains": Column("text", "Domains with the largest numbers")}
+    caption = "Inappropriate flows that a judge claims at least once"
+    return shown(Listing(rows, columns, caption), simulated=basis.board.simulated)

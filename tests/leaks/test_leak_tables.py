@@ -27,18 +27,15 @@ from cimemories.store.upkeep.backup import back_up, restore
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 HOSTILE = "100% of $5 & #1_{a}^b~c\\input{/etc/passwd}\\end{tabular} | <img src=x> ![i](http://x.y/z) `c` ''--''\n\n%"
-# Every piece that escaped text may consist of: a plain character, or one of these whole commands.
-LETTER = r"\{(?:[A-Za-z]|\\[ij])\}"
+# Every piece that escaped text may consist of: a plain character or one of Europe, or one of these whole commands.
 PIECE = re.compile(
     "|".join(
         [
-            r"[A-Za-z0-9 .,:;!?()/+=@'~-]",
+            r"[A-Za-z0-9 .,:;!?()/+=@'~-]|[\u00a1-\u02dd\u2013-\u203a€™]",
             r"\{[\[\]*]?\}",
             r"\\char34\{\}",
             r"\\[%$&#_{}]",
             r"\\text[a-z]+\{\}",
-            rf"\\[\"'^~`=.vHurc]{LETTER}",
-            r"\\(?:ldots|pounds|S|copyright|ss|ae|AE|o|O|l|L)\{\}",
             r"\\mbox\{-\}",
             r"\\ciother\{[0-9A-F]{4,6}\}",
         ]
@@ -61,15 +58,7 @@ def read(piece: str) -> str:
     """The character that a piece stands for, as far as letters and digits go; other signs as ''."""
     if other := re.fullmatch(r"\\ciother\{([0-9A-F]+)\}", piece):
         return chr(int(other[1], 16))
-    if accent := re.fullmatch(r"\\(.)\{\\?([A-Za-z])\}", piece):
-        marks = dict(
-            zip(
-                "`'^~\"=.vHurc", "\u0300\u0301\u0302\u0303\u0308\u0304\u0307\u030c\u030b\u0306\u030a\u0327", strict=True
-            )
-        )
-        return unicodedata.normalize("NFC", accent[2] + marks[accent[1]])
-    special = {r"\ss{}": "ß", r"\ae{}": "æ", r"\AE{}": "Æ", r"\o{}": "ø", r"\O{}": "Ø", r"\l{}": "ł", r"\L{}": "Ł"}
-    return special.get(piece, piece if len(piece) == 1 else "")
+    return piece if len(piece) == 1 else ""
 
 
 @given(
@@ -82,7 +71,7 @@ def test_every_text_is_escaped_to_pieces_that_compile_and_reads_the_same(text: s
     escaped = table.latex_escaped(text)
     parts = pieces(escaped)
     assert not [piece for piece in parts if piece.startswith("not allowed")]
-    assert escaped.isascii() and "\n" not in escaped
+    assert "\n" not in escaped and escaped.isprintable()
     assert not LIGATURES.search(escaped)
     letters = [c for c in unicodedata.normalize("NFC", text) if c.isalnum() or (c.isprintable() and ord(c) > 0x2FFF)]
     assert [c for c in "".join(map(read, parts)) if c in set(letters)] == letters
@@ -152,7 +141,6 @@ def test_no_text_changes_the_shape_of_a_table(text: str) -> None:
             r"(?m)^\\(?:begin|end|toprule|midrule|bottomrule|caption|label|addlinespace).*?$|(?<!\\)&", source
         )
 
-    assert written.isascii()
     bare = [re.sub(r"caption.*", "caption", command) for command in commands(written)]
     assert bare == [re.sub(r"caption.*", "caption", command) for command in commands(table.as_latex(plain))]
     body = re.sub(r"\\[{}]", "", written.split(table.LATEX_OTHER, 1)[1])

@@ -212,9 +212,8 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
     change(store, first, simulated=True)
     page = Page(as_html(made(store, first)))
     plain = {caption.strip() for caption, _ in page.tables if caption} - set(page.chips)
-    assert plain <= {"The personas that vote", "Pairs with a consensus by domain", "Ballots that are missing"} | {
-        caption for caption in plain if caption == "Who prevents a consensus"
-    }
+    of_labels = {"The personas that vote", "Pairs with a consensus by domain", "Who prevents a consensus"}
+    assert {caption for caption in plain if not caption.startswith(("The run ", "The labelling "))} <= of_labels
     assert "banner" in page.values("class")
     report = made(store, first)
     assert all(figure.simulated and "SIMULATED" in _texts(figure.svg) for figure in report.figures())

@@ -115,7 +115,7 @@ def test_a_file_is_written_whole_or_stays_as_it_was(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(StoreError, match="no space"):
             render.write_report(report, page, force=True)
     assert page.read_text() == "mine"
     assert sorted(tmp_path.rglob("*")) == before

@@ -556,12 +556,11 @@ def _quoted(question: _Question, rows: Sequence[Sequence[int]]) -> tuple[Leak, .
         if view is None:
             raise StoreError(f"{question.scope.run.id} has changed while it was checked. Check it again.")
         memory = view.memories[attribute]
-        shown = quoted(view, attribute, str(Strength.FULL))
         leaks.append(
             Leak(
                 profile, attribute, context, view.profile.name, memory.key, memory.statement, view.context.recipient,
                 view.context.task, reveals, draws,
-                *((shown.excerpt, shown.in_message, shown.sample) if shown else ()),
+                *quoted(view, attribute, str(Strength.FULL)),
             )
         )  # fmt: skip
     return tuple(leaks)

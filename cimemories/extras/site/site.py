@@ -16,7 +16,6 @@ import base64
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,12 +33,13 @@ from cimemories.extras.site.settings import Settings, settings
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
+from cimemories.formats.reading import written_whole
 from cimemories.leaks.examples import FULL, examples
 from cimemories.leaks.gallery import SEVERITY, Facet
 from cimemories.leaks.table import LeakRow, leak_rows
 from cimemories.report import methods, render, results
 from cimemories.report.collect import simulated_runs
-from cimemories.report.document import Basis, Section, Table, basis
+from cimemories.report.document import Basis, Section, Shown, basis
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError
 from cimemories.text import count, listed, percent, visible, visible_in
@@ -91,7 +91,7 @@ class Site:
     settings: Settings | None
     fixed: str
     sections: Mapping[str, tuple[Section, ...]]
-    leak_counts: Table | None
+    leak_counts: Shown | None
     leaks: tuple[LeakRow, ...]
     severity: str
     files: Mapping[str, object]  # by name, what is written as JSON
@@ -192,7 +192,7 @@ def _outside(own: Basis) -> str:
     return f"Not ranked here: {'; '.join(reasons)}." if reasons else ""
 
 
-def _leaks(own: Basis) -> tuple[Table | None, tuple[LeakRow, ...]]:
+def _leaks(own: Basis) -> tuple[Shown | None, tuple[LeakRow, ...]]:
     """How many flows each run leaks, and the severest of each; without texts only how many."""
     leaks = examples(own.flows, own.scopes)
     if not leaks.number:
@@ -313,28 +313,14 @@ def _published(folder: Path) -> set[str]:
 
 
 def write_site(site: Site, folder: Path, *, force: bool = False) -> int:
-    """Write the site; returns its bytes. Raises StoreError as `check_folder` does, and OSError. All files are written
-    into a folder beside, which then takes the name: at no moment is there half a site."""
+    """Write the site; returns its bytes. All files are written into a folder beside, which then takes the name: at no
+    moment is there half a site. Raises StoreError as `check_folder` does, and where the system refuses."""
     files = files_of(site)
     # Again, though a caller has checked before: collecting takes a while.
     check_folder(folder, force=force)
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    old = draft.with_name(f"{draft.name}.old")
-    try:
+    with written_whole(folder) as draft:
+        draft.mkdir()
         for name, content in files.items():
             (draft / name).write_bytes(content)
-        render.readable(draft, 0o777)
-        if folder.exists():
-            folder.rename(old)
-        try:
-            draft.rename(folder)
-        except BaseException:
-            if old.exists():
-                old.rename(folder)
-            raise
-    # Ctrl-C too leaves no draft behind.
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     return sum(map(len, files.values()))

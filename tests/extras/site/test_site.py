@@ -498,16 +498,16 @@ def test_a_site_that_cannot_be_written_leaves_everything_as_it_was(
     if there:
         write_site(small, folder)
     before = contents(folder) if there else {}
-    whole, calls = Path.rename, list[Path]()
+    whole, calls = Path.write_bytes, list[Path]()
 
-    def failing(self: Path, target: Path) -> Path:
+    def failing(self: Path, content: bytes) -> int:
         calls.append(self)
-        if len(calls) == 1 + there:  # the draft, which is to take the name
+        if len(calls) == 3:
             raise OSError("no room")
-        return whole(self, target)
+        return whole(self, content)
 
-    monkeypatch.setattr(library.Path, "rename", failing)
-    with pytest.raises(OSError, match="no room"):
+    monkeypatch.setattr(library.Path, "write_bytes", failing)
+    with pytest.raises(StoreError, match="no room"):
         write_site(small, folder, force=True)
     assert [item.name for item in tmp_path.iterdir()] == ["site"] * there
     assert not there or contents(folder) == before
