@@ -17,7 +17,6 @@ import pandas as pd
 
 from cimemories.answer import Column, Table
 from cimemories.charts.bars import Bounded, IntervalSeries, error_bars, interval_rows
-from cimemories.charts.labels import beside_marks
 from cimemories.charts.theme import (
     COMPLETENESS,
     DASHES,
@@ -37,6 +36,7 @@ from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, recor
 from cimemories.compare.ranking import front
 from cimemories.compare.sweeps import OverK, SweepFigure
 from cimemories.metrics import sentences
+from cimemories.metrics.uncertainty import Interval
 from cimemories.seeds.published import Axis, PublishedMeasure
 from cimemories.text import count, html_escaped, percent, shortened, simulated_text
 
@@ -72,39 +72,23 @@ def sweep(figure: SweepFigure, columns: int = 3) -> Drawing | None:
     titles = [html_escaped(item.name, LONGEST_NAME) for item in shown] if len(shown) > 1 else None
     fig = make_subplots(rows, columns, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.04)
     for number, item in enumerate(shown):
-        row, column = number // columns + 1, number % columns + 1
-        xs = [point.x for point in item.points]
-        for measure, colour, symbol, dash in (
-            (PublishedMeasure.VIOLATION, VIOLATION, "x", "solid"),
-            (PublishedMeasure.COMPLETENESS, COMPLETENESS, "circle", "dot"),
+        points = item.points
+        for measure, title, colour, symbol, dash in (
+            (PublishedMeasure.VIOLATION, f"Violation@{points[0].line.n}", VIOLATION, "x", "solid"),
+            (PublishedMeasure.COMPLETENESS, "Completeness", COMPLETENESS, "circle", "dot"),
         ):
-            intervals = [getattr(point.line, measure) for point in item.points]
-            fig.add_scatter(
-                x=xs,
-                y=none_for_nan([interval.value for interval in intervals]),
-                error_y=error_bars(intervals, colour),
-                mode="lines+markers",
-                name=f"Violation@{item.points[0].line.n}" if measure == PublishedMeasure.VIOLATION else "Completeness",
-                line={"color": colour, "width": 2, "dash": dash},
-                marker={"symbol": symbol, "size": 10},
-                hovertext=[
-                    f"<b>{html.escape(point.line.run.model)}, {html.escape(point.tick)}</b><br>{measure}: "
-                    f"{percent(interval.value)} {bounds_text(interval)}"
-                    for point, interval in zip(item.points, intervals, strict=True)
-                ],
-                hoverinfo="text",
-                # One entry for all panels: a click on it hides the measure in each of them.
-                legendgroup=str(measure),
-                showlegend=number == 0,
-                row=row,
-                col=column,
-            )
+            intervals = [getattr(point.line, measure) for point in points]
+            hover = [
+                f"<b>{html.escape(point.line.run.model)}, {html.escape(point.tick)}</b><br>{measure}: "
+                f"{percent(interval.value)} {bounds_text(interval)}"
+                for point, interval in zip(points, intervals, strict=True)
+            ]
+            _panel(fig, number, columns, [point.x for point in points], intervals, hover, title, colour, symbol, dash)
         # Sizes of models lie orders of magnitude apart; ticks are at the sizes themselves.
         scale = {"type": "log"} if figure.axis == Axis.SIZE else {}
-        ticks = [html.escape(point.tick) for point in item.points]
-        fig.update_xaxes(
-            tickmode="array", tickvals=xs, ticktext=ticks, gridcolor=GRID, zeroline=False, row=row, col=column, **scale
-        )
+        ticks = {"tickvals": [point.x for point in points], "ticktext": [html.escape(point.tick) for point in points]}
+        place = {"row": number // columns + 1, "col": number % columns + 1}
+        fig.update_xaxes(tickmode="array", gridcolor=GRID, zeroline=False, **ticks, **place, **scale)
     fig.update_xaxes(title=html.escape(figure.x_title), row=rows)
     fig.update_annotations(font={"size": 13})
     # Above 1, so that a mark at 100 % stays whole.
@@ -119,6 +103,38 @@ def sweep(figure: SweepFigure, columns: int = 3) -> Drawing | None:
     return Drawing(fig, figure.title(), figure.subtitle() + more, alt, figure.table())
 
 
+def _panel(
+    fig: go.Figure,
+    number: int,
+    columns: int,
+    xs: Sequence[float],
+    intervals: Sequence[Interval],
+    hover: Sequence[str],
+    title: str,
+    colour: str,
+    symbol: str,
+    dash: str,
+) -> None:
+    """Add a number, with its intervals, to a panel of so many columns."""
+    fig.add_trace(
+        scatter(
+            xs,
+            none_for_nan([interval.value for interval in intervals]),
+            "lines+markers",
+            hover,
+            error_y=error_bars(intervals, colour),
+            name=title,
+            line={"color": colour, "width": 2, "dash": dash},
+            marker={"symbol": symbol, "size": 10},
+            # One entry for all panels: a click on it hides the number in each of them.
+            legendgroup=colour,
+            showlegend=number == 0,
+        ),
+        row=number // columns + 1,
+        col=number % columns + 1,
+    )
+
+
 def over_k(over: OverK, columns: int = 3) -> Drawing | None:
     """Violation and completeness of a sweep's memory systems over k (compare/sweeps.over_k), and what completeness
     was lost in retrieval; intervals as bars. None without a series."""
@@ -129,25 +145,13 @@ def over_k(over: OverK, columns: int = 3) -> Drawing | None:
     for number, item in enumerate(over.figure.series[:PANELS]):
         points = [point for point in item.points if point.line.run.id in over.lost]
         intervals = [over.lost[point.line.run.id] for point in points]
-        drawing.fig.add_scatter(
-            x=[point.x for point in points],
-            y=none_for_nan([interval.value for interval in intervals]),
-            error_y=error_bars(intervals, GREY),
-            mode="lines+markers",
-            name="Necessary, not recalled",
-            line={"color": GREY, "width": 2, "dash": "dash"},
-            marker={"symbol": "diamond", "size": 9},
-            hovertext=[
-                f"<b>{html.escape(point.tick)}</b><br>necessary, neither recalled nor said: {percent(interval.value)} "
-                f"{bounds_text(interval)}"
-                for point, interval in zip(points, intervals, strict=True)
-            ],
-            hoverinfo="text",
-            legendgroup="lost",
-            showlegend=number == 0,
-            row=number // columns + 1,
-            col=number % columns + 1,
-        )
+        hover = [
+            f"<b>{html.escape(point.tick)}</b><br>necessary, neither recalled nor said: {percent(interval.value)} "
+            f"{bounds_text(interval)}"
+            for point, interval in zip(points, intervals, strict=True)
+        ]
+        name, xs = "Necessary, not recalled", [point.x for point in points]
+        _panel(drawing.fig, number, columns, xs, intervals, hover, name, GREY, "diamond", "dash")
     alt = f"{drawing.alt} Completeness lost in retrieval as diamonds on a dashed line."
     return replace(drawing, alt=alt, table=over.table())
 
@@ -240,7 +244,6 @@ def domains(difference: Difference) -> Drawing | None:
 
 
 Trace = dict[str, object]
-PlaneMark = tuple[float, float, str]  # violation, completeness, name
 PLANE = {
     "model": Column("text", "Model"),
     "violation": Column("percent", "Violation"),
@@ -251,19 +254,15 @@ PLANE = {
     "coverage": Column("percent", "Coverage"),
     "run": Column("text", "Run"),
 }
-PLANE_WIDTH, PLANE_HEIGHT = 860.0, 480.0  # pixels that labels are laid out for
-PHONE_PLANE_WIDTH = 235.0  # the same on a phone
-LABEL_CHARACTER, LABEL_HEIGHT = 6.6, 17.0  # pixels
-FIRST, LAST = -0.07, 1.07  # ends of both axes: room for marks at 0 and 1, and for their names
-MOST_NAMED = 8  # runs that are named at their marks; more of them are numbered, and a legend names them
+PLANE_HEIGHT = 480.0  # pixels
+MOST_MISSING = 8  # runs without a mark that are named
+FIRST, LAST = -0.07, 1.07  # ends of both axes: room for marks at 0 and 1
 
 
-def plane(
-    board: Leaderboard, names_by_run: Mapping[str, str] | None = None, *, width: float = PLANE_WIDTH
-) -> Drawing | None:
+def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None, *, below: bool = False) -> Drawing | None:
     """All runs in the plane of violation (to the right) and completeness (up), intervals as crosses, the front of those
-    that no other beats on both sides, and the constant strategies. None where no run has both numbers. width: pixels of
-    the plane, inside which names are laid out."""
+    that no other beats on both sides, and the constant strategies. Runs are numbered, and the legend names them. None
+    where no run has both numbers. below: the legend stands below, for a narrow screen."""
     import plotly.graph_objects as go
 
     # A run that is read at fewer samples than the others has no place among them: the subtitle names it.
@@ -280,26 +279,22 @@ def plane(
         on_front[i] = on
     # By violation, which is the x of the stairs.
     traces = [_front(sorted(point for point, on in zip(points, on_front, strict=True) if on))]
-    marks: list[PlaneMark] = []
-    numbered = len(lines) > MOST_NAMED
-    for i, (line, name) in enumerate(zip(lines, run_names, strict=True)):
-        symbol = SYMBOLS[i % len(SYMBOLS)]
-        traces.append(_run(line, f"{i + 1}  {name}" if numbered else name, symbol, on_front=on_front[i]))
-        marks.append((*points[i], str(i + 1) if numbered else shortened(name, LONGEST_NAME)))
-    reference_traces, reference_marks = _references(board, lines)
+    traces += [
+        _run(line, i, name, on_front=on)
+        for i, (line, name, on) in enumerate(zip(lines, run_names, on_front, strict=True))
+    ]
     axis = {"range": [FIRST, LAST], "tickformat": ".0%", "gridcolor": GRID, "zeroline": False}
+    look = {"itemclick": False, "itemdoubleclick": False, "font": {"size": 11}, "tracegroupgap": 0}
     # All at once: Plotly looks through a figure anew for everything that is added to it.
     fig = go.Figure(
-        [*traces, *reference_traces],
+        [*traces, *_references(board, lines)],
         {
             "xaxis": {"title": {"text": f"{board.violation_name}: less is better"}, **axis},
             "yaxis": {"title": {"text": "Completeness: more is better"}, **axis},
             "height": PLANE_HEIGHT + MARGIN["t"] + MARGIN["b"],
             "margin": MARGIN,
-            "showlegend": numbered,
-            "legend": {"itemclick": False, "itemdoubleclick": False, "font": {"size": 11}, "tracegroupgap": 0},
+            "legend": look | (dict(LEGEND_BELOW) if below else {}),
             "hovermode": "closest",
-            "annotations": _labels([*marks, *reference_marks], width),
         },
     )
     title = sentences.plane([name for name, on in zip(run_names, on_front, strict=True) if on], len(ranked))
@@ -318,7 +313,7 @@ def _front(points: Sequence[tuple[float, float]]) -> Trace:
     return scatter([v for v, _ in points], [c for _, c in points], "lines", line=line, showlegend=False)
 
 
-def _run(line: Line, name: str, symbol: str, *, on_front: bool) -> Trace:
+def _run(line: Line, index: int, name: str, *, on_front: bool) -> Trace:
     remarks = ["on the front"] * on_front + [simulated_text(line.simulated)] * bool(line.simulated)
     remarks += [f"not ranked: {line.outside}"] if line.outside else []
     hover = [
@@ -328,21 +323,24 @@ def _run(line: Line, name: str, symbol: str, *, on_front: bool) -> Trace:
         f"balanced score: {percent(line.balanced.value)} {bounds_text(line.balanced)}",
         *(html.escape(text) for text in remarks),
     ]
+    symbol = SYMBOLS[index % len(SYMBOLS)]
     # An open mark is a run that is not ranked: a part is missing, or its judge or memory is another.
     marker = {"symbol": f"{symbol}-open" if line.outside else symbol, "size": 11, "color": RUN}
     return scatter(
         [line.violation.value],
         [line.completeness.value],
-        "markers",
+        "markers+text",
         ["<br>".join(hover)],
         error_x=error_bars([line.violation], RUN),
         error_y=error_bars([line.completeness], RUN),
-        name=html_escaped(name, LONGEST_NAME),
+        name=html_escaped(f"{index + 1}  {name}", LONGEST_NAME),
+        text=[str(index + 1)],
+        textposition="top right",
         marker={**marker, "line": {"width": 2 if line.outside else 0, "color": RUN}},
     )
 
 
-def _references(board: Leaderboard, lines: Sequence[Line]) -> tuple[list[Trace], list[PlaneMark]]:
+def _references(board: Leaderboard, lines: Sequence[Line]) -> list[Trace]:
     """Constant strategies and what the paper states, in grey; those at one point share a mark."""
     references = [(item.violation, item.completeness, item.name, "asterisk-open") for item in board.constants]
     for line in lines:
@@ -355,44 +353,16 @@ def _references(board: Leaderboard, lines: Sequence[Line]) -> tuple[list[Trace],
     for x, y, name, symbol in dict.fromkeys(references):
         if not (math.isnan(x) or math.isnan(y)):
             by_point.setdefault((round(x, 3), round(y, 3), symbol), []).append(name)
-    traces: list[Trace] = [
+    return [
         scatter(
             [x],
             [y],
             "markers",
             [f"<b>{html.escape(', '.join(who))}</b><br>violation {percent(x)}, completeness {percent(y)}"],
-            showlegend=False,
+            name=html_escaped(", ".join(who), LONGEST_NAME),
             marker={"symbol": symbol, "size": 11, "color": GREY, "line": {"width": 2, "color": GREY}},
         )
         for (x, y, symbol), who in by_point.items()
-    ]
-    return traces, [(x, y, ", ".join(who)) for (x, y, _), who in by_point.items()]
-
-
-def _labels(marks: Sequence[PlaneMark], width: float) -> list[dict[str, object]]:
-    """Names beside their marks, joined by a thin line where there was no room close by."""
-    span = LAST - FIRST
-    # In pixels y counts from the top, in the plane from the bottom.
-    anchors = [((x - FIRST) / span * width, (LAST - y) / span * PLANE_HEIGHT) for x, y, _ in marks]
-    widths = [LABEL_CHARACTER * len(name) + 4 for _, _, name in marks]
-    middles = beside_marks(anchors, widths, LABEL_HEIGHT, (width, PLANE_HEIGHT))
-    return [
-        {
-            "x": x,
-            "y": y,
-            # ax, ay: from the mark to its label in pixels. Plotly draws the line, and leaves out what the label covers.
-            "ax": middle[0] - anchor[0],
-            "ay": middle[1] - anchor[1],
-            "text": html.escape(name),
-            "showarrow": True,
-            "arrowhead": 0,
-            "arrowwidth": 0.8,
-            "arrowcolor": GREY,
-            "standoff": 7,
-            "borderpad": 1,
-            "font": {"size": 12},
-        }
-        for (x, y, name), anchor, middle in zip(marks, anchors, middles, strict=True)
     ]
 
 
@@ -409,7 +379,7 @@ def _plane_subtitle(board: Leaderboard, lines: Sequence[Line], names_by_run: Map
     in_plot = {line.run.id for line in lines}
     missing = [line for line in board.lines if line.run.id not in in_plot and not math.isnan(line.balanced.value)]
     if missing:
-        named = ", ".join(shortened(names_by_run[line.run.id], LONGEST_NAME) for line in missing[:MOST_NAMED])
+        named = ", ".join(shortened(names_by_run[line.run.id], LONGEST_NAME) for line in missing[:MOST_MISSING])
         parts.append(f"not drawn, since missing messages allow only a smaller n: {named}")
     if without := len(board.lines) - len(lines) - len(missing):
         parts.append(f"{without} without numbers")

@@ -5,11 +5,11 @@ Lines are told apart by their names at the end and by their dashes, never by col
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cimemories.charts.labels import spread
 from cimemories.charts.theme import CHARACTER_WIDTH, FINE, GRID, HEAD, MARGINS_FIT, layout, scatter
 from cimemories.text import html_escaped, percent
 
@@ -169,3 +169,19 @@ def _ends(lines: Sequence[Line], top: float, height: int) -> list[dict[str, Any]
 def _between(first: str, second: str, share: float) -> str:
     parts = [round(int(first[i : i + 2], 16) * (1 - share) + int(second[i : i + 2], 16) * share) for i in (1, 3, 5)]
     return "#" + "".join(f"{part:02X}" for part in parts)
+
+
+def spread(wanted: Sequence[float], apart: float, low: float, high: float) -> list[float]:
+    """Positions as near as possible to the wanted ones, in their order, at least `apart` from each other, inside low to
+    high as far as they fit: pushed up from the lowest, then down again from the highest where they leave the range."""
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    positions = [0.0] * len(wanted)
+    last = -math.inf
+    for i in order:
+        last = positions[i] = max(wanted[i], last + apart, low)
+    limit = high
+    for i in reversed(order):
+        positions[i] = min(positions[i], limit)
+        # Into the room that is left below; with too many of them the lowest end below `low`.
+        limit = positions[i] - apart
+    return positions

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from cimemories.charts.labels import Point
 from cimemories.charts.theme import AMBIGUOUS, COMPLETENESS, GREY, RUN, VIOLATION
 from cimemories.text import Parts, simulated_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+Point = tuple[float, float]
 WIDTH = 980.0
 CHARACTER = 6.3  # pixels of an average character at 12 px, a little on the wide side
 TITLE_ROOM, LEAST_TOP = 44, 26  # pixels: a report has title and subtitle as text above the figure
@@ -284,12 +284,6 @@ class _Drawing:
         strong = "strong" if "<b>" in item["text"] else ""
         anchor = {"left": "start", "right": "end"}.get(item.get("xanchor") or "", "middle")
         lift = {"bottom": -4, "top": 12}.get(item.get("yanchor") or "", 4)
-        if item.get("showarrow"):
-            middle = (x + item["ax"], y + item["ay"])
-            # Only to a label that stands apart: close by, the line would lie under its letters.
-            if math.hypot(item["ax"], item["ay"]) > len(item["text"]) * CHARACTER / 2 + 24:
-                self.line((x, y), middle, "s-rule")
-            x, y, lift = *middle, 4
         x, y = x + (item.get("xshift") or 0), y - (item.get("yshift") or 0)
         for i, part in enumerate(_lines(item["text"])):
             self.text(x, y + lift + 15 * i, part, strong, anchor=anchor)
@@ -320,10 +314,12 @@ class _Drawing:
         if "markers" in trace["mode"]:
             for _, point in known:
                 self.marker(point, marker["symbol"], marker["color"], marker.get("size", 9) / 2)
-        if trace["mode"] == "text":
-            for i, (x, y) in known:
+        for i, (x, y) in known if "text" in trace["mode"] else ():
+            if trace["mode"] == "text":
                 ink = "on-dark" if trace["textfont"]["color"][i] == "#FFFFFF" else "on-light"
                 self.text(x, y + 4, trace["text"][i], f"small {ink}", anchor="middle")
+            else:
+                self.text(x + 6, y - 6, trace["text"][i])
 
     def _bars(self, trace: Mapping[str, Any]) -> None:
         """Horizontal ones, on those of the traces before."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import streamlit as st
 
 from cimemories.charts import comparison
-from cimemories.charts.comparison import PHONE_PLANE_WIDTH, PLANE_WIDTH, plane, sweep
+from cimemories.charts.comparison import plane, sweep
 from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import coverage_warnings
 from cimemories.compare.sweeps import WHAT, sweep_figures, trade_off
@@ -26,7 +26,7 @@ from pages.explore.compare_scope import Compared, SetTakeaway, show
 def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The plane."""
     set_takeaway(takeaway(compared.flows, compared.board))
-    drawing = plane(compared.board, width=PHONE_PLANE_WIDTH if shell.is_phone() else PLANE_WIDTH)
+    drawing = plane(compared.board, below=shell.is_phone())
     if drawing is None:
         page.empty(
             "No run has both numbers",

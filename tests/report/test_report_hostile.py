@@ -19,7 +19,7 @@ from worlds import add_labels, add_profiles, add_run, make_profile
 
 from cimemories.charts import svg
 from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
-from cimemories.charts.labels import spread
+from cimemories.charts.lines import spread
 from cimemories.charts.theme import GREY
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import resolve_scope
