@@ -44,13 +44,6 @@ flows = run.flows()
 note("pandas")
 note_peak("pandas MB")
 assert len(flows) == 7_203_000
-del flows
-arrow = run.flows("arrow")
-note("arrow")
-relation = run.flows("duckdb")
-note("duckdb")
-assert relation.aggregate("count(*)").fetchall() == [(7_203_000,)]
-note_peak("all MB")
 """,
 }
 

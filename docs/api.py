@@ -48,14 +48,10 @@ statements and names are a model's or a file's text: show them as text.
 A list of datasets or runs, a run and its metrics draw themselves as tables in a notebook, with everything escaped. The
 progress bar of `ws.run` needs the package ipywidgets there; without it only the result is shown.
 
-Of flows, `as_="arrow"` gives a pyarrow table, `as_="duckdb"` a DuckDB relation over it:
+DuckDB reads a frame as it is: `flows = run.flows(); duckdb.sql("SELECT domain, sum(reveals) FROM flows GROUP BY 1")`.
 
-    run.flows("duckdb").filter("retained AND NOT identifier").aggregate("domain, label, sum(reveals), sum(draws)")
-
-In a connection of your own: `flows = run.flows("arrow"); duckdb.sql("SELECT count(*) FROM flows")`.
-
-A run of 1,000 profiles has 7.2 million flows. Its frame took 1.2 s and 0.8 GB of memory on two cores, the Arrow table
-after it 0.4 s (benchmarks/api.py).
+A run of 1,000 profiles has 7.2 million flows. Its frame took 1.2 s and 0.8 GB of memory on two cores
+(benchmarks/api.py).
 
 This page is written from the docstrings: `python docs/api.py`.
 """

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack
 
 from cimemories.api.session import Choices, Reading, Session
-from cimemories.api.table import Form, checked_form, of_columns
 from cimemories.store.engine import word_of
 from cimemories.text import percent, shortened, simulated_text, visible
 
@@ -17,10 +16,24 @@ if TYPE_CHECKING:
     from cimemories.answers.heatmap import Heatmap
     from cimemories.answers.metrics import Metrics
     from cimemories.flows.arrays import IdentifierRule
+    from cimemories.flows.columns import Columns
     from cimemories.flows.scope import Scope
     from cimemories.store.runs import RunRow
 
-NEITHER_FRAME = Literal["arrow", "duckdb"]
+
+def frame_of(columns: Columns) -> pd.DataFrame:
+    """Return columns as a frame, whose arrays they stay."""
+    import pandas as pd
+
+    from cimemories.flows.columns import Coded
+
+    def series(column: Any) -> Any:
+        if isinstance(column, Coded):
+            return pd.Categorical.from_codes(column.codes, pd.Index(column.words, dtype="str"))
+        return column
+
+    # copy=False: pandas would gather columns of one type in one block, and so copy each.
+    return pd.DataFrame({name: series(column) for name, column in columns.items()}, copy=False)
 
 
 class Run:
@@ -88,11 +101,7 @@ class Run:
 
         return metrics(self._session.flows, *self._read(**reading), n)
 
-    @overload
-    def flows(self, as_: Literal["pandas"] = ..., **reading: Unpack[Choices]) -> pd.DataFrame: ...
-    @overload
-    def flows(self, as_: NEITHER_FRAME, **reading: Unpack[Choices]) -> Any: ...
-    def flows(self, as_: Form = "pandas", **reading: Unpack[Choices]) -> Any:
+    def flows(self, **reading: Unpack[Choices]) -> pd.DataFrame:
         """One row an information flow: an attribute of a profile in a context, by profile, attribute and context.
 
         run; profile (id), user (name); attribute (id), key, domain, event; context (id), recipient, task, sphere
@@ -102,15 +111,12 @@ class Run:
         memory held the attribute; draws: how many of them are judged; reveals: how many of those reveal it in full;
         judge: whose claims count; simulated: whether messages, labels or judge come from a simulator.
 
-        What counts as a violation: label inappropriate, retained, not identifier, draws > 0. Texts are categories.
-
-        as_: 'pandas', 'arrow' (a pyarrow.Table) or 'duckdb' (a relation over that table, with a connection of its own);
-        of millions of rows none of them is a copy of the other's numbers.
+        What counts as a violation: label inappropriate, retained, not identifier, draws > 0. Texts are categories, and
+        no number is copied, of millions of rows either; DuckDB and Arrow read the frame as it is.
         """
         from cimemories.flows.columns import flow_columns
 
-        checked_form(as_)
-        return of_columns(flow_columns(self._session.flows, self._scope(**reading)), as_)
+        return frame_of(flow_columns(self._session.flows, self._scope(**reading)))
 
     def recalled(self, by: str = "domain", **reading: Unpack[Reading]) -> pd.DataFrame:
         """What was recalled of what is stored, and said of that, behind a gate or a memory system: one row a place and

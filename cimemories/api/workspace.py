@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack
 
 from cimemories.answer import html_table
-from cimemories.api.run import NEITHER_FRAME, Run
+from cimemories.api.run import Run, frame_of
 from cimemories.api.session import Choices, Reading, Session
-from cimemories.api.table import Form, checked_form, of_columns
 from cimemories.store.engine import Store, StoreError, chosen_workspace, open_store, record_address, sqlite_path
 from cimemories.text import count, shortened, visible
 
@@ -84,11 +83,7 @@ class Workspace:
         )
         return difference(self._session.flows, before, after, rule)
 
-    @overload
-    def flows(self, *runs: Run | str, as_: Literal["pandas"] = ..., **reading: Unpack[Choices]) -> pd.DataFrame: ...
-    @overload
-    def flows(self, *runs: Run | str, as_: NEITHER_FRAME, **reading: Unpack[Choices]) -> Any: ...
-    def flows(self, *runs: Run | str, as_: Form = "pandas", **reading: Unpack[Choices]) -> Any:
+    def flows(self, *runs: Run | str, **reading: Unpack[Choices]) -> pd.DataFrame:
         """The flows of several runs, one run below the other, in the columns of `Run.flows`. runs: by id, unique
         name or object; none: every run of which a message is judged, oldest first. Settings join on the run:
         `ws.flows().merge(ws.runs.to_frame()[["id", "thinking"]], left_on="run", right_on="id")`. reading: as in
@@ -96,7 +91,6 @@ class Workspace:
         from cimemories.compare.leaderboard import judged_runs
         from cimemories.flows.columns import flow_columns, stacked
 
-        checked_form(as_)
         store, flows = self._session.store, self._session.flows
         chosen = self._runs(runs or [row.id for row in judged_runs(store)])
         if not chosen:
@@ -104,7 +98,7 @@ class Workspace:
                 "no run of this workspace is judged yet, so there are no flows. Name a run for its labels."
             )
         parts = [flow_columns(flows, run._scope(**reading)) for run in chosen]
-        return of_columns(stacked(parts), as_)
+        return frame_of(stacked(parts))
 
     def leaderboard(
         self,

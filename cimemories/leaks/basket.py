@@ -67,24 +67,16 @@ def path_of(store: Store, name: str) -> Path:
     # under another name; any other by its whole address.
     if (file := sqlite_path(address)) and file.resolve().is_relative_to(store.workspace.resolve()):
         address = file.resolve().relative_to(store.workspace.resolve()).as_posix()
-    return _file(store, address, name)
-
-
-def _earlier_path(store: Store, name: str) -> Path:
-    """Where earlier versions kept it: by the whole address of the database in any case."""
-    return _file(store, str(store.engine.url), name)
-
-
-def _file(store: Store, address: str, name: str) -> Path:
     # By a hash, so that no name can be a path.
     return store.workspace / "baskets" / f"{content_hash([address, _clean(name)])[:16]}.json"
 
 
 def _kept_at(store: Store, name: str) -> Path:
-    """The file that a basket is read from: its own, or one that was written while the database had another address."""
-    for path in (path_of(store, name), _earlier_path(store, name)):
-        if path.exists():
-            return path
+    """The file that a basket is read from: its own, or one that was written while the database had another address, or
+    by an earlier version."""
+    own = path_of(store, name)
+    if own.exists():
+        return own
     others = []
     for path in sorted((store.workspace / "baskets").glob("*.json")):
         try:
@@ -98,7 +90,7 @@ def _kept_at(store: Store, name: str) -> Path:
             there = runs.names(connection)
         # Ids of runs are given out once: another record of this folder has none of them.
         others = [other for other in others if not other[2].isdisjoint(there)]
-    return max(others)[1] if others else path_of(store, name)
+    return max(others)[1] if others else own
 
 
 def items(store: Store, name: str) -> Items:
@@ -135,9 +127,6 @@ def change(store: Store, name: str, how: Callable[[Items], Items]) -> Items:
             draft.write_text(_File(name=_clean(name), items=changed).model_dump_json(indent=1), encoding="utf-8")
             # Whole or not at all, also for a reader, who takes no lock.
             os.replace(draft, path)
-            # Only now: until then it was the basket.
-            if (earlier := _earlier_path(store, name)) != path:
-                earlier.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(
             f"the basket cannot be written to {path} ({error.strerror}). Free some space, or make the folder writable."

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -34,7 +35,7 @@ import cimemories
 from cimemories.answer import LONGEST_CELL, plain
 from cimemories.answers.heatmap import View, drawing
 from cimemories.api import running
-from cimemories.api.table import of_columns
+from cimemories.api.run import frame_of
 from cimemories.cli import cli, output
 from cimemories.evaluation.planning import spec_of
 from cimemories.evaluation.spec import command_of
@@ -195,34 +196,16 @@ def test_every_label_is_a_word(sqlite_store: Store) -> None:
     assert LABEL_WORDS == ("too few votes", "unlabelled", "ambiguous", "necessary", "inappropriate")
 
 
-def test_the_forms_hold_the_same_rows(demo: cimemories.Workspace) -> None:
-    run = demo.runs[CAREFUL]
-    frame = run.flows().astype(object).where(lambda f: f.notna(), None)
-    arrow = run.flows("arrow")
-    assert arrow.column_names == list(frame.columns)
-    for name in frame.columns:
-        assert arrow.column(name).to_pylist() == frame[name].tolist(), name
-    relation = run.flows("duckdb")
-    assert relation.columns == arrow.column_names and len(relation) == len(frame)
-    counts = run.flows("duckdb").aggregate("label, count(*) AS n").fetchall()
-    assert dict(counts) == run.flows()["label"].astype(str).value_counts().to_dict()
-    with pytest.raises(StoreError, match="pandas, arrow, duckdb"):
-        run.flows(as_="polars")  # type: ignore[call-overload]
-
-
-def test_no_form_copies_the_flows(demo: cimemories.Workspace) -> None:
+def test_flows_are_not_copied_and_duckdb_reads_them(demo: cimemories.Workspace) -> None:
     run = demo.runs[CAREFUL]
     columns = flow_columns(demo._session.flows, run._scope())
-    frame, arrow = of_columns(columns, "pandas"), of_columns(columns, "arrow")
+    frame = frame_of(columns)
     for name, column in columns.items():
-        own = column.codes if isinstance(column, Coded) else column
-        pandas_own = frame[name].cat.codes.to_numpy() if isinstance(column, Coded) else frame[name].to_numpy()
         if not isinstance(column, Coded):
-            assert np.shares_memory(own, pandas_own), name
-        if own.dtype != np.bool_:  # packed into bits
-            (chunk,) = arrow.column(name).chunks
-            chunk = chunk.indices if isinstance(column, Coded) else chunk
-            assert chunk.buffers()[1].address == own.ctypes.data, name
+            assert np.shares_memory(column, frame[name].to_numpy()), name
+    flows = run.flows()
+    counts = duckdb.sql("SELECT label, count(*) FROM flows GROUP BY label").fetchall()
+    assert dict(counts) == flows["label"].astype(str).value_counts().to_dict()
 
 
 # ---- heatmaps
@@ -338,7 +321,7 @@ def test_what_a_notebook_shows_of_numbers_has_their_sentences_whole(demo: cimemo
 def test_a_closed_workspace_says_so(folder: Path) -> None:
     ws = cimemories.open(folder)
     run, runs = ws.runs[AVERAGE], ws.runs
-    flows = run.flows("duckdb")
+    flows = run.flows()
     ws.close()
     ws.close()
     asks: list[Callable[[], object]] = [
@@ -352,7 +335,7 @@ def test_a_closed_workspace_says_so(folder: Path) -> None:
         with pytest.raises(StoreError, match=r"was closed. Open it again"):
             ask()
     assert "closed" in repr(ws) and "closed" in ws._repr_html_()
-    assert run.name == AVERAGE and flows.aggregate("sum(reveals)").fetchall()[0][0] > 0
+    assert run.name == AVERAGE and flows["reveals"].sum() > 0
 
 
 def test_two_at_once_see_the_same(folder: Path, demo: cimemories.Workspace) -> None:

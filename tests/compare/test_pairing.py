@@ -1,4 +1,4 @@
-"""Two runs on common flows against plain loops, the Pareto front and its labels as properties, flows that change."""
+"""Two runs on common flows against plain loops, the Pareto front as a property, flows that change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from cimemories.charts.labels import MARK, beside_marks
 from cimemories.compare.ranking import front
 from cimemories.flows.arrays import FlowArrays, Names
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
@@ -148,20 +147,3 @@ def test_the_front_holds_exactly_what_nothing_beats(scores: list[tuple[float, fl
             assert not any(beats(other, point) for other in scores)
         else:
             assert any(beats(other, point) for other in best)
-
-
-@given(st.lists(st.tuples(st.floats(20, 840), st.floats(20, 440)), min_size=1, max_size=8))
-def test_labels_lie_inside_and_over_no_mark_and_no_other_label(anchors: list[tuple[float, float]]) -> None:
-    width, height = 150.0, 17.0
-    boxes = [
-        (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        for x, y in beside_marks(anchors, [width] * len(anchors), height, (860, 460))
-    ]
-    marks = [(x - MARK, y - MARK, x + MARK, y + MARK) for x, y in anchors]
-
-    def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-        return min(a[2], b[2]) - max(a[0], b[0]) > 1e-6 and min(a[3], b[3]) - max(a[1], b[1]) > 1e-6
-
-    assert all(b[0] >= 0 and b[2] <= 860 and b[1] >= 0 and b[3] <= 460 for b in boxes)
-    assert not any(overlap(a, b) for a, b in combinations(boxes, 2))
-    assert not any(overlap(a, b) for a in boxes for b in marks)
