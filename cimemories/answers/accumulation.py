@@ -13,7 +13,7 @@ from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
-from cimemories.metrics.accumulation import Accumulation, Order, Survival, accumulation, baseline, effort
+from cimemories.metrics.accumulation import Order, Survival, accumulation, baseline, effort
 from cimemories.metrics.one_user import OneUser, first_leak, one_user
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError
@@ -110,7 +110,8 @@ def accumulated(
     ns = growth.curves.ns if n is None else (n,)
     profile_id = None if profile is None else _profile_id(flows, scope, profile)
     user = None if profile_id is None else one_user(flows, scope, profile_id, order, seed, rule)
-    frame = curve_frame(flows, scope, growth, rule)
+    independent = [baseline(flows, scope, each, rule) for each in growth.curves.ns]
+    frame = growth.frame().assign(independent=np.concatenate(independent))
     frame = frame[frame["n"].isin(ns)]
     if tasks:
         some = frame["n"].isin([ns[0], ns[-1]])
@@ -146,14 +147,6 @@ def accumulated(
         ),
         user=None if user is None else _user(user),
     )
-
-
-def curve_frame(
-    flows: Flows, scope: Scope, growth: Accumulation, rule: IdentifierRule = IdentifierRule.EXACT
-) -> pd.DataFrame:
-    """Return the curves, one row an n and number of tasks, with the independence baseline of each n."""
-    independent = [baseline(flows, scope, n, rule) for n in growth.curves.ns]
-    return growth.frame().assign(independent=np.concatenate(independent))
 
 
 def curve_table(frame: pd.DataFrame) -> Table:

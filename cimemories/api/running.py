@@ -78,7 +78,9 @@ def _waited(store: Store, plan: Callable[[], str], concurrency: int, shown: bool
         with _locks.setdefault(run_id, threading.Lock()):
             if catalogue.run_of(store, run_id).status is WorkStatus.FINISHED or stopped.is_set():
                 return
-            bar: Any = progress(store, run_id) if shown and _can_draw() else nullcontext()
+            # In a notebook without ipywidgets rich would ask for them by a warning.
+            can_draw = not output.err.is_jupyter or find_spec("ipywidgets") is not None
+            bar: Any = progress(store, run_id) if shown and can_draw else nullcontext()
             with bar as report:
                 on_progress: Callable[[Progress], None] | None = report
                 runs.execute(store, run_id, concurrency=concurrency, on_progress=on_progress)
@@ -94,11 +96,6 @@ def _waited(store: Store, plan: Callable[[], str], concurrency: int, shown: bool
         text = f"{ids[0]}: {result.missing:,} of {count(result.planned, 'message')} missing or incomplete"
         warnings.warn(f"{text}. Call it again to retry what failed.", stacklevel=4)
     return ids[0]
-
-
-def _can_draw() -> bool:
-    """Whether a bar can be drawn: in a notebook not without ipywidgets, for which rich would ask by a warning."""
-    return not output.err.is_jupyter or find_spec("ipywidgets") is not None
 
 
 def _loop_is_running() -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cimemories.charts.theme import CHARACTER_WIDTH, FINE, GRID, HEAD, MARGINS_FIT, layout, scatter
+from cimemories.charts.theme import CHARACTER_WIDTH, FINE, GRID, HEAD, MARGINS_FIT, faint, layout, scatter
 from cimemories.text import html_escaped, percent
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ def shade(index: int, of: int) -> str:
         return BLUES[-1]
     where = index / (of - 1) * (len(BLUES) - 1)
     left = min(int(where), len(BLUES) - 2)
-    return _between(BLUES[left], BLUES[left + 1], where - left)
+    share = where - left
+    ends = [[int(blue[i : i + 2], 16) for i in (1, 3, 5)] for blue in BLUES[left : left + 2]]
+    return "#" + "".join(f"{round(a * (1 - share) + b * share):02X}" for a, b in zip(*ends, strict=True))
 
 
 def mean_line(
@@ -140,8 +142,7 @@ def _trace(line: Line) -> dict[str, Any]:
 
 def _band(line: Line) -> dict[str, Any]:
     (x, high), (_, low) = (_corners(line, side) for side in (line.high, line.low))
-    red, green, blue = (int(line.colour[i : i + 2], 16) for i in (1, 3, 5))
-    fill: dict[str, Any] = {"fill": "toself", "fillcolor": f"rgba({red},{green},{blue},.16)", "line": {"width": 0}}
+    fill: dict[str, Any] = {"fill": "toself", "fillcolor": faint(line.colour, 0.16), "line": {"width": 0}}
     # Forth along the upper side and back along the lower one, which closes the area.
     return scatter(x + x[::-1], high + low[::-1], "lines", **fill)
 
@@ -164,11 +165,6 @@ def _ends(lines: Sequence[Line], top: float, height: int) -> list[dict[str, Any]
     heights = spread([value for _, value in named], top * END_GAP / room, 0.0, top)
     look = {"x": 1, "xref": "paper", "showarrow": False, "xanchor": "left", "xshift": 6, "font": {"size": 12}}
     return [{**look, "y": y, "text": html_escaped(line.end)} for (line, _), y in zip(named, heights, strict=True)]
-
-
-def _between(first: str, second: str, share: float) -> str:
-    parts = [round(int(first[i : i + 2], 16) * (1 - share) + int(second[i : i + 2], 16) * share) for i in (1, 3, 5)]
-    return "#" + "".join(f"{part:02X}" for part in parts)
 
 
 def spread(wanted: Sequence[float], apart: float, low: float, high: float) -> list[float]:

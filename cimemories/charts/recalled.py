@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cimemories.charts.bars import BarPart, share_bars
-from cimemories.charts.theme import COLOURS, GLYPHS, GREY, HEAD, LONGEST_TICK, RUN, layout
+from cimemories.charts.theme import COLOURS, GLYPHS, GREY, HEAD, LONGEST_TICK, RUN, faint, layout
 from cimemories.metrics.recalled.split import OUTCOMES
 from cimemories.metrics.sentences import OUTCOME_NAMES
 from cimemories.model import Label
@@ -112,7 +112,7 @@ def recalled_flow(frame: pd.DataFrame, label: Label, *, title: str, subtitle: st
             "source": [nodes.index(band[0]) for band in bands],
             "target": [nodes.index(band[1]) for band in bands],
             "value": [band[2] for band in bands],
-            "color": [_faint(band[3]) for band in bands],
+            "color": [faint(band[3], 0.45) for band in bands],
             "customdata": [
                 f"{names[start]} → {names[end]}: {percent(n / sums[start])}, {n:,} of {sums[start]:,} judged samples"
                 for start, end, n, _ in bands
@@ -131,9 +131,3 @@ def recalled_flow(frame: pd.DataFrame, label: Label, *, title: str, subtitle: st
     # From the top, as far as elsewhere: in the middle of this margin it would lie on the names of the columns.
     head["title"] |= {"y": 1 - 18 / height, "yref": "container", "yanchor": "top"}
     return go.Figure([trace], {**head, **more, "height": height})
-
-
-def _faint(colour: str) -> str:
-    """A colour of a band, through which what lies behind it is seen."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},.45)"

@@ -84,11 +84,6 @@ def as_file(svg: Element) -> str:
     return f"{head}{sep}<style>{STYLE}</style>{rest}\n"
 
 
-def as_markup(svg: Element) -> str:
-    """The drawing to stand inside a page that has STYLE."""
-    return ElementTree.tostring(svg, encoding="unicode")
-
-
 def printable(text: str) -> str:
     """The same text without characters that XML cannot hold."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -93,6 +93,12 @@ def upright(x: float, colour: str, dash: str = "") -> dict[str, Any]:
     return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line}
 
 
+def faint(colour: str, opacity: float) -> str:
+    """Return a colour through which what lies behind it is seen."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
 def named_rows(names: Sequence[str]) -> tuple[dict[str, Any], int]:
     """The y axis of named rows, the first on top, and the pixels that the names take to its left."""
     ticks = [html_escaped(name, LONGEST_TICK) for name in names]

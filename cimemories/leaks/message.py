@@ -14,7 +14,6 @@ from cimemories.metrics.warnings import task_check
 from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
 from cimemories.store import audits, datasets, decisions, judgements, runs
 from cimemories.store.audits import Audit, says_revealed
-from cimemories.store.judgements import JudgedResponse
 from cimemories.store.tables import call, judgement
 
 MATCHER = "matcher"
@@ -215,7 +214,8 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
                 text=reasoning if scope.reads_reasoning else response.text,
                 judgement=missing.judgement,
                 judgement_cause=missing.judgement_cause,
-                reveals=reveals if _is_judged(scope, own) else (),
+                # Several judges speak of a message together once all of them have read it.
+                reveals=reveals if scope.combine == Combine.ONE or missing.judgement == JudgementStatus.OK else (),
                 judges=judges,
                 ungrounded=sum(not r.grounded for own in claims for r in own),
                 task=tasks.get(response.id),
@@ -285,11 +285,6 @@ def judge_answers(flows: Flows, scope: Scope, response_id: int) -> list[JudgeAns
         note = unread or (without if row.call is None else "" if row.response else "the answer is empty")
         answers.append(JudgeAnswer(title, row.response or None, row.reasoning or None, note))
     return answers
-
-
-def _is_judged(scope: Scope, by_judge: Sequence[JudgedResponse]) -> bool:
-    """Several judges speak of a message together once all of them have read it."""
-    return scope.combine == Combine.ONE or all(item.judgement == JudgementStatus.OK for item in by_judge)
 
 
 def _counted(scope: Scope, claims: Sequence[Sequence[Reveal]]) -> tuple[tuple[Reveal, ...], dict[int, tuple[str, ...]]]:

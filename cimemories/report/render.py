@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 import jinja2
 from markdown_it import MarkdownIt
@@ -66,17 +67,13 @@ def environment(folder: Path = TEMPLATES) -> jinja2.Environment:
         autoescape=True,
     )
     made.filters.update(
-        svg=_svg,
+        svg=lambda figure: Markup(ElementTree.tostring(figure.svg, encoding="unicode")),
         simulated=simulated_text,
         markdown=_markdown,
         rests_on=rests_on,
         kind=lambda block: type(block).__name__,
     )
     return made
-
-
-def _svg(figure: Figure) -> Markup:
-    return Markup(svg.as_markup(figure.svg))
 
 
 def _markdown(text: str) -> Markup:

@@ -226,6 +226,9 @@ def files_of(site: Site) -> dict[str, bytes]:
     sheets = (render.TEMPLATES / "report.css", TEMPLATES / "site.css")
     style = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets) + svg.STYLE
     files: dict[str, bytes] = {}
+    # What the script of the leaderboard looks up.
+    intervals = {item.run: item.intervals for item in site.places}
+    looked_up = (site.settings.shown() if site.settings else {}) | {"names": site.run_names, "intervals": intervals}
     for name, title in PAGES:
         # Two pages have a template and, where there is something to choose, a script of their own.
         own = name in ("index", "leaks")
@@ -241,7 +244,7 @@ def files_of(site: Site) -> dict[str, bytes]:
             script=Markup(script),
             policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
             "form-action 'none'",
-            data=Markup(_inert(_data(site, site.settings))) if name == "index" and site.settings else None,
+            data=Markup(_inert(looked_up)) if name == "index" and site.settings else None,
             domains={leak.domain: leak.domain.replace("_", " ") for leak in site.leaks},
         )
         files[f"{name}.html"] = svg.printable(visible(html)).encode()
@@ -258,12 +261,6 @@ def files_of(site: Site) -> dict[str, bytes]:
         }
     )
     return files
-
-
-def _data(site: Site, choices: Settings) -> object:
-    """What the script of the leaderboard looks up."""
-    intervals = {item.run: item.intervals for item in site.places}
-    return {**choices.shown(), "names": site.run_names, "intervals": intervals}
 
 
 def _inert(value: object) -> str:
