@@ -65,7 +65,7 @@ MOST_ROWS = 100  # of a table in a notebook; its frame has all
 
 
 class Column(NamedTuple):
-    """What a column holds, its title, and what it means where the title does not say it."""
+    """One column of a table: its kind, its title, and what it means if the title does not say so."""
 
     kind: Kind
     title: str
@@ -95,7 +95,7 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether each column holds numbers, which stand right."""
+        """Return for each column whether it holds numbers, which are aligned right."""
         return [column.kind not in TEXTS for column in self.columns.values()]
 
     def spread_out(self) -> dict[str, Column]:
@@ -233,12 +233,11 @@ def in_math(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a question about results returns. Fields of a subclass are numbers, tables (in the order in which they are
+    """The result of a question about runs. The fields of a subclass are numbers, tables (in the order in which they are
     drawn) and answers to further questions, which are drawn below. A field with repr=False is for drawing alone.
 
-    sentence: the takeaway, whole: it ends with a full stop. notes: what a reader has to know before quoting a number.
-    simulated: which parts of the numbers come from a simulator.
-    """
+    sentence: the takeaway, a full sentence with its full stop. notes: what to know before quoting a number. simulated:
+    the parts of the numbers that come from a simulator."""
 
     sentence: str = ""
     notes: tuple[str, ...] = ()
@@ -252,7 +251,7 @@ class Answer:
 
     @property
     def simulated_note(self) -> str:
-        """What stands on every output of an answer that is not wholly real; '' for a real one."""
+        """Return the note that every output of a partly simulated answer carries; '' for a real one."""
         return f"{simulated_text(self.simulated)}; says nothing about any real model" if self.simulated else ""
 
     def tables(self) -> dict[str, Table]:

@@ -13,13 +13,12 @@ T = TypeVar("T")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What the coroutine returns. A SIGINT or SIGTERM whose handler raises KeyboardInterrupt cancels the coroutine, and
-    is raised here once that has cleaned up.
+    """Run the coroutine and return its result. If a handler of SIGINT or SIGTERM raises KeyboardInterrupt, the
+    coroutine is cancelled, and the exception is raised here once the coroutine has cleaned up.
 
-    asyncio does so for Python's own handler of SIGINT alone. What another one raises would end whichever callback is
-    running: where that is a task of a library that nobody awaits, asyncio prints its traceback at the end. Outside the
-    main thread, where no handler runs, this is `asyncio.run`.
-    """
+    asyncio does so for Python's own handler of SIGINT only. An exception from another handler would end whichever
+    callback is running: in a library's task that is never awaited, asyncio prints its traceback at the end. Outside the
+    main thread, where no handler runs, this is `asyncio.run`."""
     interrupted = False
     cancel: Callable[[], object] | None = None  # once the coroutine runs
 

@@ -139,7 +139,7 @@ class MemoryPart(Part):
 
 
 class SessionsPart(Part):
-    """Of a run whose tasks remember earlier messages; read by evaluation.sessions.Sessions.of."""
+    """The sessions of a run whose tasks remember earlier messages; read by evaluation.sessions.Sessions.of."""
 
     order: str = "fixed"
     seed: int = 0

@@ -70,14 +70,14 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def part_names(parts: Iterable[str]) -> str:
-    """Which parts of a result (Scope.simulated), as 'messages and labels': the record's responses are messages to those
-    who read them."""
+    """Name parts of a result (Scope.simulated), as 'messages and labels': readers know the record's responses as
+    messages."""
     return listed(["messages" if part == "responses" else part for part in parts])
 
 
 def simulated_text(parts: Parts) -> str:
-    """What the badge of a result says of which these parts are simulated (Scope.simulated): 'simulated' where its
-    messages are, else which, as 'simulated labels and judge'; '' for none."""
+    """Return the badge of a result with these simulated parts (Scope.simulated): 'simulated' if its messages are, else
+    the parts, as 'simulated labels and judge'; '' for none."""
     if not parts:
         return ""
     return "simulated" if parts is True or "responses" in parts else f"simulated {part_names(parts)}"
@@ -151,7 +151,7 @@ def spoken(value: object) -> str:
 
 
 def visible_in(value: Any) -> Any:
-    """The same for every text in a value of lists and dicts."""
+    """Apply `visible` to every text in nested lists and dicts."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):
@@ -173,7 +173,7 @@ def _picture(match: re.Match[str]) -> str:
 
 
 def has_control(text: str) -> bool:
-    """Whether the text holds a control character, line ends and tabs among them."""
+    """Return whether the text holds a control character; line ends and tabs count."""
     return _CONTROL.search(text) is not None
 
 
@@ -197,7 +197,7 @@ _JSON = {
 
 
 def json_problem(message: str) -> str:
-    """What Python's JSON decoder has against a text, in words for people; a message of the caller's own as it is."""
+    """Translate a message of Python's JSON decoder into plain words; return any other message unchanged."""
     return _JSON.get(message, message)
 
 

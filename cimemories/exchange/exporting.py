@@ -43,7 +43,8 @@ TABLES = (".parquet", ".csv")  # endings of the columns as one file
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written. `bytes`: of the file, or of all files of a folder. `simulated`: the file is marked so."""
+    """The outcome of an export. `bytes`: of the file, or of all files of a folder. `simulated`: the file is marked
+    so."""
 
     path: Path
     format: str

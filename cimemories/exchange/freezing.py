@@ -23,7 +23,7 @@ _AT_WORK = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatu
 
 @dataclass(frozen=True)
 class Content:
-    """What a dataset holds just now, as a freeze would name it; see FreezeRow for `rule` and `counts`."""
+    """The current content of a dataset, as a freeze would record it; see FreezeRow for `rule` and `counts`."""
 
     hash: str
     rule: dict[str, object]

@@ -1,7 +1,7 @@
-"""Subjects that few people need, a folder each, found by the core, which imports none of them.
+"""Optional subjects, a folder each. The core finds them and imports none of them.
 
-The `__init__.py` of a folder has a function `register` and imports nothing else. It names what it adds by where that
-is, so that nothing is imported before it is used:
+The `__init__.py` of a folder has a function `register` and imports nothing else. It names what it adds by its place, so
+that nothing is imported before it is used:
 
     def register() -> Extra:
         return Extra(
@@ -9,9 +9,8 @@ is, so that nothing is imported before it is used:
             memory={"mem0": "cimemories.extras.memory_products.mem0:Mem0"},
         )
 
-A folder that is deleted is not missed. Another package adds a memory system by an entry point of the group
-`cimemories.memory`, whose value has the same form (docs/memory.md).
-"""
+A folder can be deleted without further change. Another package adds a memory system by an entry point of the group
+`cimemories.memory`, whose value has the same form (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -76,12 +75,12 @@ def panels(page: str) -> Mapping[str, str]:
 
 @cache
 def from_packages(kind: str) -> Mapping[str, str]:
-    """Return where other packages say that theirs are, by name, as their entry points of that group say."""
+    """Return the places that other packages register as entry points of this group, by name."""
     return {point.name: point.value for point in entry_points(group=f"cimemories.{kind}")}
 
 
 def load(place: str) -> Any:
-    """Import what "module" or "module:attribute" names."""
+    """Import a "module" or "module:attribute"."""
     module, _, attribute = place.partition(":")
     loaded = import_module(module)
     return getattr(loaded, attribute) if attribute else loaded

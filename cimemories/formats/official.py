@@ -236,7 +236,7 @@ def _complaint(error: ErrorDetails, raw: object) -> str:
 
 @dataclass(frozen=True)
 class ProfileFile:
-    """What one file holds. sha256: of the bytes as they came; notes: one-line remarks on what was changed; labels: none
+    """The content of one file. sha256: of the bytes as read; notes: one-line remarks on what was changed; labels: none
     in a file of section 1."""
 
     profiles: tuple[Profile, ...]

@@ -162,8 +162,8 @@ class _Entry(Record):
 
 @dataclass(frozen=True)
 class Recall:
-    """What a memory system recalled for a response: its lines in the order of the prompt, with the positions of the
-    attributes that they carry in the place of ids."""
+    """The lines that a memory system recalled for a response, in the order of the prompt; positions of attributes take
+    the place of ids."""
 
     lines: tuple[RecalledLine, ...]
     seconds: float | None = None
@@ -172,9 +172,10 @@ class Recall:
 
 @dataclass(frozen=True)
 class Prompted:
-    """What is recorded of a response's prompt. shown: the attributes that a gate or a memory system let into it, in its
-    order; None: all of the memory. recall: None without a memory system, and if that failed. earlier: the contexts
-    whose messages were in it, in their order; None without sessions. position: of the task in its session, from 1."""
+    """The recorded facts about a response's prompt. shown: the attributes that a gate or a memory system let into it,
+    in its order; None: all of the memory. recall: None without a memory system, or if it failed. earlier: the contexts
+    whose messages were in the prompt, in their order; None without sessions. position: of the task in its session, from
+    1."""
 
     shown: tuple[int, ...] | None = None
     recall: Recall | None = None

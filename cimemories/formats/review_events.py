@@ -189,9 +189,9 @@ def read(path: Path, zone: tzinfo = UTC) -> Iterator[tuple[str, Event, bool]]:
 
 @dataclass(frozen=True)
 class Filters:
-    """What goes out; None: all. A filter on what a kind of event does not have (source, blind) leaves that kind out.
-    profile: its ordinal, from 0. since: a time or a date, itself included. blind: only what was decided in blind mode.
-    What resolves a comment goes with the comment."""
+    """The filters of an export; None: all. A filter on a field that a kind of event lacks (source, blind) leaves that
+    kind out. profile: its ordinal, from 0. since: a time or a date, inclusive. blind: only decisions made in blind
+    mode. The event that resolves a comment is exported with the comment."""
 
     annotator: str | None = None
     source: str | None = None
@@ -218,7 +218,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: events by kind, and whether any refers to labels or runs of the simulator."""
+    """The outcome of an export: events by kind, and whether any refers to labels or runs of the simulator."""
 
     path: Path
     counts: Mapping[str, int]

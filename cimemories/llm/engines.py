@@ -43,8 +43,8 @@ class Driver(Execution, ABC):
 
 @dataclass(frozen=True)
 class Engine(ABC):
-    """What does work in place of this process. Its options are the fields of the dataclass, all of them texts. title:
-    what it is, as in "On the Ray cluster". Raises EngineError for an option that is not valid."""
+    """A backend that does work in place of this process. Its options are the fields of the dataclass, all of them
+    texts. title: what it is, as in "On the Ray cluster". Raises EngineError for an invalid option."""
 
     name: ClassVar[str]
     title: ClassVar[str]

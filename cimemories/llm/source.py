@@ -49,7 +49,7 @@ class Unit:
 
 
 class Source(ABC):
-    """What a run, labelling or generation owes. Subclasses are dataclasses of plain values."""
+    """The work that a run, labelling or generation owes. Subclasses are dataclasses of plain values."""
 
     @abstractmethod
     def servers(self, store: Store) -> Collection[str]:

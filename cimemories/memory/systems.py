@@ -49,8 +49,8 @@ Asking = Generator[Question, str, T]
 
 
 class MemorySystem(Protocol):
-    """What a memory system must have. version: recorded with every run; one that was planned with another version is
-    not resumed."""
+    """The interface of a memory system. version: recorded with every run; a run that was planned with another version
+    is not resumed."""
 
     name: str
     version: str
@@ -59,7 +59,7 @@ class MemorySystem(Protocol):
         """Take in a profile's attributes, in their order; called once, before any recall."""
 
     def recall(self, context: Context, prompt: str) -> Asking[Recalled] | Recalled:
-        """What reaches the prompt of this task. prompt: what the model is asked, without any memory."""
+        """Return what reaches the prompt of this task. prompt: the prompt without any memory."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class SystemSpec:
 
     @property
     def label(self) -> str:
-        """As runs carry it and `read_system` reads it: `k`, and the options that are not at their defaults. Where a
-        model is served is not in it: the same system may be served elsewhere tomorrow."""
+        """Return the label that runs carry and `read_system` reads: the name, `k`, and the options that differ from
+        their defaults. The server of a model is left out: it may change from one day to the next."""
         usual = {option.name: option.default for option in options_of(self.name)}
         given = [
             f"{name}={str(value).lower() if isinstance(value, bool) else value}"
@@ -90,13 +90,13 @@ class SystemSpec:
 
     @property
     def embeds(self) -> bool:
-        """Whether what it asks for are vectors."""
+        """Return whether the system asks a server for vectors."""
         return bool(getattr(_factory(self.name), "embeds", False))
 
     @property
     def planned(self) -> SystemSpec:
-        """What a run is priced with: this system, or the one that stands in for it, by a system's attribute `stand_in`,
-        where it would have to ask a server of its own to say what it recalls."""
+        """Return the system that a run is priced with: this one, or its `stand_in` if it would have to ask a server of
+        its own what it recalls."""
         name = getattr(_factory(self.name), "stand_in", "")
         if not name:
             return self
@@ -105,7 +105,7 @@ class SystemSpec:
 
     @property
     def grounds(self) -> bool:
-        """Whether a model is asked about stored lines in which the rules find no attribute."""
+        """Return whether a model is asked about stored lines in which the rules find no attribute."""
         return self.options.get("ground") == BY_MODEL
 
     def make(self) -> MemorySystem:
@@ -137,9 +137,9 @@ def available() -> tuple[str, ...]:
 
 
 def missing(name: str) -> str:
-    """What a system needs and how to install it, such as "bm25 needs bm25s, which is not installed: `pip install ...`";
-    empty where it can run. Looks for modules and imports none, so a system of another package counts as installed where
-    the module of its entry point is found. Raises MemorySystemError for a name that is not known."""
+    """Return what a system needs and how to install it, such as "bm25 needs bm25s, which is not installed: `pip install
+    ...`", or '' if it can run. Modules are looked for but not imported, so another package's system counts as installed
+    if the module of its entry point is found. Raises MemorySystemError for an unknown name."""
     if name in BUILT_IN or name in extras.registered(KIND) or name not in _of_packages():
         needs: Needs | None = getattr(_factory(name), "needs", None)
     else:
@@ -195,7 +195,7 @@ def read_system(text: str) -> SystemSpec:
 
 
 def is_system(composition: str) -> bool:
-    """Whether the memory of a run, by its label, was recalled by a system."""
+    """Return whether the memory of a run with this label was recalled by a system."""
     return composition.startswith(PREFIX)
 
 

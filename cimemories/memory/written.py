@@ -22,7 +22,7 @@ _HEADING = re.compile(r"^(?:#{1,6}\s|\*\*[^*]*\*\*:?$)")
 
 
 class _Written:
-    """What the two share: who is asked, and a version that changes with the wording."""
+    """The base of both systems: the model that is asked, and a version that changes with the wording."""
 
     kind: str
 

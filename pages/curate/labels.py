@@ -94,8 +94,8 @@ def _pair_list(views: Sequence[PairView], chosen: int | None, deciding: Deciding
 
 @dataclass(frozen=True)
 class Shown:
-    """What the matrix and the list of one context show: a profile's labels, filtered. differs: the pairs that the
-    filter on disagreement asks for, None: all."""
+    """The labels of a profile, filtered, as the matrix and the list of one context show them. differs: the pairs that
+    the filter on disagreement asks for; None: all."""
 
     store: Store
     labels: Matrix

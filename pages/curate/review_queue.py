@@ -122,7 +122,7 @@ def _views(store: Store, me: str) -> None:
 
 
 def context_line(store: Store, dataset: DatasetRow, filters: Filters, ordering: Ordering | None = None) -> str:
-    """What is in the queue: 'demo (simulated), health, ambiguous, most informative first'."""
+    """Describe the content of the queue: 'demo (simulated), health, ambiguous, most informative first'."""
     slices = {row.id: f"slice {row.name}" for row in label_slices(store, dataset.id)} if filters.slice else {}
     parts = [
         f"{dataset.name} (simulated)" if dataset.simulated else dataset.name,

@@ -80,7 +80,8 @@ def draw() -> None:
 
 
 def _samples(curves: Accumulation, planned: int) -> list[int]:
-    """Which n are drawn, as the URL says; one sample and all of them where it does not. planned: samples of the run."""
+    """Draw the choice of n and return those chosen: by default one sample and all of them. planned: samples of the
+    run."""
     every = list(curves.curves.ns)
     if len(every) == 1:
         return every
@@ -110,7 +111,7 @@ def _user(people: dict[int, str]) -> int | None:
 
 
 def _single(most: int) -> bool:
-    """Whether the presentation has one message a task, as the URL says."""
+    """Draw the choice of messages per slide and return whether it is one a task."""
     if most == 1:
         return True
     text = "On a slide a task reveals what any of its messages does, or what its first one does."
@@ -120,7 +121,7 @@ def _single(most: int) -> bool:
 
 
 def _order(chosen: bool) -> tuple[Order, int]:
-    """How tasks are ordered, as the URL says: 'worst', or 'shuffled-3' with the seed."""
+    """Draw the choice of the order of tasks and return it with its seed; the URL has it as 'worst' or 'shuffled-3'."""
     name, _, number = (url.get("sequence") or "").partition("-")
     way = Order(name) if name in set(Order) else Order.LISTED
     seed = int(number) if number.isascii() and number.isdigit() and len(number) < 9 else 1
@@ -272,7 +273,7 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
 
 
 def draw_sessions(scope: Scope, answer: Sessions) -> None:
-    """Of a run with sessions: which leaks repeat what an earlier message had said, by the place of the task."""
+    """Draw which leaks of a run with sessions repeat an earlier message, by the task's place in the session."""
     safe.heading("Sessions")
     exposures = count(int(answer.positions.frame["exposures"].sum()), "exposure")
     subtitle = f"leaks over {exposures} of inappropriate attributes in judged messages, by task"

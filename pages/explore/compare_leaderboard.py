@@ -98,7 +98,7 @@ NEEDS = {
 
 
 def draw_sweeps(compared: Compared, set_takeaway: SetTakeaway) -> None:
-    """What changes with size, reasoning, prompt level or memory, of a sweep or of the chosen runs."""
+    """Draw how results change with size, reasoning, prompt level or memory, for a sweep or for the chosen runs."""
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with right:
         among = _among(compared)

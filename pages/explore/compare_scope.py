@@ -52,15 +52,15 @@ class Compared:
 
     @property
     def run_names(self) -> dict[str, str]:
-        """What each run is called, by its id."""
+        """Return the display name of each run, by its id."""
         return self.board.names
 
     def scope_of(self, run_id: str) -> Scope:
         return next(scope for scope in self.scopes if scope.run.id == run_id)
 
     def about(self, *scopes: Scope, n: int | None = None) -> dict[str, object]:
-        """What the numbers rest on, for exports. scopes: of these runs alone; n: that violation is read at, where it
-        is not the board's."""
+        """Return the basis of the numbers, for exports. scopes: default to those of all runs; n: the n of violation, if
+        it differs from the board's."""
         scopes = scopes or self.scopes
         first = scopes[0]
         return {
@@ -120,7 +120,8 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
 
 
 def _judge(judges: Sequence[Sequence[JudgeRow]]) -> str:
-    """Whose claims count in every run: its first judge's, one that all runs have, or several together."""
+    """Draw the choice of whose claims count in every run and return it: its first judge, a judge that all runs have, or
+    several together."""
     shared = set.intersection(*({judge.name for judge in own} for own in judges)) if judges else set()
     several = any(len(own) > 1 for own in judges)
     options: dict[str, str] = {str(FIRST): COMBINED[FIRST]}

@@ -343,7 +343,7 @@ def _sides() -> tuple[By, By]:
 
 
 def _most(grid: Grid) -> int:
-    """How many rows are shown, with what is left out said beside the choice."""
+    """Draw the choice of how many rows are shown, with a note on what is left out, and return it."""
     number = len(grid.rows)
     if number <= ROWS_SHOWN:
         return number

@@ -102,7 +102,8 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
 
 
 def _leads(label: Label, by: By) -> bool:
-    """Whether a place leads to its leaks: those of inappropriate attributes, where Leaks has a filter for it."""
+    """Return whether a cell links to its leaks: it does for inappropriate attributes if Leaks can filter by this
+    grouping."""
     return label == Label.INAPPROPRIATE and by in FILTERS
 
 

@@ -34,8 +34,8 @@ NOBODY = "basket"
 
 
 def name() -> str:
-    """Whose basket it is: of the account that is logged in, else what the URL or the session says, else the annotator's
-    name, else one for whoever gives none."""
+    """Return the name of the basket: the logged-in account, else the one in the URL or the session, else the
+    annotator's name, else NOBODY."""
     own = annotator.account()
     return own or url.get("basket") or url.remembered("basket") or annotator.name() or NOBODY
 
@@ -353,8 +353,8 @@ SEVERITY = (
 
 @dataclass
 class _Place:
-    """Where a session's presses led. at: the last time. target: where the URL does not say so yet. problems: what could
-    not be done, and was not shown yet."""
+    """The position that a session's presses led to. at: the latest example. target: the same, until the URL has it.
+    problems: failed actions that were not shown yet."""
 
     at: str | None = None
     target: str | None = None
@@ -422,8 +422,8 @@ def _star(browsed: Browsed, examples: Examples, wanted: str | None, into: str, p
 
 
 def bar(flows: Flows, ids: Sequence[str], at: str | None, *, number_left: int, of: int) -> None:
-    """Where one is, the keys, and the same as buttons. number_left: how many examples the filters leave, which may be
-    more than the ids; of: how many there are without any filter."""
+    """Draw the position among the examples, the keys, and buttons that do the same. number_left: how many examples the
+    filters leave, which may be more than the ids; of: how many there are without filters."""
     place = _place()
     for problem in place.problems[:]:
         page.notice(problem)

@@ -31,7 +31,7 @@ QUOTES = 3
 
 
 def draw_memory(flows: Flows, scope: Scope, view: LeakView, sample: Sample, attribute: int | None) -> None:
-    """What is known of the leak, of the memory behind the message, and of how it was judged."""
+    """Draw what is known of the leak, of the memory behind the message, and of how it was judged."""
     if attribute in view.memories:
         _attribute(flows, scope, view.memories[attribute], view, sample)
     _memory(view, sample)
@@ -116,8 +116,8 @@ def _travelled(scope: Scope, view: LeakView, sample: Sample) -> None:
 
 
 def _recalled(attribute: int, sample: Sample, samples: Sequence[Sample]) -> str:
-    """Whether a gate or a memory system let it into the prompt of this message, where, and of how many others; empty
-    where nothing chose."""
+    """Say whether a gate or a memory system let the attribute into this message's prompt, at which place, and into how
+    many other prompts; '' if the prompts of all messages had the whole memory."""
     chosen = [each.prompt for each in samples if each.prompt is not None]
     if not chosen:
         return ""
@@ -374,8 +374,8 @@ LEGEND: dict[Kind, str] = {
 
 
 def _legend(spans: Sequence[Marked]) -> None:
-    """What the marks of a message mean; of the rarer ones only those that are there. Before the message: behind a long
-    one it would be out of sight."""
+    """Draw the meaning of the marks in a message; the rarer ones only if they occur. It stands before the message,
+    because below a long one it would be out of sight."""
     marks = [tag("mark", text, cls=f"ci-{kind} ci-opens") for kind, text in LEGEND.items()]
     if any(span.weak for span in spans):
         marks.append(tag("mark", "in part or implied, not counted", cls="ci-leaked ci-weak ci-opens"))
@@ -414,7 +414,7 @@ def _verdict(audit: Audit) -> str:
 
 
 def _which(view: LeakView, attribute: int | None) -> None:
-    """Which message leaks what: an attribute a row, a message a column."""
+    """Draw which message leaks what: one row an attribute, one column a message."""
     leaked = {sample.number: set(sample.leaked(view.memories)) for sample in view.samples}
     counts = {a: sum(a in leaked_ for leaked_ in leaked.values()) for leaked_ in leaked.values() for a in leaked_}
     if not counts:

@@ -1,4 +1,4 @@
-"""Audits of a judge by whole attributes, and Violation@n as they correct it (docs/metrics.md, Judge audit)."""
+"""Audits of a judge by whole attributes, and Violation@n corrected by them (docs/metrics.md, Judge audit)."""
 
 from cimemories.extras import Extra
 

@@ -1,4 +1,5 @@
-"""Part of the Judge audit page: samples of attributes, and Violation@n as people's verdicts on them correct it."""
+"""The part of the Judge audit page for samples of attributes, and for Violation@n corrected by people's verdicts on
+them."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def slice_form(flows: Flows, scope: Scope, me: str) -> None:
         help="Gives a lower bound alone, for much less reading: what the judge missed is not looked for.",
     )
     judged = attribute_population(flows, scope, n)
-    # What earlier audits of this n found says how attributes differ; without any it is assumed.
+    # Earlier audits of this n give the spread of attributes; without any it is assumed.
     pilot = pilot_of(flows, scope, n)
     try:
         planned = attribute_plan(judged, number, pilot, claimed_only=only)

@@ -53,8 +53,8 @@ COLUMNS = {
 @dataclass(frozen=True)
 class AttributePopulation:
     """The attributes of a run that can be violated, one row each: id, profile (its id), stratum (code of STRATA), judge
-    (V_judge at n), weight in Violation@n, messages that have to be read at most. first: [rows + 1], where its contexts
-    (ids, those in which it is inappropriate) begin in `contexts`. most: the largest n that every flow supports."""
+    (V_judge at n), weight in Violation@n, the most messages to read. first: [rows + 1], the start of each row's
+    contexts (ids, those in which it is inappropriate) in `contexts`. most: the largest n that every flow supports."""
 
     n: int
     most: int
@@ -79,9 +79,9 @@ class AttributePopulation:
 
 @dataclass(frozen=True, kw_only=True)
 class AttributePlan(Answer):
-    """The allocation of a sample. sampled: attributes of each of STRATA; messages: to be read at most; half_width: of
-    the correction's own 95 % interval, users and contexts left aside, with the spreads that were assumed or, piloted,
-    seen."""
+    """The allocation of a sample. sampled: attributes of each of STRATA; messages: the most to read; half_width: of the
+    correction's own 95 % interval, without the variance of users and contexts, by assumed spreads or those of a
+    pilot."""
 
     strata: Table
     sampled: tuple[int, ...]
@@ -146,11 +146,11 @@ def _population(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArray
 
 
 def deviations(judged: AttributePopulation, pilot: CorrectedViolation | None = None) -> Floats:
-    """Return the standard deviation of people's findings in each stratum. A pilot that covers both gives them. Without
-    one, the judge's precision and recall are taken to be ASSUMED."""
+    """Return the standard deviation of people's findings in each stratum: from a pilot that covers both, else from the
+    assumption that the judge's precision and recall are ASSUMED."""
     claimed: Bools = np.asarray(judged.stratum == STRATA.index(CLAIMED))
     if pilot is not None and pilot.correction is not None:
-        # The posterior mean of Jeffreys' prior: a stratum in which all were alike may still have others.
+        # The posterior mean under Jeffreys' prior: a stratum whose findings all agree is not taken as certain.
         shares = []
         for code in range(len(STRATA)):
             verdicts = pilot.data.people[(pilot.data.stratum == code) & pilot.data.audited]
@@ -169,7 +169,7 @@ def attribute_plan(
     judged: AttributePopulation, number: int, pilot: CorrectedViolation | None = None, *, claimed_only: bool = False
 ) -> AttributePlan:
     """Allocate `number` attributes to the strata. claimed_only: all of them with a claim, for a lower bound. Raises
-    StoreError for a number below 1, or where there is no such attribute."""
+    StoreError for a number below 1, or if there is no such attribute."""
     sizes = judged.sizes.copy()
     if claimed_only:
         sizes[STRATA.index(UNCLAIMED)] = 0
@@ -199,8 +199,8 @@ def attribute_plan(
 def sample_text(
     sizes: Sequence[int], sampled: Sequence[int], messages: int, half_width: float, *, claimed_only: bool, piloted: bool
 ) -> str:
-    """Say what a sample of attributes holds and leaves open. sizes, sampled: attributes with a claim, and without;
-    piloted: whether half_width rests on what an earlier audit found."""
+    """Describe a sample of attributes. sizes, sampled: attributes with a claim, and without; piloted: whether
+    half_width rests on an earlier audit."""
     others = "" if claimed_only else f" and {count(sampled[1])} of the others (Neyman allocation)"
     known = "by what the audit so far found" if piloted else "if the judge is right in 90 % of its claims and leaks"
     left = f"the {'lower bound' if claimed_only else 'corrected number'} unsure by ±{in_words(100 * half_width)} points"
@@ -213,13 +213,12 @@ def sample_text(
 
 
 def neyman(weights: npt.ArrayLike, deviations: npt.ArrayLike, sizes: npt.ArrayLike, number: int) -> Ints:
-    """Return how many of `number` each stratum gets, in proportion to W_h S_h: the least variance of a stratified mean
-    (J. Neyman 1934, Journal of the Royal Statistical Society 97, 558-625; Cochran 1977, Sampling Techniques, 5.5).
+    """Allocate `number` to strata in proportion to W_h S_h: the least variance of a stratified mean (J. Neyman 1934,
+    Journal of the Royal Statistical Society 97, 558-625; Cochran 1977, Sampling Techniques, 5.5).
 
-    weights: W_h, each stratum's share; deviations: S_h; sizes: how many it has. At least LEAST_AUDITED each, or all of
-    a smaller one, as far as the number goes; nobody more than there are. Adds up to the number, or to all. Raises
-    ValueError for a number below 1.
-    """
+    weights: W_h, each stratum's share; deviations: S_h; sizes: the stratum's members. Each gets at least LEAST_AUDITED,
+    or all of a smaller one, as far as the number goes, and never more than its size. Adds up to the number, or to all.
+    Raises ValueError for a number below 1."""
     if number < 1:
         raise ValueError("an audit needs one attribute or more")
     room = np.asarray(sizes, np.int64)
@@ -229,7 +228,7 @@ def neyman(weights: npt.ArrayLike, deviations: npt.ArrayLike, sizes: npt.ArrayLi
     for _ in range(number):
         open_ = given < room
         short = open_ & (given < LEAST_AUDITED)
-        # The next goes where it takes most off the sum of (W S)^2 / n.
+        # The next one goes to the stratum where it reduces the sum of (W S)^2 / n most.
         gain = np.where(open_, need**2 / np.maximum(given * (given + 1), 1), -1.0)
         gain = np.where(short, np.inf, gain)
         given[int(gain.argmax())] += 1
@@ -237,8 +236,8 @@ def neyman(weights: npt.ArrayLike, deviations: npt.ArrayLike, sizes: npt.ArrayLi
 
 
 def attributes_needed(result: CorrectedViolation, half_width: float) -> int | None:
-    """Estimate how many more attributes bring the corrected number to +-half_width: 0 where it is there, None where the
-    users and contexts alone leave more than that. As Neyman would spread them, by the spread seen so far."""
+    """Estimate how many more attributes narrow the corrected number to +-half_width: 0 if it is there, None if users
+    and contexts alone leave more. Assumes Neyman's allocation and the spread seen so far."""
     interval, corrected_mean = result.corrected, result.correction
     if corrected_mean is None or interval.parts is None or not interval.error > 0:
         return None
@@ -249,7 +248,7 @@ def attributes_needed(result: CorrectedViolation, half_width: float) -> int | No
     if target <= 0:
         return None
     audited, sizes = np.array(result.audited), np.array(result.sizes)
-    # The variance of one attribute of each stratum, W^2 S^2, from what n of them leave.
+    # The variance of one attribute of each stratum, W^2 S^2, from the variance with n of them.
     single = np.bincount(result.data.stratum, weights=corrected_mean.scores**2, minlength=len(STRATA)) * audited
     single = np.maximum(single, single.sum() / max(int(audited.sum()), 1) ** 2)
     single *= corrected_mean.variance / max(float((single / np.maximum(audited, 1)).sum()), ROUNDING)
@@ -267,12 +266,12 @@ def pilot_of(flows: Flows, scope: Scope, n: int) -> CorrectedViolation | None:
 def draw_attributes(
     flows: Flows, scope: Scope, judged: AttributePopulation, sampled: tuple[int, ...], seed: int
 ) -> list[SliceItem]:
-    """Return the messages of the sampled attributes, attribute by attribute; any first part of the attributes is a
-    sample too. sampled: how many of each of STRATA."""
+    """Return the messages of the sampled attributes, attribute by attribute; any prefix of the attributes is a sample
+    too. sampled: how many of each of STRATA."""
     chosen: list[tuple[float, int]] = []
     for code, number in enumerate(sampled):
         rows = np.flatnonzero(judged.stratum == code).tolist()
-        # By a hash of their ids: of the same seed a larger sample holds the smaller one.
+        # Ordered by a hash of their ids: a larger sample of the same seed holds the smaller one.
         rows.sort(key=lambda row: content_hash([seed, "attribute", int(judged.id[row])]))
         # Strata in turn, each spread evenly over the slice.
         chosen += [((rank + 0.5) / number, row) for rank, row in enumerate(rows[:number])]
@@ -322,9 +321,9 @@ def draw_attribute_slice(
     pilot: CorrectedViolation | None = None,
     claimed_only: bool = False,
 ) -> int:
-    """Sample a slice and keep it (kind attributes); returns its id. name: empty for one that says what it is. Its
-    manifest holds run, judge, prompt hash, n, and the strata with their sizes. Raises StoreError as
-    attribute_population, attribute_plan and audits.add_slice do."""
+    """Sample a slice and store it (kind attributes); returns its id. name: '' for a generated one. The manifest holds
+    run, judge, prompt hash, n, and the strata with their sizes. Raises StoreError as attribute_population,
+    attribute_plan and audits.add_slice do."""
     judged = attribute_population(flows, scope, n)
     planned = attribute_plan(judged, number, pilot, claimed_only=claimed_only)
     items = draw_attributes(flows, scope, judged, planned.sampled, seed)

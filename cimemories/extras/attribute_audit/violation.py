@@ -63,16 +63,16 @@ from cimemories.text import count
 CLAIMED, UNCLAIMED = "claimed", "unclaimed"
 WITH_CLAIM = "claimed, this message too"  # stratum of an item whose message the judge claims to reveal it
 STRATA = (CLAIMED, UNCLAIMED)
-LEAST_AUDITED = 2  # of a stratum: one alone shows no spread
+LEAST_AUDITED = 2  # of a stratum: one alone has no spread
 
 
 @dataclass(frozen=True)
 class AuditedAttributes:
-    """One row an attribute that can be violated. profile: [rows], index of its user; judge: V_judge, 0 to 1; stratum:
-    codes of STRATA; people: V_human, nan where nobody has read it; ids: what tells attributes apart in two runs.
-    stands_for: how many attributes each audited one was sampled for, where they were not sampled from these very strata
-    (labels or judge have changed since); None: all of a stratum for as many. beside: whether the judge claims one of
-    the messages that people read, where these are fewer than V_judge is of; None: V_judge itself."""
+    """The attributes that can be violated, one row each. profile: [rows], index of its user; judge: V_judge, 0 to 1;
+    stratum: codes of STRATA; people: V_human, nan if not audited; ids: identify attributes across two runs. stands_for:
+    how many attributes each audited one was sampled for, if labels or judge have changed since; None: each for an equal
+    part of its stratum. beside: whether the judge claims one of the messages that people read, if these are fewer than
+    V_judge is of; None: V_judge itself."""
 
     profile: Ints
     judge: Floats
@@ -89,21 +89,23 @@ class AuditedAttributes:
 
     @property
     def weight(self) -> Floats:
-        """What each attribute is of the mean over profiles of the mean over their attributes: [rows], adds up to 1."""
+        """Return the weight of each attribute in the mean over profiles of the means over attributes: [rows], sums to
+        1."""
         number = np.bincount(self.profile)
         return 1.0 / (number[self.profile] * np.count_nonzero(number))
 
     def counts(self) -> tuple[Ints, Ints]:
-        """How many attributes each stratum has, and how many of them are audited: [strata] both."""
+        """Count the attributes of each stratum, and those that are audited: [strata] both."""
         size = len(STRATA)
         return np.bincount(self.stratum, minlength=size), np.bincount(self.stratum[self.audited], minlength=size)
 
 
 @dataclass(frozen=True)
 class CorrectedMean:
-    """What an audit makes of a mean. value: the corrected mean; tuning: lambda; fitted: [rows], what is expected of
-    each attribute, its own V_human aside; scores: [rows], what each audited attribute moves the mean by, scaled so that
-    their squares add up to the variance, 0 for the others; variance: by the sample of attributes, given the users."""
+    """A mean, corrected by an audit. value: the corrected mean; tuning: lambda; fitted: [rows], the expected value of
+    each attribute without its own V_human; scores: [rows], by how much each audited attribute moves the mean, scaled so
+    that their squares sum to the variance, 0 for the others; variance: due to the sample of attributes, given the
+    users."""
 
     value: float
     tuning: float
@@ -113,14 +115,14 @@ class CorrectedMean:
 
 
 def covered(data: AuditedAttributes) -> bool:
-    """Whether every stratum that has attributes has enough audited ones to speak for it."""
+    """Return whether every stratum with attributes has enough audited ones to represent it."""
     sizes, audited = data.counts()
     return bool(len(data.judge)) and bool((audited >= np.minimum(sizes, LEAST_AUDITED)).all())
 
 
 def prediction_powered(data: AuditedAttributes, tuning: float | None = None) -> CorrectedMean:
-    """The corrected mean. tuning: lambda, None: the one of least variance. Raises ValueError where the audit does not
-    cover every stratum (`covered`)."""
+    """Return the corrected mean. tuning: lambda, None: the one of least variance. Raises ValueError if the audit does
+    not cover every stratum (`covered`)."""
     if not covered(data):
         raise ValueError("a stratum has no audited attributes that could speak for it")
     seen, weight, stratum = data.audited, data.weight, data.stratum
@@ -131,7 +133,7 @@ def prediction_powered(data: AuditedAttributes, tuning: float | None = None) -> 
     share = sampled * (mass / np.where(of_sampled > 0, of_sampled, 1))[stratum]
 
     def centre(values: Floats) -> Floats:
-        """Means of the strata over their audited attributes: [strata]."""
+        """Return the means of the strata over their audited attributes: [strata]."""
         total = np.bincount(stratum, weights=share * np.where(seen, values, 0.0), minlength=len(STRATA))
         return np.where(mass > 0, total / np.where(mass > 0, mass, 1), 0.0)
 
@@ -155,31 +157,31 @@ def prediction_powered(data: AuditedAttributes, tuning: float | None = None) -> 
 
 
 def _scale(sizes: Ints, audited: Ints) -> Floats:
-    """By what a residual is multiplied for the variance of a mean, by stratum: root of n / (n - 1), for the mean that
-    it is measured from, times 1 - f^2, f the audited share. 1 - f is the finite population's; the other f (1 - f) is
-    the spread of attributes that nobody has read, which what is expected of them does not show."""
+    """Return the factor of a residual in the variance of a mean, by stratum: the root of n / (n - 1), because residuals
+    are measured from the mean, times 1 - f^2, f the audited share. 1 - f is the finite population's; the other f (1 -
+    f) is the spread of attributes not audited, which their expected values do not show."""
     f = audited / np.maximum(sizes, 1)
     return np.sqrt(audited / np.maximum(audited - 1, 1) * (1 - f**2))
 
 
 def _variance(scores: Floats, data: AuditedAttributes, mass: Floats, sizes: Ints, audited: Ints) -> float:
     of_stratum = np.bincount(data.stratum, weights=scores**2, minlength=len(STRATA))
-    # Twenty of twenty without an error do not show that there is none: no less than the variance of the posterior of
+    # Twenty of twenty without an error do not prove that there is none: at least the variance of the posterior under
     # Jeffreys' prior, Beta(1/2, n + 1/2).
     least = 0.5 * (audited + 0.5) / ((audited + 1.0) ** 2 * (audited + 2.0))
     floor = mass**2 * least * (1 - (audited / np.maximum(sizes, 1)) ** 2)
     sampled = float(np.maximum(of_stratum, floor).sum())
     by_user = np.bincount(data.profile, weights=scores)
     users = np.count_nonzero(np.bincount(data.profile))
-    # A judge that errs with some users more than with others: their audited attributes move together.
+    # A judge may err more with some users than with others: their audited attributes move together.
     return max(sampled, users / (users - 1) * float((by_user**2).sum()) if users > 1 else 0.0)
 
 
 @dataclass(frozen=True)
 class CorrectedViolation:
-    """Violation@n of a run beside what an audit makes of it. raw: by the judge alone. corrected: its `judge` part is
-    the audit's variance. lower: of attributes with a claim that people confirmed. sizes, audited: attributes of each of
-    STRATA. why: where `corrected` is undefined. data, terms, correction: what it was computed from."""
+    """Violation@n of a run, raw and corrected by an audit. raw: by the judge alone. corrected: its `judge` part is the
+    audit's variance. lower: of attributes with a claim that people confirmed. sizes, audited: attributes of each of
+    STRATA. why: the reason if `corrected` is undefined. data, terms, correction: the inputs."""
 
     n: int
     raw: Interval
@@ -197,10 +199,10 @@ class CorrectedViolation:
 def corrected_violation(
     data: AuditedAttributes, confirmed: Floats, terms: Terms, n: int, labels: float = math.nan
 ) -> CorrectedViolation:
-    """The correction with its interval. confirmed: [rows], whether a person confirmed a claim on the attribute, nan
-    where some claim is not read yet. terms, labels: those of the raw number (uncertainty.violation_terms), of the same
-    profiles; the parts for contexts, samples and labels are those of the judge's number, by as much as the corrected
-    one moves with it."""
+    """Return the correction with its interval. confirmed: [rows], whether a person confirmed a claim on the attribute,
+    nan if some claim is not read yet. terms, labels: those of the raw number (uncertainty.violation_terms), of the same
+    profiles. The parts of the variance for contexts, samples and labels are the judge's, scaled by how far the
+    corrected number moves with the judge's."""
     sizes, audited = data.counts()
     raw = share_interval(terms, labels)
     by_stratum = tuple(map(int, sizes)), tuple(map(int, audited))
@@ -229,7 +231,7 @@ def _why(sizes: Ints, audited: Ints) -> str:
 
 
 def _adjusted(data: AuditedAttributes, corrected_mean: CorrectedMean, terms: Terms) -> tuple[Terms, float]:
-    """The terms of the corrected number, and by how much it moves with the judge's."""
+    """Return the terms of the corrected number, and how far it moves with the judge's."""
     weight = data.weight
     judge = data.judge - float((weight * data.judge).sum())
     spread = float((weight * judge**2).sum())
@@ -244,16 +246,16 @@ def _adjusted(data: AuditedAttributes, corrected_mean: CorrectedMean, terms: Ter
 
 
 def lower_bound(data: AuditedAttributes, confirmed: Floats, terms: Terms, labels: float = math.nan) -> Interval:
-    """The share of attributes with a claim that people confirm: no more than Violation@n, whatever the judge misses.
-    Its lower end is what to quote. UNDEFINED before enough claimed attributes are read."""
+    """Return the share of attributes with a claim that people confirm: at most Violation@n, whatever the judge misses.
+    Its lower end is the one to quote. UNDEFINED before enough claimed attributes are read."""
     claimed = data.stratum == STRATA.index(CLAIMED)
-    # What the judge passed over counts as silent, as if it had been read.
+    # Attributes without a claim count as silent, as if they had been read.
     bound = replace(
         data, people=np.where(claimed, confirmed, 0.0), judge=np.where(claimed, data.judge, 0.0), beside=None
     )
     if not covered(bound):
         return UNDEFINED
-    # Without tuning: 0 to 1, and no more than the mean of what people found.
+    # Without tuning: 0 to 1, and at most the mean of people's findings.
     corrected_mean = prediction_powered(bound, 0.0)
     adjusted, slope = _adjusted(bound, corrected_mean, terms)
     return share_interval(
@@ -262,8 +264,8 @@ def lower_bound(data: AuditedAttributes, confirmed: Floats, terms: Terms, labels
 
 
 def difference_of(first: CorrectedViolation, second: CorrectedViolation) -> Interval:
-    """Second minus first, both corrected, of the same profiles and contexts. Attributes that are audited in both count
-    with the difference of what was found, so that what both judges get wrong alike cancels."""
+    """Return second minus first, both corrected, of the same profiles and contexts. For attributes audited in both runs
+    the findings are subtracted, so that common errors of the judges cancel."""
     if first.correction is None or second.correction is None:
         return UNDEFINED
     ids = np.union1d(first.data.ids, second.data.ids)
@@ -274,7 +276,7 @@ def difference_of(first: CorrectedViolation, second: CorrectedViolation) -> Inte
         assert side.correction is not None
         scores[at] += sign * side.correction.scores
         users[at] = side.data.profile
-        # What the floor adds where no audited attribute shows an error: independent in the two.
+        # The floor for strata without an error is independent in the two.
         independent += max(side.correction.variance - float((side.correction.scores**2).sum()), 0.0)
     by_user = np.bincount(users, weights=scores)
     number = np.count_nonzero(np.bincount(users))
@@ -284,7 +286,7 @@ def difference_of(first: CorrectedViolation, second: CorrectedViolation) -> Inte
 
 
 def correction_text(result: CorrectedViolation) -> str:
-    """Say Violation@n by an audit of attributes, beside that of the judge alone; no full stop."""
+    """Describe Violation@n corrected by an audit of attributes, beside the judge's; no full stop."""
     name = f"violation@{result.n}"
     if result.correction is None:
         return f"{name} cannot be corrected yet: {result.why}"
@@ -295,8 +297,8 @@ def correction_text(result: CorrectedViolation) -> str:
 
 
 def bias_text(result: CorrectedViolation) -> str:
-    """Say whether the audit shows that the judge's number is off; empty where there is no correction. The audit's own
-    variance decides: users, contexts and labels are the same on both sides."""
+    """Say whether the audit shows that the judge's number is off; '' without a correction. Only the audit's own
+    variance counts: users, contexts and labels are the same on both sides."""
     if result.correction is None or result.corrected.parts is None:
         return ""
     apart = result.corrected.value - result.raw.value
@@ -306,7 +308,7 @@ def bias_text(result: CorrectedViolation) -> str:
 
 
 def confirmed_text(result: CorrectedViolation) -> str:
-    """Say the lower bound; empty before there is one."""
+    """Describe the lower bound; '' before there is one."""
     if math.isnan(result.lower.value):
         return ""
     return (
@@ -320,9 +322,9 @@ def confirmed_text(result: CorrectedViolation) -> str:
 
 @dataclass(frozen=True)
 class ViolationAudit:
-    """A slice of attributes and what it makes of the run's Violation@n. read: attributes that are read so far as to be
-    known; open: still to read; outdated: whose inappropriate contexts or messages are more than those sampled, since
-    labels or judgements have changed. messages: verdicts so far on the messages of the slice."""
+    """A slice of attributes and the Violation@n of the run that it corrects. read: attributes with a known finding;
+    open: still to read; outdated: with more inappropriate contexts or messages than were sampled, since labels or
+    judgements have changed. messages: verdicts so far on the messages of the slice."""
 
     slice: SliceRow
     result: CorrectedViolation
@@ -377,7 +379,7 @@ def corrections(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRul
 
 
 def sampled_n(row: SliceRow) -> int:
-    """How many messages of each context were sampled: the n of the Violation@n that the slice can correct."""
+    """Return the number of messages sampled per context: the n of the Violation@n that the slice can correct."""
     n = row.manifest.get("n")
     return n if isinstance(n, int) else 1
 
@@ -385,8 +387,8 @@ def sampled_n(row: SliceRow) -> int:
 def violation_audit(
     flows: Flows, scope: Scope, row: SliceRow, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> ViolationAudit:
-    """What a slice makes of Violation@n, by the judges' claims alone: people's verdicts are what they are held against.
-    Cached until there is a new verdict."""
+    """Correct Violation@n by the audit of a slice. The judges' claims alone are corrected, since people's verdicts are
+    what they are compared with. Cached until there is a new verdict."""
     own = replace(scope, people=None)
     key = ("violation audit", own.version, own.audits, row.id, rule)
     return flows.cached(key, lambda: _violation_audit(flows, own, row, rule))
@@ -424,7 +426,8 @@ def corrected_difference(
 def _of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int, sampled: Sequence[tuple[int, ...]]
 ) -> list[tuple[_Exposed, NumberTerms]]:
-    """What each run has in a block, of two what they have in common. sampled: the attributes of the slice of each."""
+    """Return the data of each run in a block; two runs are reduced to what they have in common. sampled: by run, the
+    attributes of its slice."""
     parts = common(*every) if len(every) == 2 else every
     return [
         (_Exposed.of(data, n, own), NumberTerms.of(data.inappropriate, data.necessary, (n,)))
@@ -454,8 +457,8 @@ def _attributes(items: Sequence[SliceItem]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Exposed:
-    """The attributes that can be violated, [rows] each: ids, profile (from 0), judge: V_judge at n. profiles: how many.
-    needed: of the attributes of a slice, by context how many messages decide it."""
+    """The attributes that can be violated, [rows] each: ids, profile (from 0), judge: V_judge at n. profiles: their
+    number. needed: for the attributes of a slice, the number of messages of each context that decide it."""
 
     ids: Ints
     profile: Ints
@@ -478,7 +481,7 @@ class _Exposed:
 
     @classmethod
     def joined(cls, parts: Sequence[_Exposed]) -> _Exposed:
-        """Blocks of a run, in their order, as one."""
+        """Join the blocks of a run, in their order."""
         before = np.cumsum([0, *(part.profiles for part in parts)])
         return cls(
             np.concatenate([part.ids for part in parts]),
@@ -503,7 +506,7 @@ def _audited(
     terms: Terms,
     labels: float,
 ) -> ViolationAudit:
-    """`violation_audit` of what a slice's items lie on. labels: their part of the variance."""
+    """Compute `violation_audit` on the flows of the slice's items. labels: their part of the variance."""
     n, needed, ids = sampled_n(row), exposed.needed, exposed.ids
     with flows.store.read() as connection:
         standing = decisions.standing(audits.of_run(connection, scope.run.id))
@@ -526,7 +529,7 @@ def _audited(
             values[position[attribute]] = value
     judge = exposed.judge
     stratum = np.where(judge > 0, STRATA.index(CLAIMED), STRATA.index(UNCLAIMED))
-    # The slice knows only what its own judge claims of the messages.
+    # The slice holds the claims of its own judge only.
     same = scope.judge_ids == [row.manifest.get("judge")] and not scope.grounded
     of = AuditedAttributes(exposed.profile, judge, stratum, people, ids, stands_for, beside if same else None)
     outdated = sum(state[0] is OUTDATED for state in states.values())
@@ -551,8 +554,8 @@ Known = float | _Unknown
 
 
 def _state(items: Sequence[SliceItem], needed: Mapping[int, int], says: Mapping[Flow, bool]) -> tuple[Known, Known]:
-    """What is known of an attribute: whether it leaks, and whether one of its claims is confirmed. needed: how many
-    messages of each context decide it."""
+    """Return what is known of an attribute: whether it leaks, and whether one of its claims is confirmed. needed: the
+    number of messages of each context that decide it."""
     here = [item for item in items if item.context in needed]
     there = Counter(item.context for item in here)
     if any(there[context] < number for context, number in needed.items()):
@@ -565,9 +568,9 @@ def _state(items: Sequence[SliceItem], needed: Mapping[int, int], says: Mapping[
 
 
 def _first_known(attributes: Sequence[Sequence[SliceItem]], known: Mapping[int, Known]) -> Iterator[tuple[int, float]]:
-    """The attributes that count, with what is known of them. One that leaks is known after one message, one that does
-    not after all of its messages: both are known alike before the first of its stratum that is still open, in the order
-    of the slice."""
+    """Return the attributes that count, each with its finding. A leaking attribute is known after one message, a silent
+    one only after all of its messages: both count only if they come before the first open one of their stratum, in the
+    order of the slice."""
     stopped: set[str] = set()
     for items in attributes:
         stratum, value = stratum_of(items[0]), known[items[0].attribute]
@@ -578,5 +581,5 @@ def _first_known(attributes: Sequence[Sequence[SliceItem]], known: Mapping[int, 
 
 
 def stratum_of(item: SliceItem) -> str:
-    """Of STRATA, that of the item's attribute."""
+    """Return the stratum (of STRATA) of the item's attribute."""
     return UNCLAIMED if item.stratum == UNCLAIMED else CLAIMED

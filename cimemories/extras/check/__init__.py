@@ -1,4 +1,5 @@
-"""Budgets and named flows for CI (docs/check.md): their file, baselines, what is decided, reports, a fixture."""
+"""Budgets and named flows for CI (docs/check.md): check files, baselines, decisions, reports and a fixture for
+pytest."""
 
 from cimemories.extras import Extra
 

@@ -36,7 +36,7 @@ from cimemories.text import visible
 from cimemories.version import __version__
 
 FORMAT, VERSION = "cimemories-baseline", 1
-LARGEST = 256 * 2**20  # bytes; the example's five profiles of 41 attributes have 6,500
+LARGEST = 256 * 2**20  # bytes; five profiles of 41 attributes take 6,500
 MOST_PROFILES = 10_000
 DIGITS = 16  # of a digest, 64 bits
 
@@ -81,8 +81,6 @@ class _Profile(_Part):
 
 
 class Baseline(_Part):
-    """A baseline as it was read."""
-
     format: Literal["cimemories-baseline"]
     version: Literal[1]
     run: BaselineRun
@@ -91,15 +89,15 @@ class Baseline(_Part):
 
 @dataclass(frozen=True)
 class Aligned:
-    """A baseline as arrays beside those of a run: the same axes and labels, its own counts. shared: judged flows of the
-    baseline that the run has judged too."""
+    """A baseline as arrays with the axes and labels of a run, and its own counts. shared: judged flows of the baseline
+    that the run has judged too."""
 
     arrays: FlowArrays
     shared: int
 
 
 def judged_flows(baseline: Baseline) -> int:
-    """How many judged flows a baseline has."""
+    """Count the judged flows of a baseline."""
     number = 0
     for item in baseline.profiles:
         draws = np.full((len(item.attributes), len(item.contexts)), item.samples, np.int64)
@@ -110,14 +108,14 @@ def judged_flows(baseline: Baseline) -> int:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Raises SeedError that names the file, and says what to do where it is not there or is no baseline."""
+    """Read a baseline. Raises SeedError that names the file, and says what to do if it is missing or is no baseline."""
     again = f"Write it with `cimemories check ... --write-baseline {visible(path.name)}`"
     try:
         with open_regular(path) as stream:
             data = stream.read(LARGEST + 1)
         if len(data) > LARGEST:
             raise SeedError(f"{path}: larger than the {LARGEST >> 20} MiB that a baseline may have")
-        # From the bytes: in strict mode a list of JSON is then taken for a tuple.
+        # From the bytes: only then does strict mode accept a JSON list as a tuple.
         return Baseline.model_validate_json(data)
     except FileNotFoundError:
         raise SeedError(f"{path}: there is no such baseline. {again}") from None
@@ -126,15 +124,15 @@ def read_baseline(path: Path) -> Baseline:
     except OSError as error:
         raise SeedError(f"{path}: cannot be read ({error.strerror or error})") from None
     except ValidationError as error:
-        # Chained to nothing: pydantic's error repeats the input.
+        # Without the cause: pydantic's error repeats the input.
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"]))[:100] or "the file as a whole"
         raise SeedError(f"{path}: no baseline ({visible(place)}: {visible(first['msg'][:200])}). {again}") from None
 
 
 def baseline_text(flows: Flows, scope: Scope, numbers: Headline) -> str:
-    """The baseline of a run as a file: one line a profile, so that a repository shows whose counts have changed.
-    numbers: for those who read the file; a comparison does not use them."""
+    """Return the baseline of a run as the text of a file: one line a profile, so that a diff shows whose counts have
+    changed. numbers: for readers of the file; a comparison does not use them."""
     people = axes(flows, scope).profiles
     digests = profile_digests(flows.store, people)
     if len(people) > MOST_PROFILES:
@@ -197,8 +195,8 @@ def _counts(record: ProfileRecord, data: FlowArrays, place: int) -> dict[str, An
 
 
 def aligned(store: Store, data: FlowArrays, baseline: Baseline, digests: Mapping[int, str] | None = None) -> Aligned:
-    """The counts of a baseline on the axes of a run's arrays, found by content. digests: of all profiles of the run,
-    where the arrays are a part of it."""
+    """Return the counts of a baseline on the axes of a run's arrays, matched by content. digests: of all profiles of
+    the run, if the arrays are a part of it."""
     digests = profile_digests(store, data.profiles) if digests is None else digests
     draws, reveals = np.zeros_like(data.draws, np.int64), np.zeros_like(data.reveals, np.int64)
     by_digest = {item.profile: item for item in baseline.profiles}
@@ -224,7 +222,8 @@ def aligned(store: Store, data: FlowArrays, baseline: Baseline, digests: Mapping
 
 
 def profile_digests(store: Store, profiles: Sequence[int]) -> dict[int, str]:
-    """What the profiles of a run, in its order, are found by elsewhere; by id."""
+    """Return a digest of each profile's biography by id, equal in all workspaces. profiles: those of a run, in
+    order."""
     with store.read() as connection:
         people = datasets.biographies(connection, profiles)
     return dict(zip(profiles, _numbered([list(people[i]) for i in profiles]), strict=True))
@@ -236,13 +235,13 @@ def _records(store: Store, profiles: Sequence[int], digests: Mapping[int, str]) 
 
 
 def _digests(record: ProfileRecord) -> tuple[list[str], list[str]]:
-    """Of the attributes of a profile, and of its contexts."""
+    """Return the digests of a profile's attributes, and of its contexts."""
     attributes = _numbered([[item.key, item.statement] for item in record.profile.attributes])
     return attributes, _numbered([[item.task, item.recipient] for item in record.profile.contexts])
 
 
 def _numbered(contents: Sequence[list[Any]]) -> list[str]:
-    """A digest of each; what is there twice is told apart by its turn."""
+    """Return a digest of each content; equal contents are told apart by a running number."""
     seen: Counter[str] = Counter()
     digests = []
     for content in contents:

@@ -1,4 +1,4 @@
-"""The file of a check: what a run must keep to, in sentences.
+"""The file of a check: budgets of a run, as sentences.
 
     budgets:
       - violation@5 at most 0.20, completeness at least 0.60
@@ -10,8 +10,7 @@
 
     read_check_file(Path("privacy.yaml")).budgets[0]    # Budget(measure='violation', n=5, limit=0.2, ...)
 
-Every error names the file and the line, and says what to write instead.
-"""
+Every error names the file and the line, and says what to write instead."""
 
 from __future__ import annotations
 
@@ -51,8 +50,8 @@ _EXAMPLES = (
 
 @dataclass(frozen=True)
 class Budget:
-    """violation@n at most, or completeness at least, `limit` (a share). surely: with its whole 95 % interval. text: the
-    sentence; line: where it stands in the file."""
+    """An upper bound on violation@n or a lower bound on completeness, `limit` (a share). surely: the whole 95 %
+    interval has to keep it. text: the sentence; line: its line in the file."""
 
     text: str
     line: int
@@ -64,8 +63,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class NoWorse:
-    """Not worse than the baseline in `file`, in one measure, by more than `margin` (a share; 0 where none is given).
-    n: None where the sentence names none: as many samples as both have."""
+    """A bound on how much worse than the baseline in `file` a measure may be: `margin` (a share; 0 if none is given).
+    n: None if the sentence names none: as many samples as both have."""
 
     text: str
     line: int
@@ -93,7 +92,7 @@ class NamedFlow:
 
 @dataclass(frozen=True)
 class CheckFile:
-    """A file of budgets as it was read. coverage: the share of the planned messages that must be judged."""
+    """The content of a check file. coverage: the share of the planned messages that must be judged."""
 
     path: Path
     budgets: tuple[Budget | NoWorse, ...]
@@ -102,7 +101,8 @@ class CheckFile:
 
     @property
     def most_samples(self) -> int:
-        """The n of the largest Violation@n that is asked for, and the most samples of a flow; 0 for none."""
+        """Return the most samples that the file asks for: the largest n of Violation@n or samples of a flow; 0 for
+        none."""
         samples = [budget.n for budget in self.budgets] + [flow.samples for flow in self.flows]
         return max((n for n in samples if n is not None), default=0)
 
@@ -130,7 +130,7 @@ def _samples(measure: str | None, n: str | None) -> int | None:
 
 
 def _read_budget(text: str, line: int, folder: Path) -> list[Budget | NoWorse]:
-    """What one sentence asks for: two comparisons where it names no measure. Raises ValueError that says what to
+    """Read one sentence, which stands for two comparisons if it names no measure. Raises ValueError that says what to
     write."""
     if match := _NO_WORSE.fullmatch(text):
         _refuse_level(match["level"])
@@ -159,7 +159,7 @@ def _read_budget(text: str, line: int, folder: Path) -> list[Budget | NoWorse]:
 
 
 def _sentences(text: str) -> list[str]:
-    """The parts of a budget: commas before a space part them."""
+    """Split a budget at commas before a space."""
     return [re.sub(r"\s+", " ", part).strip() for part in re.split(r",\s+", text) if part.strip()]
 
 
@@ -170,7 +170,7 @@ def _readable_budget(text: str) -> str:
 
 
 def _limit(text: str) -> float:
-    """Raises ValueError for anything but `never` and `at most 10 %`."""
+    """Read `never` or `at most 10 %`; raises ValueError for anything else."""
     plain = re.sub(r"\s+", " ", text).strip()
     match = _LIMIT.fullmatch(plain)
     if plain != NEVER and match is None:
@@ -190,8 +190,8 @@ def _readable_flow(text: str) -> str:
 
 
 def _spelled_out(item: Any) -> Any:
-    """The short forms of a flow as the long one: `- a -> b: never`, quoted as a whole or not, and
-    `- a -> b: {limit: never, profile: ...}`."""
+    """Expand the short forms of a flow: `- a -> b: never`, quoted or not, and `- a -> b: {limit: never, profile:
+    ...}`."""
     if isinstance(item, str):
         flow, colon, limit = item.rpartition(":")
         return {"flow": flow.strip(), "limit": limit.strip()} if colon else {"flow": item}
@@ -202,7 +202,7 @@ def _spelled_out(item: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """A number or a mapping where a sentence should be, as text: what is said of it is then what to write instead."""
+    """Turn a number or a mapping in the place of a sentence into text, so that the error says what to write instead."""
     return value if isinstance(value, str) else str(value)[:100]
 
 
@@ -241,7 +241,7 @@ class _File(Seed):
 
 
 def read_check_file(path: Path) -> CheckFile:
-    """The budgets and flows of a file; the files of baselines are named from its folder. Raises SeedError that names
+    """Read the budgets and flows of a file; paths of baselines are relative to its folder. Raises SeedError that names
     the file, the line of each problem and what to write instead."""
     content, lines = load_with_lines(path)
     if content is None:
@@ -275,5 +275,5 @@ def _flow_text(entry: _Flow) -> str:
 
 
 def baseline_files(budgets: Sequence[Budget | NoWorse]) -> list[Path]:
-    """The baselines that the budgets name, each once."""
+    """Return the baselines that the budgets name, each once."""
     return list(dict.fromkeys(budget.file for budget in budgets if isinstance(budget, NoWorse)))

@@ -24,7 +24,7 @@ from cimemories.cli.work import execute_run, find_labels
 from cimemories.evaluation.spec import BATCH, RunSpec
 from cimemories.store.engine import StoreError
 
-UNDECIDED = 2  # exit status of a check that could not be decided, and of one that was not understood
+UNDECIDED = 2  # exit status of an undecided check, and of one that was not understood
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ class ModelOptions:
     base_url: Annotated[str | None, Option(help="Its OpenAI-compatible server, or `simulator`.")] = None
 
     def chosen(self, run_id: str | None) -> dict[str, str]:
-        """Return the settings of a new run that are given; none for one that is there. Raises StoreError for neither or
-        both."""
+        """Return the given settings of a new run; none for an existing one. Raises StoreError for neither or both."""
         given = {name: value for name, value in vars(self).items() if value}
         if bool(run_id) == bool(given) or (given and len(given) < 3):
             raise StoreError(
@@ -49,7 +48,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class CountOptions:
-    """The labels and the judge that decide; --judge says who judges a new run."""
+    """The labels and the judge that decide; --judge names the judge of a new run."""
 
     labels: Annotated[
         str | None,
@@ -69,7 +68,7 @@ class CountOptions:
 
 @dataclass(frozen=True)
 class WrittenOptions:
-    """The files that a check writes, whatever it finds."""
+    """The files that a check writes, whatever its outcome."""
 
     junit: Annotated[Path | None, Option(metavar="FILE", help="Write JUnit XML.")] = None
     markdown: Annotated[Path | None, Option(metavar="FILE", help="Write a summary with the leaked sentences.")] = None
@@ -81,8 +80,8 @@ class WrittenOptions:
     )
 
     def checked(self) -> str | None:
-        """The address of the app. Raises StoreError for it, and for a path that no file can be written to, before
-        anything is paid for."""
+        """Return the address of the app. Raises StoreError for an invalid one, and for a path that cannot be written
+        to, before anything is paid for."""
         from cimemories.extras.check.reports import checked_app
 
         for path in filter(None, (self.junit, self.markdown, self.write_baseline)):

@@ -1,10 +1,9 @@
-"""The fixture `cimemories_check` for pytest, which fails a test where a run breaks a privacy budget.
+"""The fixture `cimemories_check` for pytest, which fails a test if a run breaks a privacy budget.
 
     def test_privacy(cimemories_check):
         cimemories_check("privacy.yaml", run="run-3f9a1c2e", workspace="data/workspace")
 
-It imports nothing else of the project before a test checks something: pytest loads it in every session.
-"""
+Nothing else of the project is imported before a test uses it, because pytest loads the fixture in every session."""
 
 from __future__ import annotations
 
@@ -25,11 +24,10 @@ class Checks(Protocol):
     def __call__(
         self, file: str | Path, run: str, *, workspace: str | Path | None = None, **reading: Any
     ) -> CheckResult:
-        """Hold a run against a file of budgets, and fail the test where one is broken or cannot be decided.
+        """Hold a run against a file of budgets, and fail the test if one is broken or cannot be decided.
 
         file: a relative path is from the folder of the test's file. run: id or unique name of a run of the workspace.
-        workspace: as for `cimemories.open`. reading: what counts, as for `check` of api.py.
-        """
+        workspace: as for `cimemories.open`. reading: what counts, as for `check` of api.py."""
         ...
 
 
@@ -46,7 +44,7 @@ def cimemories_check(request: pytest.FixtureRequest) -> Checks:
             with cimemories.open(workspace) as ws:
                 result = api.check(ws, request.path.parent / file, run, **reading)
         except cimemories.StoreError as error:
-            # A line for people, and no chain: where in our code it was noticed helps nobody.
+            # One line and no chain: the place in our code does not help the user.
             raise pytest.fail.Exception(f"undecided: {error}", pytrace=False) from None
         request.node.user_properties.append(
             (PROPERTY, f"{result.file}: {result.sentence.removesuffix('.')}, {result.run}")
@@ -60,7 +58,7 @@ def cimemories_check(request: pytest.FixtureRequest) -> Checks:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A line for each check, so that one of a simulator is seen to be one even where it passes."""
+    """Write a line for each check, so that a simulated one is marked even if it passes."""
     reports = [report for key in ("passed", "failed") for report in terminalreporter.stats.get(key, [])]
     lines = [
         str(value)

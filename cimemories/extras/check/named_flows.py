@@ -1,6 +1,6 @@
-"""Which flows of a dataset a name means: `miscarriage -> landlord` is every attribute with that key, event or domain,
-in every context whose recipient or sphere is called so. Case, underscores and spaces do not matter; * stands for
-anything. A name that means nothing is an error, with what is nearest to it."""
+"""The flows of a dataset that a name stands for: `miscarriage -> landlord` is every attribute with that key, event or
+domain, in every context with that recipient or sphere. Case, underscores and spaces do not matter; * stands for
+anything. A name that matches nothing is an error, with the nearest names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIKE = 60  # of 100, by rapidfuzz: below it two names have little in common
 
 @dataclass(frozen=True)
 class Flow:
-    """One information flow by the record's ids, and what a person reads of it."""
+    """One information flow by the record's ids, and its texts."""
 
     profile: int
     attribute: int
@@ -37,8 +37,8 @@ class Flow:
 
 
 def flows_of(store: Store, dataset_id: int, file: CheckFile) -> list[tuple[Flow, ...]]:
-    """The flows that each named flow of the file means in a dataset, in the file's order. Raises SeedError that names
-    the line of every one that means none, and the names that are nearest."""
+    """Return the flows of a dataset that each named flow of the file stands for, in the file's order. Raises SeedError
+    that names the line of every one without a match, and the nearest names."""
     if not file.flows:
         return []
     with store.read() as connection:
@@ -87,7 +87,7 @@ def _pattern(name: str) -> Callable[[str], bool]:
 
 
 def _why_none(item: NamedFlow, people: Sequence[ProfileRecord]) -> str:
-    """What of a named flow means nothing, and what may have been meant."""
+    """Return which part of a named flow matches nothing, with suggestions."""
     attributes: dict[str, str] = {}
     recipients: dict[str, str] = {}
     for person in people:
@@ -109,7 +109,7 @@ def _why_none(item: NamedFlow, people: Sequence[ProfileRecord]) -> str:
     for what, name, known in sides:
         if name and not any(map(_pattern(name), known)):
             return f"no {what} is called '{visible(name)}'. {_nearest(name, known)}"
-    # Each name is there, but nowhere together: say where the attribute's owners are tested.
+    # Each name exists, but no flow has all of them: say where the attribute's owners are tested.
     owners = [
         person
         for person in people
@@ -125,7 +125,7 @@ def _why_none(item: NamedFlow, people: Sequence[ProfileRecord]) -> str:
 
 
 def _nearest(name: str, known: dict[str, str], *, all_: bool = False) -> str:
-    """'Nearest: miscarriage (event), ...'; the first names there are where nothing is like it."""
+    """Return 'Nearest: miscarriage (event), ...', or the first names if none is similar."""
     matches = process.extract(
         _plain(name), {text: _plain(text) for text in known}, scorer=fuzz.WRatio, limit=NEAREST,
         score_cutoff=0 if all_ else LIKE,

@@ -1,8 +1,7 @@
-"""What a check is read in: lines for a terminal, Markdown for a pull request, JUnit XML for a CI server.
+"""The reports of a check: lines for a terminal, Markdown for a pull request, JUnit XML for a CI server.
 
-Messages, statements and names are a model's or a file's: in Markdown all of them are escaped, in XML what XML cannot
-hold is replaced. Each form says what is simulated.
-"""
+Messages, statements and names come from a model or a file: Markdown escapes all of them, and XML replaces characters
+that it cannot hold. Each form says what is simulated."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ UNQUOTED = "no judge quotes the message"
 LONGEST_TITLE = 300  # characters
 LONGEST_TEXT = 2_000
 _MARKS = {Outcome.PASSED: "✅ passed", Outcome.FAILED: "❌ failed", Outcome.UNDECIDED: "❔ undecided"}
-# What XML 1.0 has no way to write, not even escaped.
+# Characters that XML 1.0 cannot hold, not even escaped.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def checked_app(address: str) -> str:
-    """The base address of an app, without the slash at its end. Raises StoreError for what is no plain http address:
-    it becomes a link that people press."""
+    """Return the base address of an app, without a trailing slash. Raises StoreError for anything but a plain http
+    address, since it becomes a link."""
     try:
         parts = urlsplit(address)
         plain = parts.scheme in ("http", "https") and parts.hostname and not parts.username and not parts.query
@@ -42,7 +41,7 @@ def checked_app(address: str) -> str:
 
 
 def leak_link(app: str, run: str, leak: Leak) -> str:
-    """The page Leaks at this flow. It needs an app on the workspace that the check ran in."""
+    """Return the address of the page Leaks at this flow, in an app on the workspace that the check ran in."""
     query = {"run": run, "profile": leak.profile, "context": leak.context, "attribute": leak.attribute}
     return f"{app}/leaks?{urlencode(query, errors='replace')}"
 
@@ -51,7 +50,7 @@ def leak_link(app: str, run: str, leak: Leak) -> str:
 
 
 def as_lines(result: CheckResult) -> list[str]:
-    """One line a check, and below it what leaked."""
+    """Return one line a check, and below it what leaked."""
     lines = []
     for check in result.checks:
         lines.append(f"{check.outcome:<9}  {shortened(check.name, LONGEST_TEXT)}")
@@ -75,7 +74,8 @@ def _plain_quote(leak: Leak) -> str:
 
 
 def as_markdown(result: CheckResult, app: str | None = None) -> str:
-    """A summary with the leaked sentences quoted. app: base address of an app on the same workspace, for links."""
+    """Return a summary that quotes the leaked sentences. app: base address of an app on the same workspace, for
+    links."""
     md = markdown_escaped
     parts = [f"## Privacy check {_MARKS[result.outcome]}", ""]
     if result.simulated_note:
@@ -116,13 +116,13 @@ def _leaks(check: Check, run: str, app: str | None) -> list[str]:
 
 
 def _quote(leak: Leak) -> str:
-    """The excerpt with what leaks in bold, in one line."""
+    """Return the excerpt in one line, with what leaks in bold."""
     if not leak.excerpt:
         return f"*{UNQUOTED}*"
     text = ""
     for piece in leak.excerpt:
         inside = markdown_escaped(piece.text)
-        # Spaces stay outside of the bold, which does not begin or end with one.
+        # Bold text must not begin or end with a space.
         before, after = " " * piece.text[:1].isspace(), " " * piece.text[-1:].isspace()
         text += f"{before}<b>{inside}</b>{after}" if piece.leaked and inside else f"{before}{inside}{after}"
     where = f"message {leak.sample}" if leak.in_message else ELSEWHERE
@@ -133,8 +133,8 @@ def _quote(leak: Leak) -> str:
 
 
 def as_junit(result: CheckResult) -> bytes:
-    """JUnit XML: one suite, one case a check. A failed check is a failure; an undecided one an error, since servers
-    count what is skipped as well."""
+    """Return JUnit XML: one suite, one case a check. A failed check is a failure; an undecided one an error, since
+    servers count skipped cases as success."""
     number = {outcome: sum(check.outcome is outcome for check in result.checks) for outcome in Outcome}
     counts = {
         "tests": str(len(result.checks)),

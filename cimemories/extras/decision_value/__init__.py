@@ -1,5 +1,5 @@
-"""What a decision on a pair is worth: the queue that reduces the label uncertainty of a run's numbers soonest, and
-when labelling may stop (docs/review.md)."""
+"""The value of a decision on a pair: the queue that reduces the label uncertainty of a run's numbers soonest, and when
+labelling may stop (docs/review.md)."""
 
 from cimemories.extras import Extra
 

@@ -1,4 +1,4 @@
-"""How sure the labels of a dataset make a number, and whether labelling may stop."""
+"""The label uncertainty of a number, and whether labelling may stop."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from cimemories.store.engine import Store
 
 @dataclass(frozen=True, kw_only=True)
 class Uncertainty(Answer):
-    """The label uncertainty of a number, and the agreement on the random share of the queue. label_uncertainty: None
-    where `valued` gives nothing (`lacking`); random_share: None without votes."""
+    """The label uncertainty of a number, and the agreement on the random share of the queue. label_uncertainty: None if
+    there are no values (`lacking`); random_share: None without votes."""
 
     label_uncertainty: Mapping[str, object] | None = None
     random_share: ShareAgreement | None = None
 
 
 def uncertainty(store: Store, dataset: str, aim: Aim, width: float = WIDTH, seed: int = 0) -> Uncertainty:
-    """Return it of the dataset's default labelling, with every decision that stands now. aim: runs by id or name;
-    width: wanted, as a share. Raises StoreError for a dataset or run that is not there, or a run that is not judged."""
+    """Return the label uncertainty under the dataset's default labelling, with all current decisions. aim: runs by id
+    or name; width: the target, as a share. Raises StoreError for an unknown dataset or run, or a run that is not
+    judged."""
     with store.read() as connection:
         row = datasets.named(connection, dataset)
         ids = tuple(runs.named(connection, name).id for name in aim.runs)

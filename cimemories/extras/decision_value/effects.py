@@ -20,7 +20,7 @@ from cimemories.metrics.label_uncertainty import Posterior, posterior
 from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.metrics.violation import no_leak_probabilities
 
-WIDTH = 0.01  # half-width of the label uncertainty that is wanted where none is named, as a share
+WIDTH = 0.01  # default target of the half-width of label uncertainty, as a share
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Subject:
 
 
 def subject(runs: Sequence[FlowArrays], weights: Sequence[float], n: int) -> Subject:
-    """Return the subject of runs whose arrays have the same profiles, attributes and contexts (`intervals.common`);
-    Violation@n of each flow is read at `read_at` samples at most."""
+    """Combine runs whose arrays have the same profiles, attributes and contexts (`intervals.common`). Violation@n of
+    each flow is read at `read_at` samples at most."""
     flows = np.logical_and.reduce([data.draws > 0 for data in runs])
     counted = np.logical_and.reduce([data.counted for data in runs])
     no_leak = np.stack([_no_leak(data, n) for data in runs])
@@ -61,8 +61,8 @@ def _no_leak(data: FlowArrays, n: int) -> Floats:
 
 @dataclass(frozen=True)
 class LabelEffect:
-    """Mean and variance of a number over labels drawn from their posterior; the value of deciding each pair
-    [profile, attribute, context], 0 where it is not open: by how much that lowers the variance."""
+    """Mean and variance of a number over labels drawn from their posterior; value: by how much deciding each pair
+    [profile, attribute, context] lowers the variance, 0 if it is not open."""
 
     mean: float
     variance: float
@@ -72,12 +72,12 @@ class LabelEffect:
 def _means(per_profile: Floats, spread: Floats, scale: Floats) -> tuple[float, float]:
     defined = scale > 0
     users = max(int(defined.sum()), 1)
-    # Where little is open, differences of products of rounded numbers may end below 0, which no variance is.
+    # If little is open, rounding may bring differences of products below 0.
     return float(per_profile[defined].sum()) / users, max(float(spread[defined].sum()), 0.0) / users**2
 
 
 def violation_effect(of: Subject, labels: Posterior) -> LabelEffect:
-    """Return what labels do to a sum of Violation@n, and the value of each pair for it."""
+    """Return the effect of labels on a sum of Violation@n, and the value of each pair for it."""
     retained = labels.retained[:, None, :]
     exposed = of.flows & of.counted[:, :, None]
     pi = np.where(exposed, labels.inappropriate * retained, 0.0)
@@ -97,7 +97,7 @@ def violation_effect(of: Subject, labels: Posterior) -> LabelEffect:
     ratio = spread + share**2 * never * (1 - never) - 2 * share * leaks * never
     per_profile = np.where(number > 0, ratio.sum(axis=1) / np.where(number > 0, number, 1) ** 2, 0.0)
     mean, variance = _means(share[:, 0], per_profile, number)
-    # Each pair settled either way: the terms of its attribute alone change.
+    # Settle each pair either way: only the terms of its attribute change.
     others = [_without_each(x, whole) for x, whole in zip(factors, unrevealed, strict=True)]
     no_other = _without_each(1 - pi, never)
     chance = np.where(exposed, retained, 0.0)
@@ -119,13 +119,14 @@ def violation_effect(of: Subject, labels: Posterior) -> LabelEffect:
 
 
 def completeness_effect(of: Subject, labels: Posterior) -> LabelEffect:
-    """Return the same of completeness: in each context the mean over its necessary attributes, then over contexts."""
+    """Return the effect of labels on completeness: in each context the mean over its necessary attributes, then over
+    contexts."""
     retained = labels.retained
     pi = np.where(of.flows, labels.necessary * retained[:, None, :], 0.0)
     rate = np.tensordot(of.weights, of.rate, 1)
     total, number = (pi * rate).sum(axis=1), pi.sum(axis=1)
     share = np.where(number > 0, total / np.where(number > 0, number, 1), 0.0)
-    # A context counts as far as it is likely to have a necessary attribute.
+    # A context counts by its probability of having a necessary attribute.
     there = np.where(number > 0, 1 - (1 - pi).prod(axis=1), 0.0)
     spread = (pi * (1 - pi) * (rate - share[:, None, :]) ** 2).sum(axis=1)
     spread = np.where(number > 0, spread / np.where(number > 0, number, 1) ** 2, 0.0)
@@ -156,7 +157,7 @@ def _without_each(factors: Floats, product: Floats) -> Floats:
     number = zero.sum(axis=2, keepdims=True)
     nonzero = np.where(zero, 1.0, factors)
     whole = np.where(number == 0, product[:, :, None], nonzero.prod(axis=2)[:, :, None])
-    # One 0: only without it is anything left. Two: nothing ever is.
+    # With one 0 only the product without it is nonzero; with two none is.
     return np.where(number == 0, whole / nonzero, np.where((number == 1) & zero, whole, 0.0))
 
 
@@ -164,20 +165,19 @@ def _without_each(factors: Floats, product: Floats) -> Floats:
 def label_effects(
     flows: Flows, scope: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> tuple[LabelEffect, LabelEffect]:
-    """Return what the labels do to a run's Violation@n and to its completeness."""
+    """Return the effects of the labels on a run's Violation@n and on its completeness."""
     data = flow_arrays(flows, scope, rule)
     of, labels = subject([data], [1.0], n), posterior(flows, scope, data)
     return violation_effect(of, labels), completeness_effect(of, labels)
 
 
 def decisions_needed(effect: LabelEffect, half_width: float) -> int | None:
-    """Estimate how many more decisions, the most valuable first, bring 1.96 standard deviations of the labels' effect
-    to `half_width`; 0 where it is there already, None where all open pairs together would not. Values are those of now,
-    and move with each decision.
+    """Estimate how many more decisions, the most valuable first, narrow 1.96 standard deviations of the labels' effect
+    to `half_width`; 0 if it is there already, None if all open pairs together would not suffice. Values are the current
+    ones, and move with each decision.
 
-    What the values leave of the variance is due to two pairs together, and goes only when both are decided: with pairs
-    that have the share f of all values, f^2 of it.
-    """
+    The part of the variance that the values leave is due to two pairs together, and goes only when both are decided:
+    with pairs that have the share f of all values, f^2 of it."""
     left = effect.variance - (half_width / NORMAL_95) ** 2
     if left <= 1e-9 * effect.variance:
         return 0

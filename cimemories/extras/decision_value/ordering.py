@@ -23,11 +23,10 @@ NOT_OF_ALL = (
 
 @dataclass(frozen=True)
 class ByValue(Ordering):
-    """Pairs that lower the uncertainty of a number most come first, those worth nothing by entropy.
+    """An order with the pairs first that most reduce the uncertainty of a number, and those without a value by entropy.
 
-    share: how much of the queue is drawn at random, 0 to 1. width: the half-width of the label uncertainty that is
-    aimed at, as a share.
-    """
+    share: how much of the queue is drawn at random, 0 to 1. width: the target half-width of the label uncertainty, as a
+    share."""
 
     order: Order = Order.ENTROPY
     aim: Aim = field(default_factory=Aim)
@@ -36,7 +35,7 @@ class ByValue(Ordering):
 
     @property
     def name(self) -> list[object]:
-        # Values move while people decide, and leave the queue what it is.
+        # Values move while people decide; the queue stays as it is.
         return ["value", self.seed, self.aim.target, self.aim.runs, self.share]
 
     @property
@@ -49,7 +48,7 @@ class ByValue(Ordering):
         matching[positions] = True
         value = valued(store, index, self.aim)
         if value is not None:
-            # Few pairs have a value: they go before the others, which stay as they are.
+            # Few pairs have a value: they go before the others, which keep their order.
             positions = np.concatenate([value.front[matching[value.front]], positions[value.values[positions] == 0]])
         if not self.share:
             return positions
@@ -57,7 +56,7 @@ class ByValue(Ordering):
         return interleaved(positions, by_hash[matching[by_hash]], self.share)
 
     def aside(self, store: Store, index: PairIndex) -> Sequence[str]:
-        """Return how sure the number is now, and how much is left to do."""
+        """Describe the uncertainty of the number now, and the work left to do."""
         value = valued(store, index, self.aim)
         return [lacking(self.aim)] if value is None else [value.sentence(self.width), value.beside]
 
@@ -66,7 +65,7 @@ class ByValue(Ordering):
         return NOT_OF_ALL if self.share and (narrowed or self.seed) else ""
 
     def summary(self, store: Store, index: PairIndex, decided: Ints) -> Sequence[str]:
-        """Return what these decisions did to the number."""
+        """Describe the effect of these decisions on the number."""
         now = valued(store, index, self.aim, batch=1)
         before = value_without(store, index, self.aim, decided)
         if now is None or before is None:

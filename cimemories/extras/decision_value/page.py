@@ -38,7 +38,7 @@ def ordering(store: Store, dataset: int, seed: int) -> ByValue:
 
 
 def random_share(store: Store, dataset: int, labelling: str) -> None:
-    """Draw the agreement on the random share, which unlike pairs that came by value speaks for all pairs."""
+    """Draw the agreement on the random share, which unlike pairs chosen by value represents all pairs."""
     agreement = share_agreement(store, pair_index(store, dataset, labelling), url.get_int("seed") or 0)
     if agreement.answered:
         safe.inline(agreement.sentence)

@@ -1,12 +1,10 @@
 """A share of the queue that is drawn at random, so that the answers to it represent all pairs.
 
-Pairs that come because they are worth most are no sample of anything. Every so many-th pair of the queue is therefore
-the next one by a hash of seed, attribute and context (Kossen et al. 2021, Active Testing: labels chosen for what they
-tell need known probabilities). Which pairs are of the sample follows from the hash alone, however and by whom they were
-decided: the first k of N pairs by hash are a simple random sample, each with the probability k / N. k ends before the
-first pair by hash that is neither answered nor set aside. The estimate is that of Horvitz and Thompson (1952), its
-interval Korn and Graubard's.
-"""
+Pairs chosen by value are no random sample. So the queue regularly takes the next pair by a hash of seed, attribute and
+context (Kossen et al. 2021, Active Testing: labels chosen for their information need known probabilities). The hash
+alone determines which pairs are in the sample, however and by whom they were decided: the first k of N pairs by hash
+are a simple random sample, each with the probability k / N. k ends before the first pair by hash that is neither
+answered nor set aside. The estimate is that of Horvitz and Thompson (1952), its interval Korn and Graubard's."""
 
 from __future__ import annotations
 
@@ -24,25 +22,25 @@ from cimemories.store.engine import Store
 from cimemories.store.reviews import MarkKind
 from cimemories.text import count, percent
 
-SHARE = 0.1  # of the queue, where nothing else is asked for
-MIXED = 3000  # pairs at the front of a queue into which the random share is mixed: no browser is given more at once
+SHARE = 0.1  # of the queue, by default
+MIXED = 3000  # pairs at the front of a queue into which the random share is mixed; no page shows more at once
 
 
 def interleaved(first: Ints, by_hash: Ints, share: float) -> Ints:
-    """Return the positions of `first` in their order, with those of `by_hash` among them, so that up to each place this
-    share is from there (0: none, 1: all); no position twice. Both hold the same positions [matching]. Mixed are the
-    first MIXED; after them the rest of `first`."""
+    """Mix positions of `by_hash` into `first`, so that up to each place this share comes from there (0: none, 1: all);
+    no position twice. Both hold the same positions [matching]. Only the first MIXED are mixed; the rest of `first`
+    follows."""
     if share <= 0 or not len(first):
         return first
     if share >= 1:
         return by_hash
     slots = min(MIXED, len(first))
-    # Of k places floor(k share + 1/2) are random: the first one comes in the middle of the first stretch.
+    # Of k places floor(k share + 1/2) are random: the first one is in the middle of the first interval.
     random = np.diff(np.floor(np.arange(slots + 1) * share + 0.5)) > 0
     head = np.empty(slots, first.dtype)
     head[random] = by_hash[: int(random.sum())]
     head[~random] = first[: slots - int(random.sum())]
-    # A pair may be due by both orders: it comes where it comes first.
+    # A pair may be due in both orders: it stands at the first of its places.
     _, places = np.unique(head, return_index=True)
     head = head[np.sort(places)]
     rest = first[~np.isin(first, head)]
@@ -51,13 +49,12 @@ def interleaved(first: Ints, by_hash: Ints, share: float) -> Ints:
 
 @dataclass(frozen=True)
 class ShareAgreement:
-    """Agreement of the consensus with people, by the random share alone.
+    """Agreement of the consensus with people on the random share.
 
     population: pairs with a consensus label (ambiguous is one), N. sampled: the first of them by hash, k; answered: of
     these, with a person's answer; the others were skipped or flagged. blind: answers given without sight of the votes.
-    agree, of: answers that are the consensus' label, and all. settled_agree, settled: the same where the consensus is
-    necessary or inappropriate; settled_population: of how many pairs these are a part.
-    """
+    agree, of: answers equal to the consensus label, and all. settled_agree, settled: the same for pairs whose consensus
+    is necessary or inappropriate; settled_population: the number of such pairs."""
 
     population: int
     sampled: int
@@ -74,8 +71,8 @@ class ShareAgreement:
         return self.sampled / self.population if self.population else 0.0
 
     def estimate(self) -> tuple[float, float, float]:
-        """Return (share, low, high) of the pairs on which people give the consensus' label, with a 95 % interval; nan
-        where nothing is answered. Every pair has the same probability, so it is the share of the answered ones."""
+        """Return (share, low, high) of the pairs on which people agree with the consensus, with a 95 % interval; nan
+        without an answer. Every pair has the same probability, so it is the share of the answered ones."""
         return _share(self.agree, self.answered, self.population)
 
     def settled_estimate(self) -> tuple[float, float, float]:
@@ -115,8 +112,8 @@ class ShareAgreement:
 
 
 def _share(agree: int, of: int, population: int) -> tuple[float, float, float]:
-    """Return a share with Clopper and Pearson's interval, with as many observations as the finite population makes of
-    them (Korn and Graubard 1998): all of it has to be answered for none to be left open. Skipped pairs are not."""
+    """Return a share with Clopper and Pearson's interval, with the effective number of observations in a finite
+    population (Korn and Graubard 1998): its width is 0 only if all pairs are answered. Skipped pairs are not."""
     if not of:
         return math.nan, math.nan, math.nan
     share = agree / of
@@ -131,8 +128,8 @@ def _share(agree: int, of: int, population: int) -> tuple[float, float, float]:
 
 def share_agreement(store: Store, index: PairIndex, seed: int = 0, among: Ints | None = None) -> ShareAgreement:
     """Return the agreement of the consensus with people on all labelled pairs, or on those `among` them (positions),
-    from the pairs that come first by the hash of this seed. Adjudications are no answers of their own; of several
-    people's answers to a pair the most frequent counts, the newest of these."""
+    from the first pairs by the hash of this seed. Adjudications do not count as answers; of several people's answers to
+    a pair the most frequent counts, the newest of these."""
     shape = index.shape
     labelled = np.asarray(index.consensus >= AMBIGUOUS)
     positions = np.flatnonzero(labelled) if among is None else np.asarray(among)[labelled[among]]

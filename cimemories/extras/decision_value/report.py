@@ -15,7 +15,7 @@ from cimemories.review.index import pair_index
 
 
 def blocks(basis: Basis) -> list[Block]:
-    """Return how sure the labels make each run's numbers and the order of the runs, and what it rests on."""
+    """Return the label uncertainty of each run's numbers and of the order of the runs, with its evidence."""
     store, seen = basis.flows.store, set()
     points: list[str] = []
     for line in basis.lines:
@@ -30,7 +30,7 @@ def blocks(basis: Basis) -> list[Block]:
             half_width, more = NORMAL_95 * math.sqrt(effect.variance), decisions_needed(effect, WIDTH)
             points.append(label_width(what, name, half_width, WIDTH, more, defined=not math.isnan(value)))
         seen.add((scope.run.dataset, scope.labelling.id))
-    # The queue's own figures are by the labels and judges that hold unless others are asked for.
+    # The figures of the queue use the default labels and judges.
     usual = all(line.scope.labels == Labels.DECISIONS and line.scope.rule is None for line in basis.lines)
     for dataset, labelling in sorted(seen):
         index = pair_index(store, dataset, labelling)

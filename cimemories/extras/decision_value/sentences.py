@@ -1,4 +1,4 @@
-"""How sure labels make a number, and how many decisions are left, in words."""
+"""Sentences on label uncertainty and on how many decisions are left."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cimemories.text import count
 def label_width(
     name: str, run: str, half_width: float, wanted: float, more: int | None, *, defined: bool = True
 ) -> str:
-    """'Violation@5 of A: label uncertainty ±1.3 points now; about 210 more decisions to ±1.0.' half_width, wanted:
-    shares; more: decisions, 0 where the width is there, None where all of them would not do. defined: whether the run
-    has this number by the labels that hold; where not, nothing is known of its width."""
+    """Return 'Violation@5 of A: label uncertainty ±1.3 points now; about 210 more decisions to ±1.0.' half_width,
+    wanted: shares; more: decisions, 0 if the width is reached, None if all of them would not suffice. defined: whether
+    the run has this number under the current labels; without it the width is unknown."""
     if not defined:
         return f"{name[:1].upper()}{name[1:]} of {run} is undefined, so it does not say whether labelling may stop."
     now, aim = (f"±{number(100 * width, decimals(100 * width))}" for width in (half_width, wanted))
@@ -26,8 +26,8 @@ def label_width(
 
 
 def label_order(name: str, runs: int, order: float, pair: tuple[str, str], chance: float, more: int | None) -> str:
-    """How sure the order of runs is. order, chance: the probability, over the labels left open, that all stand as they
-    do, at least, and that the least certain two do; more: as in `label_width`."""
+    """Say how certain the order of runs is. order, chance: over the labels left open, a lower bound of the probability
+    that all runs keep their order, and the probability that the least certain two do; more: as in `label_width`."""
     if more == 0:
         return (
             f"The order of {runs} runs by {name} is settled: it holds in {_chance(order)} of the ways in which the "
@@ -41,13 +41,13 @@ def label_order(name: str, runs: int, order: float, pair: tuple[str, str], chanc
 
 
 def by_mixture(name: str, consensus: float, mixture: float) -> str:
-    """A number by the labels agreed on, beside the same under the mixture of the votes."""
+    """Describe a number by the consensus labels, beside the same under the mixture of the votes."""
     one, two = shares(consensus, mixture)
     return f"{name[:1].upper()}{name[1:]} is {one} by the labels agreed on, {two} under the mixture of the votes."
 
 
 def _about(more: int) -> str:
-    """'about 210 more decisions': two digits, for it is an estimate."""
+    """Return 'about 210 more decisions', with two digits, since it is an estimate."""
     scale = 10 ** max(len(str(more)) - 2, 0)
     return f"about {count(math.ceil(more / scale) * scale, 'more decision')}"
 

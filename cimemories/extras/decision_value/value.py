@@ -1,8 +1,7 @@
 """The value of deciding a pair: how much uncertainty of a run's numbers, or of the order of runs, it removes.
 
-Runs and votes do not change while people decide, so what depends on them is cached. Decisions are applied to it after
-every BATCH of them: between two batches the queue keeps its order.
-"""
+Runs and votes do not change while people decide, so everything that depends on them is cached. Decisions are applied
+after every BATCH of them; in between the queue keeps its order."""
 
 from __future__ import annotations
 
@@ -49,10 +48,10 @@ from cimemories.store.runs import RunRow
 from cimemories.store.tables import run
 from cimemories.text import percent
 
-BATCH = 20  # decisions, after which values and figures are computed again
+BATCH = 20  # decisions after which values and figures are computed again
 SETTLED = 0.95  # probability at which the order of runs counts as settled
-MOST_RUNS = 10  # of which the order is asked: every two neighbours have a difference of their own
-LEAST_JUDGED = 0.5  # of the messages of the fullest run, for a run to be taken where none is named
+MOST_RUNS = 10  # in an order: every two neighbours have a difference of their own
+LEAST_JUDGED = 0.5  # of the messages of the fullest run, for a run to be chosen by default
 RUNS_KEPT = 8
 
 
@@ -74,16 +73,14 @@ class Aim:
 
 @dataclass(frozen=True)
 class Valued:
-    """The values after a batch, and how sure the number is. Shares are 0 to 1.
+    """The values after a batch, and the uncertainty of the number. Shares are 0 to 1.
 
-    aim: with the runs that it came to. names: the run, or the two that are least sure in their order, first the one
-    that leaks less. n: samples that violation is read at, as many as the headlines of all the runs. values: [pairs] of
-    the index, variance that goes with a decision, 0 where none goes. front: positions of the pairs with a value, the
-    highest first. effect: on the number, of an order on the difference. consensus: the number by effective labels
-    alone; nan where undefined. order: the probability that all runs stand in this order (ranking), at least; nan where
-    no order was asked for. decided: pairs with a decision, of the dataset. since: decisions that changed after the
-    batch.
-    """
+    aim: with the runs that it resolved to. names: the run, or the two that are least certain in their order, first the
+    one that leaks less. n: samples that violation is read at, as in the headlines of all the runs. values: [pairs] of
+    the index, the variance that a decision removes, 0 if none. front: positions of the pairs with a value, the highest
+    first. effect: on the number, for an order on the difference. consensus: the number by effective labels alone; nan
+    if undefined. order: a lower bound of the probability that all runs stand in this order (ranking); nan if no order
+    is the aim. decided: decided pairs of the dataset. since: decisions that changed after the batch."""
 
     aim: Aim
     names: tuple[str, ...]
@@ -104,11 +101,11 @@ class Valued:
 
     @property
     def defined(self) -> bool:
-        """Return True if the labels define the number; the width of an undefined one means nothing."""
+        """Return whether the labels define the number; the width of an undefined one means nothing."""
         return self.aim.target == Target.ORDER or not math.isnan(self.consensus)
 
     def reached(self, width: float = WIDTH) -> bool:
-        """Return True if labelling can stop: the half-width is reached, or the order is settled."""
+        """Return whether labelling can stop: the half-width is reached, or the order is settled."""
         if self.aim.target == Target.ORDER:
             return self.order >= SETTLED
         return self.defined and self.half_width <= width
@@ -121,14 +118,13 @@ class Valued:
         if self.reached(width):
             return 0
         if self.aim.target == Target.ORDER:
-            # The difference has to be as far from 0, in its standard deviations, as SETTLED asks for.
+            # The difference has to be as many standard deviations from 0 as SETTLED requires.
             width = NORMAL_95 * abs(self.effect.mean) / float(ndtri(SETTLED))
         more = decisions_needed(self.effect, width)
         return None if more is None else max(more - self.since, 1)
 
     @property
     def number(self) -> str:
-        """Return the name of the number."""
         return "completeness" if self.aim.target == Target.COMPLETENESS else f"Violation@{self.n}"
 
     def sentence(self, width: float = WIDTH) -> str:
@@ -141,7 +137,7 @@ class Valued:
 
     @property
     def single(self) -> float:
-        """Return the probability that the least certain two runs of an order stand as they do."""
+        """Return the probability that the least certain two runs of an order keep it."""
         return _in_order(self.effect)
 
     @property
@@ -153,7 +149,7 @@ class Valued:
 
     def since_sentence(self, before: Valued) -> str:
         """Describe the change since `before`."""
-        if self.n != before.n:  # decisions say which contexts count, and some have lost more messages than others
+        if self.n != before.n:  # decisions change which contexts count, and some have lost more messages than others
             return f"The labels now allow {self.number}, those before {before.number}: the two are not compared."
         if self.aim.target == Target.ORDER:
             return f"The order of the runs: {percent(before.order)} settled before, {percent(self.order)} now."
@@ -189,7 +185,7 @@ def _in_order(effect: LabelEffect) -> float:
 
 def candidates(store: Store, dataset_id: int) -> list[RunRow]:
     """Return the runs that a value can be for: finished, with judged messages, newest first."""
-    # Counting the messages of all runs takes too long for each press of a key: it is done again when a run has moved.
+    # Counting the messages of all runs takes too long for each key press: it is repeated when a run has changed.
     versions = sa.select(run.c.id, run.c.revision, run.c.status, run.c.name).where(
         run.c.dataset == dataset_id, run.c.explains.is_(None)
     )
@@ -206,8 +202,8 @@ def candidates(store: Store, dataset_id: int) -> list[RunRow]:
 
 
 def chosen_runs(store: Store, dataset_id: int, aim: Aim) -> list[RunRow]:
-    """Return the runs of an aim; none if none is judged, or only one for an order. Raises StoreError for a run that is
-    not there, or is not judged."""
+    """Return the runs of an aim; none if none is judged, or only one for an order. Raises StoreError for a run that
+    does not exist or is not judged."""
     judged_runs = candidates(store, dataset_id)
     if aim.runs:
         by_id = {row.id: row for row in judged_runs}
@@ -215,7 +211,7 @@ def chosen_runs(store: Store, dataset_id: int, aim: Aim) -> list[RunRow]:
             raise StoreError(f"'{missing[0]}' is no finished and judged run of this dataset.")
         rows = [by_id[name] for name in dict.fromkeys(aim.runs)]
     else:
-        # A run of a few messages, a trial say, does not deserve thousands of decisions.
+        # A run of a few messages, such as a trial, is not worth thousands of decisions.
         least = LEAST_JUDGED * max((row.judged for row in judged_runs), default=0)
         rows = [row for row in judged_runs if row.judged >= least]
     if aim.target == Target.ORDER:
@@ -240,7 +236,7 @@ class _Runs:
     batch. Safe to share between threads."""
 
     def __init__(self, store: Store, index: PairIndex, aim: Aim, rows: Sequence[RunRow]) -> None:
-        # Without decisions: with them the arrays would be built again for each.
+        # Without decisions: with them the arrays would be rebuilt for each.
         resolve = partial(resolve_scope, store, labelling_id=index.labelling_id, labels=Labels.CONSENSUS)
         scopes: list[Scope] = [resolve(row.id) for row in rows]
         self.aim, self.index = replace(aim, runs=tuple(row.id for row in rows)), index
@@ -248,7 +244,7 @@ class _Runs:
         self.rows = tuple(rows)
         self.simulated = any(scope.simulated for scope in scopes)
         flows = shared_flows(store)
-        # As the leaderboard ranks: on what all runs judged, so that an order and the tests of it are of the same flows.
+        # As in the leaderboard: on what all runs judged, so that an order and its tests use the same flows.
         self.arrays = alike([flow_arrays(flows, scope) for scope in scopes])
         counts = vote_counts(store, index.labelling_id) if index.labelling_id else None
         self.votes = posterior_of(self.arrays[0], counts, index.rule.priors if index.rule else ())
@@ -257,7 +253,7 @@ class _Runs:
         first = self.arrays[0]
         cells = np.broadcast_arrays(first.names.attribute[:, :, None], np.array(first.contexts, np.int64))
         located = index.shape.locate(cells[0].reshape(-1), cells[1].reshape(-1))
-        # Of each cell the position in the index, [profile, attribute, context], -1 where it is no pair of it.
+        # The position in the index of each cell, [profile, attribute, context], -1 if it is no pair.
         self.positions = located.reshape(first.draws.shape).astype(np.int32)
         self.subjects: dict[tuple[int, ...], Subject] = {}
         self.lock = threading.Lock()
@@ -267,7 +263,7 @@ class _Runs:
     def n(self, labels: Codes) -> int:
         """Return the n of Violation@n in the headlines of all these runs, by these labels."""
         return min(
-            # Where enough is judged the labels have no say, and counting takes time.
+            # If enough is judged the labels do not matter, and counting takes time.
             row.samples
             if is_covered(judged, row.expected)
             else missing(replace(data, labels=labels)).supported_n(row.samples) or row.samples
@@ -282,7 +278,7 @@ class _Runs:
 
     def refresh(self, decided: Codes, batch: int) -> Valued:
         """Return the values of the newest batch, after making a new one if `batch` decisions have changed since."""
-        # Under the lock, so that callers wait for a batch and do not compute it twice.
+        # Under the lock, so that no batch is computed twice.
         with self.lock:
             changed = 0 if self.counted is None else int((self.counted != decided).sum())
             if self.valued is None or changed >= batch:
@@ -291,7 +287,7 @@ class _Runs:
             return replace(self.valued, since=changed)
 
     def computed(self, decided: Codes) -> Valued:
-        """Compute the values with exactly these decisions. decided: [pairs], UNLABELLED where there is none."""
+        """Compute the values with exactly these decisions. decided: [pairs], UNLABELLED if undecided."""
         target = self.aim.target
         decisions = np.append(decided, np.int8(UNLABELLED))[self.positions]  # -1, no pair, reads the last
         agreed = np.append(self.index.consensus, np.int8(UNLABELLED))[self.positions]
@@ -321,7 +317,7 @@ class _Runs:
             chances = [_in_order(effect) for effect in effects]
             least = int(np.argmin(chances))
             effect = effects[least]
-            # Boole's inequality: all stand in order unless some neighbours do not.
+            # Boole's inequality: the order holds unless some neighbours are reversed.
             order = max(0.0, 1 - sum(1 - chance for chance in chances))
             ranking = tuple(self.names[i] for i in ranked)
             names = tuple(self.names[i] for i in neighbours[least])
@@ -339,7 +335,7 @@ class _Runs:
 def valued(store: Store, index: PairIndex, aim: Aim | None = None, *, batch: int = BATCH) -> Valued | None:
     """Return the values of the pairs for an aim, as of the newest batch. None if no run is judged (for an order: no two
     that share a judged flow), if there are no votes, or if a run does not fit into memory; pairs then come by entropy.
-    Raises StoreError for a run that is not there, or is not judged."""
+    Raises StoreError for a run that does not exist or is not judged."""
     made = _runs_of(store, index, aim or Aim())
     return made.refresh(standing(store, index.shape).decided, batch) if made else None
 
@@ -364,7 +360,7 @@ def _runs_of(store: Store, index: PairIndex, aim: Aim) -> _Runs | None:
             key,
             lambda: _Runs(store, index, aim, rows),
             most=PAIRS_CACHED,
-            # By what it holds: of a thousand profiles a run takes 300 MB.
+            # Limited by size: a run of a thousand profiles takes 300 MB.
             size=lambda made: max(len(index) * len(made.arrays), PAIRS_CACHED // RUNS_KEPT),
         )
     except TooLargeError:

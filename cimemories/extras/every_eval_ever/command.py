@@ -17,7 +17,7 @@ FORMAT = "every-eval-ever"
 
 
 def export(here: Here, run_id: str, folder: Path, labelling: str | None, judge: int | None, organization: str) -> None:
-    """Write the record of a run below a folder, and print where it is."""
+    """Write the record of a run below a folder, and print its path."""
     if folder.is_file():
         raise StoreError(f"{folder} is a file. Name a folder: records go below its data/{BENCHMARK}.")
     scope = resolve_scope(here.record, run_id, labelling, judge)

@@ -38,7 +38,7 @@ BENCHMARK = "cimemories"
 UNKNOWN = "unknown"
 NOT_NAMED = "not named"
 METHOD = "Taylor linearization over users and jackknife over contexts"
-# Of what is sent with a request, what the format has a field for.
+# The request parameters that the format has a field for.
 ARGUMENTS = {"temperature": (int, float), "top_p": (int, float), "top_k": (int, float), "max_tokens": (int,)}
 AGGREGATION = {Combine.MAJORITY: "majority_vote"}
 
@@ -51,8 +51,8 @@ def record(
     made: datetime,
     organization: str = NOT_NAMED,
 ) -> dict[str, Any]:
-    """The record of a run. made: when it is written; organization: that of whoever evaluated. Numbers that are
-    undefined are left out. Raises StoreError where all are."""
+    """Return the record of a run. made: when it is written; organization: that of the evaluator. Undefined numbers are
+    left out. Raises StoreError if all are undefined."""
     numbers = headline(flows, scope, rule)
     results = _results(flows, scope, rule, numbers)
     if not results:
@@ -78,14 +78,14 @@ def record(
         "model_info": _model(run.model, str(run.manifest.versions.get("server") or ""), scope.simulated),
         "evaluation_results": results,
     }
-    # Names and prompts may hold what obeys a terminal.
+    # Names and prompts may hold control sequences of a terminal.
     shown: dict[str, Any] = visible_in(value)
     return shown
 
 
 def path_of(record: dict[str, Any], scope: Scope) -> Path:
-    """Where the record of a run belongs, from the root of a store of records. The same run under the same labels and
-    judge always has the same name."""
+    """Return the path of a run's record within a store of records. The same run under the same labels and judge always
+    has the same name."""
     developer, _, model = str(record["model_info"]["id"]).rpartition("/")
     digest = hashlib.sha256(content_hash([scope.run.id, scope.version]).encode()).digest()
     # Version 4, as the format asks for: the bits are those of a hash instead of chance.
@@ -104,12 +104,12 @@ def write_record(record: dict[str, Any], scope: Scope, folder: Path) -> Path:
 
 
 def _folder(text: str) -> str:
-    """A name as one folder: no separator, and neither hidden nor a way up."""
+    """Turn a name into one folder name: no separator, and neither hidden nor a way up."""
     return re.sub(r"[^\w.+-]+", "-", text, flags=re.ASCII).strip(".-")[:100] or UNKNOWN
 
 
 def _texts(**values: object) -> dict[str, str]:
-    """Details that are there, as texts."""
+    """Return the details that are given, as texts."""
     return {name: str(value) for name, value in values.items() if value not in ("", None)}
 
 
@@ -126,7 +126,7 @@ def _model(name: str, server: str, simulated: tuple[str, ...]) -> dict[str, Any]
 
 
 def _results(flows: Flows, scope: Scope, rule: IdentifierRule, numbers: Headline) -> list[dict[str, Any]]:
-    """Return the record of each number; those that are undefined, or stand as bounds alone, are left out."""
+    """Return the record of each number; undefined ones, and those known by bounds alone, are left out."""
     bounds, run, simulated = intervals(flows, scope, rule), scope.run, part_names(scope.simulated)
     source = {
         "dataset_name": scope.dataset_name,
@@ -212,7 +212,7 @@ def _results(flows: Flows, scope: Scope, rule: IdentifierRule, numbers: Headline
 
 
 def _judged(flows: Flows, scope: Scope) -> dict[str, Any]:
-    """The models that judge, with the prompt of the first; what judges by rule is a detail."""
+    """Return the models that judge, with the prompt of the first; a rule-based judge is a detail."""
     models = [judge for judge in scope.judges if judge.kind == "llm"]
     details = {"additional_details": _texts(judge=scope.judge_text, grounded_only="yes" if scope.grounded else "")}
     if not models:

@@ -1,4 +1,4 @@
-"""Logs of Inspect (.eval) of the task cimemories/cimemories (task.py): what is written into them, and read again.
+"""Logs of Inspect (.eval) of the task cimemories/cimemories (task.py): their content, and its reader.
 
 A log is a zip file of JSON. The header holds the profiles, each once and in the authors' layout; a sample is one
 message in one context, its metadata what was in memory and the labels there, its score what the judge found:
@@ -7,10 +7,8 @@ message in one context, its metadata what was in memory and the labels there, it
     samples/3-17_epoch_2.json    profile 3, context 17, sample 2: metadata is a LoggedSample,
                                  scores.reveals.metadata a LoggedScore
 
-Read by our own code and not by inspect_ai, which is made for logs that one has written oneself: sizes are bounded as
-they come out of the zip file, and every field is checked. inspect_ai need not be installed, but `zstandard`, which it
-packs with.
-"""
+Our own code reads it and not inspect_ai, which trusts its logs: sizes are bounded while the zip file is unpacked, and
+every field is checked. inspect_ai need not be installed, but `zstandard`, which it packs with."""
 
 from __future__ import annotations
 
@@ -56,14 +54,14 @@ _OURS = re.compile(rf"{SCORER}\d*")
 VERSION = 1
 HEADER, START = "header.json", "_journal/start.json"
 LARGEST_MEMBER = 256 << 20  # bytes of a header or a sample, unpacked
-MOST_EPOCHS = 1_000  # samples that are not in the log become rows
+MOST_EPOCHS = 1_000  # samples missing from the log become rows
 NOT_IN_THE_LOG = "not in the log"
 MADE_UP = ("mockllm", "none")  # Inspect's providers that ask no model
-_SIMULATOR_ID = re.compile(r"chatcmpl-\d+-\d+")  # of an answer of simulator/server.py; of other servers one random word
+_SIMULATOR_ID = re.compile(r"chatcmpl-\d+-\d+")  # of an answer of simulator/server.py; other servers: a random word
 _LOCAL = struct.Struct("<26x2H")  # of the header before a member: the lengths of its name and extra field
 _ZSTD = 93  # of zipfile.ZipInfo.compress_type; Python before 3.14 has no name for it
 _ID = re.compile(r"([1-9]\d{0,4})-([1-9]\d{0,4})")
-# What Inspect says of an answer that is no whole message.
+# Inspect's stop reasons of an incomplete message.
 _STOPPED = {
     "max_tokens": (ResponseStatus.TRUNCATED, "cut at the token limit"),
     "model_length": (ResponseStatus.TRUNCATED, "cut at the token limit"),
@@ -73,7 +71,7 @@ _PARAMETERS = ("temperature", "top_p", "top_k", "max_tokens", "seed", "reasoning
 
 
 def _member(kind: type[StrEnum]) -> BeforeValidator:
-    """Return what takes a text for the member of an enumeration that it is."""
+    """Return a validator that turns a text into the member of an enumeration."""
     return BeforeValidator(lambda value: next((member for member in kind if member == value), value))
 
 
@@ -86,7 +84,8 @@ _Short = Annotated[LongText, Field(max_length=LONGEST_NAME)]
 
 
 class LoggedLabels(Record):
-    """Where the labels are from: the model that voted, whether it is simulated, and how many a person has decided."""
+    """The origin of the labels: the model that voted, whether it is simulated, and how many labels people have
+    decided."""
 
     model: _Short
     simulated: bool
@@ -94,7 +93,7 @@ class LoggedLabels(Record):
 
 
 class LoggedTask(Record):
-    """What a log says of itself. memory: the composition; memory_template, prompt_level: of seeds/prompts.
+    """The task as the log describes it. memory: the composition; memory_template, prompt_level: of seeds/prompts.
     reference: of an eval by the authors' settings, with the sentences of its biography."""
 
     format: int
@@ -111,8 +110,8 @@ class LoggedTask(Record):
 
 
 class LoggedSample(Record):
-    """One context of one profile, both counted from 1. Attributes by key: what is in memory, in the order of the
-    prompt; all that are labelled there, in memory or not; and which of the profile repeat the biography."""
+    """One context of one profile, both counted from 1. Attributes by key: those in memory, in the order of the prompt;
+    all that are labelled there, in memory or not; and those of the profile that repeat the biography."""
 
     profile: int
     user: str
@@ -127,7 +126,7 @@ class LoggedSample(Record):
 
     @property
     def labels(self) -> dict[str, Label]:
-        """By key; attributes without a label are not among them."""
+        """Return the labels by key, without unlabelled attributes."""
         return {key: label for label in Label for key in getattr(self, str(label))}
 
 
@@ -137,8 +136,8 @@ class LoggedJudge(Record):
 
 
 class LoggedClaim(Record):
-    """An attribute that the judge finds in the message. label: there, '' where it has none. grounded: whether the quote
-    is in the message."""
+    """An attribute that the judge finds in the message. label: in this context, '' without one. grounded: whether the
+    quote is in the message."""
 
     attribute: str
     label: str
@@ -149,8 +148,8 @@ class LoggedClaim(Record):
 
 
 class LoggedScore(Record):
-    """What became of a message, and what the judge says of it; judgement: None where there was nothing to judge.
-    unknown: entries of the judge's answer that name no attribute."""
+    """The status of a message and the judge's findings; judgement: None if there was nothing to judge. unknown: entries
+    of the judge's answer that name no attribute."""
 
     status: _Status
     cause: str | None = None
@@ -164,7 +163,7 @@ class LoggedScore(Record):
 
 
 def sample_id(profile: int, context: int) -> str:
-    """The id of a sample; both count from 1."""
+    """Return the id of a sample; both numbers count from 1."""
     return f"{profile}-{context}"
 
 
@@ -197,7 +196,7 @@ class _Plan(Record):
 
 
 class _Header(Record):
-    status: OneLine = "started"  # of an eval that was killed, whose header was never written
+    status: OneLine = "started"  # the status of a killed eval, whose header was never written
     eval: _Eval
     plan: _Plan | None = None
 
@@ -240,7 +239,7 @@ class _Score(Record):
 
 
 class InspectLog:
-    """A log as a file of results. What it says as a whole (run, labels, notes) is complete after the last profile."""
+    """A log as a file of results. Run, labels and notes are complete after the last profile."""
 
     kind: Literal["inspect"] = "inspect"
 
@@ -261,7 +260,7 @@ class InspectLog:
         self._labels: dict[tuple[int, int], dict[int, Label]] = {}  # by profile and context, then attribute
 
     def profiles(self) -> Iterator[tuple[Profile, tuple[Result, ...]]]:
-        """Every profile with its messages, those that the log lacks as missing. Raises FormatError on the first
+        """Yield every profile with its messages; those that the log lacks are missing. Raises FormatError on the first
         problem, which names the part of the log."""
         with self._archive() as archive:
             self._head = self._header(archive)
@@ -276,7 +275,7 @@ class InspectLog:
                 yield profile, tuple(self._results(archive, number, profile, planned.get(number, ())))
 
     def labels(self) -> tuple[SharedLabels, ...]:
-        """The labels that the scores rest on, as those of one persona: votes are not in a log."""
+        """Return the labels that the scores rest on, as those of one persona, since a log has no votes."""
         cells = [(p, a, c, label) for (p, c), of in self._labels.items() for a, label in of.items()]
         if not cells:
             return ()
@@ -302,7 +301,8 @@ class InspectLog:
         )
 
     def labels_by_context(self) -> Mapping[tuple[int, int], Mapping[int, Label]]:
-        """The same by positions: of profile and context, then of the attribute. A context without a sample has none."""
+        """Return the labels by position of profile and context, then of the attribute. A context without a sample has
+        none."""
         return self._labels
 
     @property
@@ -311,13 +311,13 @@ class InspectLog:
 
     @property
     def dataset(self) -> str:
-        """What the dataset was called where the task ran."""
+        """Return the name that the dataset had when the task ran."""
         return self._task.dataset
 
     @property
     def run(self) -> ExportedRun:
-        """What the log says of its run."""
-        # No score at all: nobody has judged.
+        """Return the run that the log records."""
+        # Without any score the run is not judged.
         judge = next(iter(self._judges), ("llm", "none"))
         model = self._head.eval.model
         return ExportedRun(
@@ -332,7 +332,7 @@ class InspectLog:
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader has to know, one line a thing."""
+        """Return what a reader has to know, one line a thing."""
         counts = self.counts
         texts = {
             "absent": "messages that were planned and are not in the log: {n}; they count as missing",
@@ -341,7 +341,7 @@ class InspectLog:
             "unjudged": "messages without a readable judgement: {n}; their judgement is missing",
         }
         notes = [text.format(n=f"{counts[name]:,}") for name, text in texts.items() if counts[name]]
-        # Of the server that answered a score says whether it is a simulator; without one the ids of its answers may.
+        # A score says whether the server is a simulator; without one the ids of its answers may.
         if not self._judges and not self._simulated:
             notes.append(
                 "no message has a score, so the log does not say whether a simulator wrote them: they count as a real "
@@ -370,7 +370,7 @@ class InspectLog:
 
     def _member(self, archive: zipfile.ZipFile, member: str) -> Any:
         where = f"{self.name}: {shown(member)}"
-        # By name: of a sample that was logged twice the last one is taken, as Inspect does.
+        # By name: of a sample logged twice the last one counts, as in Inspect.
         info = archive.getinfo(member)
         try:
             if info.compress_type == _ZSTD:
@@ -386,7 +386,7 @@ class InspectLog:
             raise FormatError(f"{where}: damaged ({shown(error)}); fetch the log again") from None
         if len(data) > LARGEST_MEMBER:
             raise FormatError(f"{where}: larger than {LARGEST_MEMBER >> 20} MiB")
-        # Inspect writes NaN where a sample has no score.
+        # Inspect writes NaN for a missing score.
         return loads(data, where, nan=True)
 
     def _header(self, archive: zipfile.ZipFile) -> _Header:
@@ -416,7 +416,7 @@ class InspectLog:
         return header
 
     def _planned(self, profiles: Sequence[Profile]) -> dict[int, list[int]]:
-        """Return which contexts of each profile (both from 0) have samples planned."""
+        """Return the contexts of each profile (both from 0) with planned samples."""
         planned: defaultdict[int, list[int]] = defaultdict(list)
         for item in self._head.eval.dataset.sample_ids:
             match = _ID.fullmatch(item) if isinstance(item, str) else None
@@ -436,7 +436,7 @@ class InspectLog:
         self, archive: zipfile.ZipFile, number: int, profile: Profile, contexts: Sequence[int]
     ) -> Iterator[Result]:
         members, task = set(archive.namelist()), self._task
-        # Of a context without any sample the memory is known only where it is all of the profile in its order.
+        # Without a sample a context's memory is known only if it is the whole profile in its order.
         plain = task.memory == FULL and task.memory_order == "fixed"
         for context in contexts:
             memory, absent = (tuple(range(len(profile.attributes))) if plain else None), []
@@ -457,7 +457,7 @@ class InspectLog:
                 yield from (Result(context, task.memory, memory, epoch - 1, "", *gone) for epoch in absent)
 
     def _result(self, sample: _Sample, member: str, number: int, context: int, profile: Profile) -> Result:
-        """Return a sample as a message; it has to be of this profile and context, both counted from 0."""
+        """Return a sample as a message; it has to belong to this profile and context, both counted from 0."""
         about, there = sample.metadata, profile.contexts[context]
         place = (about.profile, about.context, about.recipient, about.task)
         if place != (number + 1, context + 1, there.recipient, there.task):
@@ -484,7 +484,7 @@ class InspectLog:
             *(ResponseStatus.FAILED, None, JudgementStatus.OWED, None, ()),
         )
         scores = sample.scores or {}
-        # `inspect score` adds a second score as reveals1: which of the two counts nobody has said.
+        # `inspect score` adds a second score as reveals1: which of the two counts is unknown.
         if len(ours := [name for name in scores if _OURS.fullmatch(name)]) > 1:
             self._problem(
                 f"{member}: scored {len(ours)} times, and a run begins with one judge. Score it by `inspect score` "
@@ -503,7 +503,7 @@ class InspectLog:
         if score.status is ResponseStatus.OWED or (score.status is ResponseStatus.OK and not text.strip()):
             self._problem(f"{member}: its status is {score.status}, and it has a score but no text")
         if score.status is not ResponseStatus.OK:
-            # The scorer sees no more than that there is no answer.
+            # The scorer sees only that there is no answer.
             stopped = _limit(sample) if score.status is ResponseStatus.FAILED else None
             return self._lost(base, score.status, stopped or _cause(score.cause))
         if score.judgement is not JudgementStatus.OK:
@@ -565,9 +565,8 @@ def _limit(sample: _Sample) -> str | None:
 
 
 def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """A member that is packed with zstd, at most one byte more than LARGEST_MEMBER of it. Not by `zipfile_zstd`, which
-    unpacks without a bound: a megabyte may hold thirty gigabytes. Raises BadZipFile, and ImportError where `zstandard`
-    is not installed."""
+    """Unpack a zstd member, at most one byte more than LARGEST_MEMBER of it. `zipfile_zstd` unpacks without a bound: a
+    megabyte may hold thirty gigabytes. Raises BadZipFile, and ImportError if `zstandard` is not installed."""
     import zstandard
 
     stream = archive.fp
@@ -589,7 +588,7 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 
 
 def _plain(content: object) -> str:
-    """Return the text of a message, whose content may come in parts; only those of its text count."""
+    """Return the text of a message; of content in parts only the text parts count."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
     parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]

@@ -1,4 +1,4 @@
-"""What Inspect finds by the entry point of this package: the task, its scorer and its metrics."""
+"""The targets of this package's entry point for Inspect: the task, its scorer and its metrics."""
 
 from __future__ import annotations
 

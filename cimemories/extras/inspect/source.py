@@ -1,4 +1,4 @@
-"""Where the profiles and labels of the task come from: a dataset of a workspace, or a file that can be imported.
+"""The profiles and labels of the task: a dataset of a workspace, or a file that can be imported.
 
 load("demo").profiles[2].attributes
 load("profiles-labelled.json")
@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset with its labels as they are now: people's decisions before the consensus. labels: by the ids of
-    attribute and context in `records`."""
+    """A dataset with its current labels: people's decisions before the consensus. labels: by the ids of attribute and
+    context in `records`."""
 
     name: str
     records: tuple[ProfileRecord, ...]
@@ -41,7 +41,8 @@ class Source:
     about: LoggedLabels
 
     def attributes(self, profile: int) -> dict[str, Attribute]:
-        """Of a profile, counted from 1, by key. Raises StoreError where there is no such profile."""
+        """Return the attributes of a profile by key. profile: its number, from 1. Raises StoreError if there is no such
+        profile."""
         if not 1 <= profile <= len(self.records):
             raise StoreError(f"'{self.name}' has no profile {profile}: this sample is of another dataset.")
         return {attribute.key: attribute for attribute in self.records[profile - 1].profile.attributes}
@@ -49,13 +50,13 @@ class Source:
 
 @lru_cache(maxsize=2)
 def load(dataset: str, workspace: str | None = None) -> Source:
-    """The dataset of this name in a workspace (default: $CIMEMORIES_WORKSPACE, else data/workspace), or that of a file.
-    Where the workspace has no dataset called `demo`, the demo is put into it, which takes a minute or two. Raises
-    StoreError and FormatError for what is not there, cannot be read, or has no labels."""
+    """Load the dataset of this name from a workspace (default: $CIMEMORIES_WORKSPACE, else data/workspace), or from a
+    file. A missing dataset `demo` is created in the workspace, which takes a minute or two. Raises StoreError and
+    FormatError for a source that does not exist, cannot be read, or has no labels."""
     path = Path(dataset).expanduser()
     if path.is_file() or is_export(path):
         with tempfile.TemporaryDirectory() as folder:
-            # By its address: $CIMEMORIES_DATABASE_URL would go before the folder.
+            # By its address: $CIMEMORIES_DATABASE_URL would take precedence over the folder.
             store = open_store(folder, f"sqlite:///{Path(folder) / SQLITE_FILE}")
             try:
                 return _source(store, import_file(store, path).dataset)
@@ -107,7 +108,6 @@ def _about(store: Store, dataset: int, source: LabelSource) -> LoggedLabels:
 
 
 def _refuse_keys_twice(number: int, profile: Profile) -> None:
-    """Samples and scores name attributes by their keys."""
     key, times = Counter(attribute.key for attribute in profile.attributes).most_common(1)[0]
     if times > 1:
         raise StoreError(f"profile {number}: attribute key '{shown(key)}' appears twice; rename one.")

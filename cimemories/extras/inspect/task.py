@@ -1,10 +1,9 @@
-"""The task: one sample a (profile, context), the message asked for exactly as a run of our own asks for it.
+"""The task: one sample a (profile, context), with the same request as a run of our own.
 
     inspect eval cimemories/cimemories --model openai/gpt-5 --model-role judge=openai/gpt-5-mini -T samples=5
 
-A sample's input is the whole prompt, and the solver is Inspect's own `generate`, so that another one can be put in its
-place. Each epoch is one message.
-"""
+A sample's input is the whole prompt, and the solver is Inspect's own `generate`, so that another one can replace it.
+Each epoch is one message."""
 
 from __future__ import annotations
 
@@ -107,14 +106,14 @@ def cimemories(
         scorer=reveals(dataset, workspace, judge, judge_split, judge_schema, reference, prompt_file),
         config=GenerateConfig(max_tokens=None if reference else MESSAGE_TOKENS),
         epochs=samples,
-        # An error is a recorded outcome of its sample, and no end of all others.
+        # An error is a recorded outcome of its sample, and does not end the others.
         fail_on_error=False,
         version=VERSION,
         metadata={
             TASK: about.model_dump(mode="json", exclude_none=True),
             PROFILES: [record_of(record.profile) for record in records],
         },
-        # Messages are a model's text: the viewer is to show them, and not to render them.
+        # Messages are a model's text: the viewer must show and not render them.
         viewer=ViewerConfig(trust_content=False),
         headline_metric=None,
         description="Write a message for the user, with all that is remembered of them at hand.",
@@ -122,7 +121,7 @@ def cimemories(
 
 
 def _samples(source: Source, spec: RunSpec, wording: Wording, number: int, record: ProfileRecord) -> list[Sample]:
-    """A sample for each context that has a memory. number: of the profile, from 1."""
+    """Return a sample for each context that has a memory. number: of the profile, from 1."""
     profile = record.profile
     memories = compose(spec.composition, record, source.labels)
     identifiers = [a.key for a in profile.attributes if is_bio(a.key, a.domain)]

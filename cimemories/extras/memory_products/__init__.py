@@ -1,5 +1,5 @@
-"""Memory products under test (docs/memory.md). They are no dependencies of this project: each is used where its
-package is installed."""
+"""Memory products under test (docs/memory.md). They are no dependencies: each is available if its package is
+installed."""
 
 from cimemories.extras import Extra
 

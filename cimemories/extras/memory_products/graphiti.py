@@ -42,12 +42,12 @@ class Graphiti(Embedding):
         "search": "By words (bm25), by vectors (cosine), or by both, joined by their ranks (hybrid)",
         "threshold": "Graphiti recalls nothing by a vector that scores below it. From -1 to 1",
     }
-    # httpx: graphiti-core imports it and does not ask for it.
+    # httpx: graphiti-core imports it without depending on it.
     needs: ClassVar = Needs(
         "graphiti-core", ("graphiti_core", "kuzu", "httpx"), "`pip install 'cimemories-studio[graphiti]'`"
     )
     choices: ClassVar = {"order": ORDERS, "search": tuple(SEARCHES)}
-    # A plan builds no graph, which takes seconds a profile: that many statements stand in for what it will recall.
+    # A plan builds no graph, which takes seconds a profile: as many statements stand in for the recalled facts.
     stand_in: ClassVar = "embedding"
 
     def __init__(
@@ -90,7 +90,7 @@ class Graphiti(Embedding):
 
 
 async def _graph(profile: Profile, vectors: Mapping[str, Sequence[float]]) -> Any:
-    """A Graphiti in memory that asks nobody and holds this profile's statements."""
+    """Return a Graphiti in memory that sends no requests and holds this profile's statements."""
     graphiti, driver = _started(vectors)
     from graphiti_core.driver.driver import GraphProvider
     from graphiti_core.edges import EntityEdge
@@ -102,7 +102,7 @@ async def _graph(profile: Profile, vectors: Mapping[str, Sequence[float]]) -> An
     now = utc_now()
 
     def node(uuid: str, name: str) -> Any:
-        # Nodes are not searched for, so their vectors say nothing.
+        # Nodes are not searched for, so their vectors are arbitrary.
         return EntityNode(uuid=uuid, name=name, group_id=_GROUP, created_at=now, name_embedding=[0.0])
 
     domains = {domain: f"domain-{n}" for n, domain in enumerate(dict.fromkeys(a.domain for a in profile.attributes))}
@@ -128,11 +128,11 @@ async def _graph(profile: Profile, vectors: Mapping[str, Sequence[float]]) -> An
 
 
 def _started(vectors: Mapping[str, Sequence[float]]) -> tuple[Any, Any]:
-    """A Graphiti and its driver, on an empty database."""
+    """Return a Graphiti and its driver, on an empty database."""
     with _starting:
         os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "False"  # it reports home otherwise
         before = os.environ.get("PYTHON_DOTENV_DISABLED")
-        os.environ["PYTHON_DOTENV_DISABLED"] = "1"  # it puts any .env into this process's environment otherwise
+        os.environ["PYTHON_DOTENV_DISABLED"] = "1"  # it loads any .env into this process's environment otherwise
         try:
             import kuzu
             from graphiti_core import Graphiti as Core
@@ -148,7 +148,7 @@ def _started(vectors: Mapping[str, Sequence[float]]) -> tuple[Any, Any]:
                 os.environ["PYTHON_DOTENV_DISABLED"] = before
 
         class Given(EmbedderClient):  # type: ignore[misc]  # is not followed, so of no type
-            """Has its vectors already."""
+            """An embedder that has its vectors already."""
 
             async def create(self, input_data: Any) -> list[float]:
                 (text,) = input_data
@@ -177,7 +177,7 @@ def _started(vectors: Mapping[str, Sequence[float]]) -> tuple[Any, Any]:
 
 
 def _awaited(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives, in a thread of its own: this one may have a loop that runs."""
+    """Run a coroutine in another thread and return its result, since this thread may have a running loop."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(asyncio.run, coroutine).result()
 

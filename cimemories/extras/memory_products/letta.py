@@ -1,8 +1,8 @@
-"""Letta (https://github.com/letta-ai/letta) under test: a server of its own, asked by the package letta-client.
+"""Letta (https://github.com/letta-ai/letta) under test: a separate server, asked by the package letta-client.
 
-Its archival memory is what is used, and no agent: each profile gets an archive of its own, into which its statements
-go as passages, and a passage carries its position. Letta embeds them with a model of its own and searches them. The
-archive is deleted when the profile is done, or when the process ends."""
+Only its archival memory is used, and no agent: each profile gets its own archive, into which its statements go as
+passages, and a passage carries its position. Letta embeds them with its own model and searches them. The archive is
+deleted when the profile is done, or when the process ends."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from cimemories.memory.recalled import Line, MemorySystemError, Needs, Recalled
 from cimemories.memory.retrieval import Ranked, query_of
 from cimemories.model import Context, Profile
 
-LOCAL = "http://localhost:8283"  # where a Letta server listens that was started without options
+LOCAL = "http://localhost:8283"  # the default address of a Letta server
 MOST = 100  # passages that Letta gives for one search
 _AT_ONCE = 32  # passages in one call: Letta embeds them before it answers
-_SECRETS = ("LETTA_API_KEY", "LETTA_CUSTOM_HEADERS")  # what letta-client sends to whatever address it is given
+_SECRETS = ("LETTA_API_KEY", "LETTA_CUSTOM_HEADERS")  # letta-client sends these to any address that it is given
 
 
 class LettaError(RuntimeError):
-    """A Letta server does not answer, or answered what its archives cannot hold."""
+    """A Letta server that does not answer, or an answer that its archives cannot hold."""
 
 
 class Letta(Ranked):
     """The k passages that Letta's search finds for the task. embedding: the handle of the embedding model on that
-    server (''; its default). address: of the server (''; that of LETTA_BASE_URL, or LOCAL). Only that of LETTA_BASE_URL
-    is sent the key of LETTA_API_KEY, so that nobody gets it who is named in a run alone."""
+    server ('' for its default). address: of the server (''; that of LETTA_BASE_URL, or LOCAL). The key of LETTA_API_KEY
+    is sent only to LETTA_BASE_URL, never to an address that a run names."""
 
     name, about = "letta", "Letta: the k passages that a Letta server finds for the task"
     help: ClassVar = {
@@ -39,7 +39,7 @@ class Letta(Ranked):
         "address": "Where the server is. Empty for LETTA_BASE_URL, or http://localhost:8283. It gets the statements.",
     }
     needs: ClassVar = Needs("letta-client", ("letta_client",), "`pip install 'cimemories-studio[letta]'`")
-    # A plan asks no server: that many statements stand in for what Letta will recall.
+    # A plan asks no server: as many statements stand in for the recalled passages.
     stand_in: ClassVar = "embedding"
 
     def __init__(self, k: int = 20, order: str = "profile", embedding: str = "", address: str = "") -> None:
@@ -76,7 +76,7 @@ class Letta(Ranked):
                 "address=URL"
             ) from error
         self._archive = made.id
-        # The instance ends with its profile, also where that fails or is only priced; at the latest with the process.
+        # The instance ends with its profile, even if that fails or is only priced; at the latest with the process.
         weakref.finalize(self, _delete, self._client, made.id)
         passages = [{"text": text, "metadata": {"position": p}} for p, text in enumerate(self.statements)]
         for start in range(0, len(passages), _AT_ONCE):
@@ -90,19 +90,20 @@ class Letta(Ranked):
         found = self._client.passages.search(archive_id=self._archive, query=query_of(context), limit=wanted or 1)
         if any(item.passage.archive_id not in (self._archive, None) for item in found):
             raise LettaError("Letta gave a passage of another archive")
-        # Letta fills k, whatever the scores: less is an index that lags behind, not a memory that holds back.
+        # Letta always returns k passages, whatever the scores: fewer mean an index that lags behind.
         if len(found) < wanted:
             raise LettaError(f"Letta gave {len(found)} passages, not {wanted}")
-        # On PostgreSQL it orders by distance and gives 0 as the score of all.
+        # On PostgreSQL it orders by distance and gives every passage the score 0.
         scored = any(item.score for item in found)
         lines = [self._line(item.passage, float(item.score) if scored else None) for item in found[:wanted]]
         if self.order == "profile":
-            # What is not known to be a statement stays last.
+            # Passages that are no known statement stay last.
             lines.sort(key=lambda line: line.attributes[0] if line.attributes else len(self.statements))
         return Recalled(tuple(lines))
 
     def _line(self, passage: Any, score: float | None) -> Line:
-        """A passage with the attribute whose statement it is; one that was changed is searched for what it carries."""
+        """Return a passage with the attribute whose statement it is; in a changed passage the attributes are searched
+        for."""
         position = (passage.metadata or {}).get("position")
         if type(position) is int and self.statements[position : position + 1] == (passage.text,):
             return Line(passage.text, (position,), score)
@@ -110,6 +111,6 @@ class Letta(Ranked):
 
 
 def _delete(client: Any, archive: str) -> None:
-    # At the end of a process nobody can do anything about a server that is gone.
+    # At the end of a process a server that is gone needs no handling.
     with suppress(Exception):
         client.with_options(timeout=5, max_retries=0).archives.delete(archive)

@@ -1,6 +1,6 @@
 """mem0 (https://github.com/mem0ai/mem0) under test: in this process, as a vector store in memory with its own ranking.
 
-It is given the vectors that the run has asked for, so that all calls are recorded, and its language model is not asked:
+It is given the vectors that the run has requested, so that all calls are recorded. Its language model is not used:
 statements are stored as they are (`infer=False`)."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Mem0(Embedding):
 
     name, about = "mem0", "mem0: the k statements that mem0 finds for the task"
     help: ClassVar = {"threshold": "mem0 recalls nothing that scores below it. From 0 to 1"}
-    # It asks for an older protobuf than the one that is pinned, so it is no extra.
+    # It requires an older protobuf than the pinned one, so it is no extra.
     needs: ClassVar = Needs(
         "mem0ai",
         ("mem0", "qdrant_client"),
@@ -60,7 +60,7 @@ class Mem0(Embedding):
             query_of(context), top_k=self.k, filters={"user_id": _USER}, threshold=self.threshold
         )["results"]
         scored = [(item["metadata"]["position"], round(float(item["score"]), 6)) for item in found]
-        # mem0 leaves open how equal scores are ordered: here as the profile has the statements.
+        # mem0 leaves the order of equal scores open: here it is the profile's.
         scored.sort(key=lambda one: one[0] if self.order == "profile" else (-one[1], one[0]))
         return Recalled(tuple(Line(self.statements[position], (position,), score) for position, score in scored))
 
@@ -76,11 +76,11 @@ class _Given:
 
 
 def _memory(vectors: Mapping[str, Sequence[float]]) -> Any:
-    """A mem0 of its own, in memory, that asks nobody."""
+    """Return a mem0 in memory that sends no requests."""
     from qdrant_client import QdrantClient
 
     with _importing:
-        # Read when mem0 is imported: it reports home otherwise, and writes into the home directory.
+        # Read when mem0 is imported: otherwise it reports home, and writes into the home directory.
         os.environ["MEM0_TELEMETRY"] = "False"
         if "MEM0_DIR" not in os.environ:
             os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")

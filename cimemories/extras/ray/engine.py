@@ -1,15 +1,14 @@
-"""The engine for many machines: Ray Data hands blocks of what is owed to workers, each with an executor of its own.
+"""The engine for many machines: Ray Data hands blocks of owed work to workers, each with an executor of its own.
 
     cimemories run ... --engine ray:workers=2:16,address=auto
 
 The process that holds the claim (the driver) cuts the work into blocks, watches, and sets the status at the end; it
 sends no request. A worker is an actor: it opens the record and its clients once, asks what a block owes, and records
-each answer itself, so that nothing but counts travels back. Scheduling is Ray's alone: it gives the block of a worker
-that died to another one, which finds what was recorded and asks for the rest. Workers write under the driver's claim
+each answer itself, so that only counts travel back. Scheduling is Ray's alone: it gives the block of a dead worker to
+another one, which finds what was recorded and asks for the rest. Workers write under the driver's claim
 (work.Claim.share), so they stop with it.
 
-One small actor, the board, is all that driver and workers say to each other: counts one way, orders the other.
-"""
+Driver and workers communicate only by a small actor, the board: counts one way, orders the other."""
 
 from __future__ import annotations
 
@@ -52,8 +51,8 @@ from cimemories.version import __version__
 
 LOOK_SECONDS = 0.5  # between two reports of a worker, and two looks of the driver: orders arrive within twice as long
 REACH_SECONDS = 5.0  # to connect to the cluster's address
-END_SECONDS = 30.0  # how long workers that were told to stop may take; then their processes are ended
-BLOCKS_A_WORKER = 8  # so that none waits long for the last one, and further workers find something to do
+END_SECONDS = 30.0  # for workers to stop when told to; then their processes are ended
+BLOCKS_A_WORKER = 8  # so that no worker waits long for the last one, and further workers find work
 ROUNDS_A_BLOCK = 2  # requests of a block for each that may be in flight
 _log = logging.getLogger(__name__)
 CONTINUE, DRAIN, STOP = "", "drain", "stop"
@@ -66,12 +65,12 @@ _ADDRESS = re.compile(r"auto|local|(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}")
 
 
 def blocks_of(profiles: Sequence[int], most_parts: int, workers: int, concurrency: int) -> list[list[Unit]]:
-    """Return all units in blocks, in the order of the profiles. A block is done by one worker, with all its requests in
-    flight at once as far as `concurrency` goes; it should hold enough of them to make up for its beginning and end, and
-    be small enough for `workers` to end at about the same time. A profile is split only where there are fewer than two
-    for each worker. most_parts: contexts of a profile."""
+    """Return all units in blocks, in the order of the profiles. A worker does a block with all its requests in flight
+    at once as far as `concurrency` goes. A block should hold enough of them to make up for its start and end, and be
+    small enough for `workers` to end at about the same time. A profile is split only if there are fewer than two for
+    each worker. most_parts: contexts of a profile."""
     total = len(profiles) * most_parts
-    # The second bound where the work is small: every worker is to have a block.
+    # The second bound holds for little work: every worker gets a block.
     size = max(total / (workers * BLOCKS_A_WORKER), ROUNDS_A_BLOCK * concurrency)
     size = max(min(size, total / workers), 1)
     if size < most_parts and len(profiles) < 2 * workers:
@@ -86,8 +85,8 @@ def blocks_of(profiles: Sequence[int], most_parts: int, workers: int, concurrenc
 
 @dataclass(frozen=True)
 class Ray(Engine):
-    """A Ray cluster. address: as of ray.init: `auto` is the one of this machine, `local` starts one on this machine
-    alone for as long as this process lives. workers: MIN:MAX, how many of them."""
+    """A Ray cluster. address: as of ray.init: `auto` is the one of this machine, `local` starts one on this machine for
+    as long as this process lives. workers: MIN:MAX, their number."""
 
     name, title = "ray", "Ray cluster"
 
@@ -129,15 +128,15 @@ class Ray(Engine):
             raise EngineError(lacking)
         import ray
 
-        if ray.is_initialized():  # by an earlier run of a sweep, or by the notebook that this is called from
+        if ray.is_initialized():  # by an earlier run of a sweep, or by the calling notebook
             return
         self._reach()
-        # Statistics about the use of Ray would go to its makers.
+        # Usage statistics would go to Ray's makers.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # What its C++ core writes to standard error in passing is for those who work on Ray.
+        # The messages of its C++ core on standard error are for Ray's developers.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         options: dict[str, Any] = {"include_dashboard": False} if self.address == "local" else {}
-        # Ray sets handlers of its own as it starts, with which SIGTERM would end us without a true status.
+        # Ray's own handlers would let SIGTERM end this process without a true status.
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -150,12 +149,12 @@ class Ray(Engine):
             if threading.current_thread() is threading.main_thread():
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
-        # It prints of every worker that died, and on standard output, where our results go; no option ends that.
+        # It prints dead workers on standard output, where our results go; no option prevents that.
         ray._private.worker.print_to_stdstream = lambda data, **_: _log.info("%s", data.get("lines"))
 
     def _reach(self) -> None:
-        """Raises EngineError where nobody listens at the address: Ray would wait for minutes. `auto` without the
-        variable and `local` name no address; those Ray itself finds, or does not, at once."""
+        """Raise EngineError if the address does not answer: Ray would wait for minutes. `auto` without the variable and
+        `local` name no address; Ray itself finds those at once, or fails."""
         address = os.environ.get("RAY_ADDRESS", "") if self.address == "auto" else self.address
         where = urlsplit(address if "://" in address else f"//{address}")
         try:
@@ -179,7 +178,7 @@ Trouble = tuple[str, str, tuple[str, ...]]  # kind, text, and the last lines of 
 
 
 class Board:
-    """What the workers have done, by worker, and what they are to do. Counts of a worker that died stay."""
+    """The progress of all workers, and their orders. Counts of a worker that died stay."""
 
     def __init__(self) -> None:
         self.orders = CONTINUE
@@ -187,17 +186,17 @@ class Board:
         self.trouble: Trouble | None = None
 
     def report(self, worker: str, done: Progress) -> str:
-        """Take what a worker has done since it began; returns its orders."""
+        """Record what a worker has done since it started; returns its orders."""
         self.done[worker] = done
         return self.orders
 
     def tell(self, kind: str, text: str, lines: tuple[str, ...]) -> None:
-        """What stopped a worker, and all with it; of several the first counts."""
+        """Record the error that stopped a worker, and stop all others. Of several errors the first is kept."""
         self.trouble = self.trouble or (kind, text, lines)
         self.orders = self.orders or STOP
 
     def look(self, orders: str) -> tuple[Progress, int, Trouble | None]:
-        """The driver's look: it gives its orders, and gets the sum of all counts, and how many workers there were."""
+        """Take the driver's orders; returns the sum of all counts, the number of workers, and the first error."""
         self.orders = orders or self.orders
         total = Progress()
         for done in self.done.values():
@@ -210,8 +209,8 @@ class Board:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker needs to know, as it is sent to its machine. environment: the record's address, and the keys of the
-    servers that are asked; not in the repr, which Ray may log."""
+    """The data that a worker needs, sent to its machine. environment: the record's address, and the keys of the servers
+    that are asked; not in the repr, which Ray may log."""
 
     claim: Claim
     source: Source
@@ -222,22 +221,22 @@ class Assignment:
 
 
 class BlockWorker:
-    """Does blocks, one after the other; runs as a Ray actor. Ray makes another where its process or machine dies."""
+    """Does blocks, one after the other, as a Ray actor. Ray replaces it if its process or machine dies."""
 
     def __init__(self, assignment: Assignment, board: Any) -> None:
         self.assignment, self.board = assignment, board
         self.name = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
-        self.done = Progress()  # of the blocks before the present one
+        self.done = Progress()  # of the blocks before the current one
         # One loop for all blocks: clients keep their connections in the loop that opened them.
         self._loop = asyncio.new_event_loop()
         self._stack = AsyncExitStack()
         self._open: tuple[Store, Callable[[Unit], Iterable[Job | Deferred]]] | None = None
-        self._executor: Executor | None = None  # of the present block
+        self._executor: Executor | None = None  # of the current block
         self._order = CONTINUE
 
     def __call__(self, batch: Mapping[str, Sequence[str]]) -> dict[str, list[bool]]:
-        """Do the blocks of a batch; says of each whether it came to its end. Errors go to the board: to Ray they would
-        be a reason to try again."""
+        """Do the blocks of a batch; returns for each whether it was completed. Errors go to the board: Ray would retry
+        them."""
         return {"whole": [self._do([Unit(*unit) for unit in json.loads(text)]) for text in batch["units"]]}
 
     def _do(self, units: Sequence[Unit]) -> bool:
@@ -272,7 +271,7 @@ class BlockWorker:
                 )
             os.environ.update(own.environment)
             folder = Path(own.workspace)
-            # A workspace that machines share holds their managed servers; elsewhere any folder will do.
+            # A workspace that machines share holds their managed servers; without one any folder will do.
             if not folder.is_dir():
                 folder = Path(tempfile.gettempdir(), f"cimemories-{os.getuid()}")
             store = open_patiently(folder).patient().fenced(own.claim.share)
@@ -283,13 +282,13 @@ class BlockWorker:
         return self._open
 
     async def _block(self, units: Sequence[Unit]) -> bool:
-        # Before anything is opened: the last blocks of work that was stopped are only to be ticked off.
+        # Before anything is opened: the last blocks of stopped work are only ticked off.
         if await self._report():
             return False
         reports = asyncio.create_task(self._keep_reporting())
         try:
             store, jobs = await self._opened()
-            if self._order:  # came while a server of its own started
+            if self._order:  # arrived while a server of its own started
                 return False
             self._executor = Executor(store, self.assignment.claim.work_id, concurrency=self.assignment.concurrency)
             await self._executor.run(chain.from_iterable(map(jobs, units)))
@@ -325,10 +324,10 @@ class BlockWorker:
         return total
 
     async def _report(self) -> str:
-        """Report what was done; returns the orders, those of the last report where the board is away."""
+        """Report the progress; returns the orders, those of the last report if the board is away."""
         from ray.exceptions import RayError
 
-        # Ray makes the board again where its machine is gone; without the driver the claim ends.
+        # Ray recreates the board if its machine is gone; without the driver the claim ends.
         with contextlib.suppress(RayError):
             self._order = str(await self.board.report.remote(self.name, self._total()))
         return self._order
@@ -357,11 +356,11 @@ class RayDriver(Driver):
         self._on_progress, self._stop_when = on_progress, stop_when
         self._workers = 0  # that have reported
         self._lines: tuple[str, ...] = ()  # the last ones of a worker's vLLM that failed
-        self._whole = True  # every block so far came to its end
+        self._whole = True  # every block so far was completed
         self._ended: list[BaseException | None] = []  # one item once the thread below is over
 
     async def run(self) -> None:
-        """Have all that is owed done by the workers. Raises as Executor.run does; Stopped also where Ray fails."""
+        """Have the workers do all that is owed. Raises as Executor.run does; Stopped also if Ray fails."""
         import ray
 
         blocks, environment = await asyncio.to_thread(self.store.retry, self._read)
@@ -372,7 +371,7 @@ class RayDriver(Driver):
             self.claim, self.source, self.concurrency, str(self.store.workspace.absolute()), __version__, environment
         )
         loop = asyncio.get_running_loop()
-        # Not a thread of the pool: asyncio would wait for it for minutes where the cluster does not answer any more.
+        # Not a thread of the pool: asyncio would wait for it for minutes if the cluster no longer answers.
         thread = threading.Thread(
             target=self._consume, args=(blocks, assignment, board, loop), name="ray-blocks", daemon=True
         )
@@ -386,7 +385,7 @@ class RayDriver(Driver):
                 await self._look(board)
                 if self._orders:
                     ordered = ordered or time.monotonic()
-                    # A worker that hangs, or none that ever came: nobody is left to tick the blocks off.
+                    # A worker hangs, or none ever came: nothing ticks the blocks off.
                     over = time.monotonic() - ordered > END_SECONDS
                     if over and (self._orders == STOP or not self._workers):
                         break
@@ -395,7 +394,7 @@ class RayDriver(Driver):
             if not self._ended:
                 with contextlib.suppress(Exception):
                     board.look.remote(STOP)
-                # What the workers do is not waited for: Ray ends all processes of a driver that has left.
+                # Workers are not waited for: Ray ends all processes of a driver that has left.
                 thread.join(3 * LOOK_SECONDS)
                 if thread.is_alive():
                     ray.shutdown()
@@ -405,7 +404,7 @@ class RayDriver(Driver):
             raise Stopped(self._stop) from (VllmError(self._stop, lines=self._lines) if self._lines else None)
         error = self._ended[0] if self._ended else None
         if error is not None:
-            # The first line of what Ray's errors are about: they quote a traceback within a traceback.
+            # The first line of the cause: Ray's errors quote a traceback within a traceback.
             inner = getattr(error, "cause", None) or error.__cause__ or error
             about = first_line(str(inner).strip().splitlines()[-1] if str(inner).strip() else type(inner).__name__)
             raise Stopped(f"the Ray cluster failed: {without_credentials(about)}") from error
@@ -426,7 +425,7 @@ class RayDriver(Driver):
         return STOP if self._stop or self._broken else DRAIN if self._drain else CONTINUE
 
     async def _look(self, board: Any) -> None:
-        """Give orders, and take what was done since the last look."""
+        """Give orders, and collect the progress since the last look."""
         import ray
         from ray.exceptions import RayError
 
@@ -459,27 +458,27 @@ class RayDriver(Driver):
         except BaseException as raised:
             error = raised
         self._ended.append(error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the driver no longer waits
             loop.call_soon_threadsafe(self._moved.set)
 
 
 def _gpus_of(address: str) -> int:
-    """Return how many GPUs the vLLM of an address takes."""
+    """Return the number of GPUs that the vLLM of an address takes."""
     spec = spec_of(address)
     return (spec.number("tensor-parallel-size") or 1) * (spec.number("data-parallel-size") or 1)
 
 
 def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, workers: tuple[int, int], gpus: int) -> Any:
-    """Return the blocks as rows of a Ray dataset, with the workers as its one step. gpus: that each takes, where the
-    cluster has any: Ray says to each worker, and so to the server that it starts, which ones are its own."""
+    """Return the blocks as rows of a Ray dataset, with the workers as its one step. gpus: for each worker, if the
+    cluster has any: Ray assigns them to each worker, and so to the server that it starts."""
     import ray.data
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the copy reads its older settings too
         context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = context.print_on_execution_start = False
-    # One block at a time for each worker, so that none waits behind another's. All at work is then a utilisation of 1,
-    # and a worker more is asked for.
+    # One block at a time for each worker, so that none waits behind another. All busy is then a utilisation of 1,
+    # and one more worker is requested.
     context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
     for name in ("ray.data", "ray"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -498,7 +497,7 @@ def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, worke
 
 
 def _new_board() -> Any:
-    """Return the board, beside the driver where Ray can place it: it then dies of nothing that the driver survives."""
+    """Return the board, beside the driver if Ray can place it there: it then survives as long as the driver."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -12,8 +12,8 @@ MOST_WORKERS = 1000
 
 
 def draw(draft: Draft, usual: Ray) -> Ray:
-    """Draw the address and the workers, and return what is entered. usual: the default. Raises EngineError for an
-    address that is none."""
+    """Draw the inputs of the address and the workers, and return the engine. usual: the default. Raises EngineError for
+    an invalid address."""
     address, least, most = st.columns([3, 2, 2])
     with address:
         text = usual.address

@@ -41,14 +41,13 @@ SWAPS = {"words": Column("text", "Change of places")}
 
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity(Answer):
-    """rule, setting: what labels and numbers rest on now. priors: by persona. unanimous: whether every vote has to
-    agree, so that no priors above 0 change anything. order_by: the number that runs are ordered by.
+    """rule, setting: the current basis of labels and numbers. priors: by persona. unanimous: whether every vote has to
+    agree, so that priors above 0 change nothing. order_by: the number that runs are ordered by.
 
     runs: one row a run, by the current settings. ranges: one row a choice, how far it moves the number. coverage: one
     row a run and group, its flows and how many of them the numbers rest on. tried: a setting that was asked for.
     settings: one row a setting and run. swaps: one row a pair of runs that change places over the thresholds. profiles:
-    one row a number of profiles and run. not_ranked: one row a run that has no order among the others.
-    """
+    one row a number of profiles and run. not_ranked: one row a run that has no order among the others."""
 
     rule: str
     setting: Setting
@@ -79,12 +78,12 @@ def sensitivity(
     without: str | None = None,
     least_votes: int | None = None,
 ) -> Sensitivity:
-    """Change one choice at a time, from the current settings. measure: the number that runs are ordered by. by: of the
-    coverage. n, rank_small: as of the leaderboard. threshold, priors, without (the key of a persona), least_votes: a
-    setting to try. Raises StoreError for runs of several datasets or labellings, without labels, and for a setting that
-    is no rule."""
+    """Change one choice at a time, from the current settings. measure: the number that runs are ordered by. by: the
+    grouping of the coverage. n, rank_small: as of the leaderboard. threshold, priors, without (the key of a persona),
+    least_votes: a setting to try. Raises StoreError for runs of several datasets or labellings, without labels, and for
+    an invalid setting."""
     board = leaderboard(flows, scopes, rule, n=n, warned=False, rank_small=rank_small)
-    # The order of runs that cannot be ranked together would be one of what they lack.
+    # An order of runs that cannot be ranked together would be due to their missing data.
     study = ranked_study(flows, board, scopes, rule)
     scopes = [item.scope for item in study.subjects]
     names = [board.names[scope.run.id] for scope in scopes]
@@ -172,7 +171,7 @@ def _setting(
 
 
 def _swaps(study: Study, measure: Measure) -> list[Swap]:
-    """Return at which thresholds two runs change places."""
+    """Return the thresholds at which two runs change places."""
     over = measure_values(study.over(study.base, study.thresholds), measure)
     now = over[:, study.thresholds.index(study.base.threshold)]
     return swaps(now, over, study.thresholds, study.base.threshold, measure)

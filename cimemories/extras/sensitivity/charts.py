@@ -1,5 +1,4 @@
-"""The figures of sensitivity: the order of runs over thresholds, what each choice moves, what fewer profiles tell, what
-the headline covers."""
+"""The figures of sensitivity: the order of runs over thresholds, the range of each choice, fewer profiles, coverage."""
 
 from __future__ import annotations
 
@@ -63,8 +62,8 @@ Layout = dict[str, Any]
 
 
 def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) -> Drawing | None:
-    """A bump chart: the rank of each run over all consensus thresholds, by the priors and the identifier rule that are
-    tried; of one run, its number. None where no run has the number."""
+    """Draw a bump chart: the rank of each run over all consensus thresholds, by the tried priors and identifier rule;
+    for one run, its number. None if no run has the number."""
     import plotly.graph_objects as go
 
     defined: Bools = np.asarray(~np.isnan(trial.over).all(axis=1))
@@ -74,14 +73,14 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
     if len(names) == 1:
         return _one_run(study, trial, names[0], measure, changed)
     places = ranks(trial.over, measure)
-    # By the place at the last threshold; ties in the order of the runs (lexsort goes by its last key first).
+    # By the place at the last threshold; ties in the order of the runs (lexsort's last key is its first).
     last = np.nan_to_num(places[:, -1], nan=np.inf)
     shown = [n for n in np.lexsort([np.arange(len(names)), last]).tolist() if defined[n]]
     moving = [n for n in shown if len(np.unique(places[n][~np.isnan(places[n])])) > 1]
     xs = [100 * threshold for threshold in trial.thresholds]
     lines = []
     for n in shown:
-        moves = n in moving  # only these have a colour: the eye follows who changes place
+        moves = n in moving  # only these have a colour, so that the eye follows them
         look = moving.index(n) if moves else shown.index(n)
         name = html_escaped(names[n], LONGEST_NAME)
         lines.append(
@@ -108,7 +107,7 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
     left, right = (max(map(len, texts.values())) * CHARACTER + 18 for texts in ends)
     most = int(np.nanmax(places))
     shapes, annotations = _tried_thresholds(study, trial)
-    # All at once: Plotly copies a figure's annotations each time that one is added.
+    # All at once: Plotly copies all annotations whenever one is added.
     fig = go.Figure(
         data=lines,
         layout={
@@ -144,7 +143,7 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
 
 
 def _one_run(study: Study, trial: Trial, name: str, measure: Measure, changed: str) -> Drawing:
-    """One run has no order: its number over the threshold."""
+    """Draw the number of one run over the threshold, since one run has no order."""
     import plotly.graph_objects as go
 
     values: list[float] = trial.over[0].tolist()
@@ -171,7 +170,7 @@ def _one_run(study: Study, trial: Trial, name: str, measure: Measure, changed: s
 
 
 def _one_run_text(name: str, measure: Measure, values: Sequence[float], thresholds: Sequence[float]) -> str:
-    """The number of one run over consensus thresholds; nan where it is undefined."""
+    """Describe the number of one run over consensus thresholds; nan if undefined."""
     known = [value for value in values if not math.isnan(value)]
     low, high = shares(min(known), max(known))
     verb = f"lies between {low} and {high} over" if max(known) - min(known) > TIE else f"is {low} at all"
@@ -186,14 +185,14 @@ def _threshold_axis() -> Layout:
 
 
 def _end_texts(places: Floats, values: Floats, names: Sequence[str], shown: Sequence[int]) -> dict[float, str]:
-    """The names and numbers at one end of the lines, by place; runs in one place share a line of text."""
+    """Return the names and numbers at one end of the lines, by place; runs in one place share a line of text."""
     by_place: dict[float, list[str]] = {}
     for n in shown:
         if not math.isnan(places[n]):
             by_place.setdefault(float(places[n]), []).append(
                 f"{shortened(names[n], LONGEST_NAME)} {percent(float(values[n]))}"
             )
-    # Without a run that has a place here one empty text, so that there is a longest one.
+    # If no run has a place here, one empty text, so that a longest one exists.
     return {place: f"{place:.0f}  {', '.join(texts)}" for place, texts in by_place.items()} or {1.0: ""}
 
 
@@ -215,7 +214,7 @@ def _tried_thresholds(study: Study, trial: Trial) -> tuple[list[Layout], list[La
 
 
 def _upright_lines(marks: Sequence[tuple[float, str]]) -> tuple[list[Layout], list[Layout]]:
-    """Vertical lines with a word on top, as shapes and annotations. marks: (x, word)."""
+    """Return vertical lines with a word on top, as shapes and annotations. marks: (x, word)."""
     shapes, annotations = [], []
     for number, (x, word) in enumerate(marks):
         shapes.append(upright(x, GREY, "dot" if number == 0 else "dash"))
@@ -230,8 +229,8 @@ def _upright_lines(marks: Sequence[tuple[float, str]]) -> tuple[list[Layout], li
 def choices(
     ranges: Sequence[Range], names: Sequence[str], measure: Measure, *, unanimous: bool = False
 ) -> Drawing | None:
-    """How far each choice moves a number of any run, as bars around 0 in percentage points. ranges: the widest first,
-    in shares. unanimous: whether the rule now in force asks all personas to agree. None without any choice."""
+    """Draw how far each choice moves a number of any run, as bars around 0 in percentage points. ranges: the widest
+    first, in shares. unanimous: whether the current rule requires all personas to agree. None without any choice."""
     import plotly.graph_objects as go
 
     if not ranges:
@@ -290,8 +289,8 @@ def _range_text(item: Range) -> str:
 
 
 def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int) -> Drawing | None:
-    """The numbers over subsets of profiles, by their size: means and the middle 95 %. k: the size that the title
-    is about. None where there are no subsets to draw."""
+    """Draw the numbers over subsets of profiles, by their size: means and the middle 95 %. k: the size in the title.
+    None if there are no subsets."""
     import plotly.graph_objects as go
 
     if not subsets.by_k:
@@ -301,8 +300,8 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
     for row, run in enumerate(subsets.runs):
         points = [Bounded(item.mean[row], item.low[row], item.high[row]) for item in subsets.by_k]
         colour, name = RUN_COLOURS[row % len(RUN_COLOURS)], html_escaped(names[run], LONGEST_NAME)
-        # A little beside each other, so that the bars of several runs can be told apart.
-        # All together at most half the way to the next size, so that no bar seems to be of that one.
+        # Shifted a little, so that the bars of several runs can be told apart.
+        # All together at most half the way to the next size, so that no bar seems to belong to it.
         aside = (row - (len(subsets.runs) - 1) / 2) * min(0.08, 0.5 / len(subsets.runs))
         traces.append(
             scatter(
@@ -355,7 +354,7 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
 # ---- what the headline covers
 
 
-# What lies in no number is grey with a pattern, so that the three labels stand out.
+# Flows that enter no number are grey with a pattern, so that the three labels stand out.
 COVERAGE_PARTS = tuple(
     BarPart(part, WORDS[part], glyph, colour, pattern)
     for part, glyph, colour, pattern in zip(

@@ -43,7 +43,7 @@ from cimemories.text import UNDEFINED, count, decimal, exact_percent, lies_betwe
 
 NOW = "now"
 COUNTS = ("attributes", "flows", "necessary", "retained")  # of Numbers
-MAIN_PRIOR = 0.8  # of a persona whose voice is tried above the others', which share the rest
+MAIN_PRIOR = 0.8  # of the persona that is weighted above the others, which share the rest
 
 
 class Choice(StrEnum):
@@ -69,12 +69,11 @@ class Tried:
 
 @dataclass(frozen=True)
 class Range:
-    """How far one choice moves a number, in shares (0.01 is a point), over all its settings and runs.
+    """The range over which one choice moves a number, in shares (0.01 is a point), over all its settings and runs.
 
-    low, high: the least and the greatest change (0 where nothing is below or above); low_at, high_at: (setting, run) of
-    these. least_tau: the lowest Kendall's tau of an order with that of the current settings, nan where there is none;
-    tau_at: its setting. settings: how many were tried.
-    """
+    low, high: the least and the greatest change (0 if none is below or above); low_at, high_at: (setting, run) of
+    these. least_tau: the lowest Kendall's tau of an order with that of the current settings, nan if undefined; tau_at:
+    its setting. settings: how many were tried."""
 
     choice: Choice
     low: float
@@ -91,10 +90,10 @@ class Range:
 
 
 def variants(study: Study) -> Iterator[Tried]:
-    """Every setting of every choice that the votes and decisions allow, but the current one. Thresholds: those of the
-    study. Priors, all above 0: equal ones, and MAIN_PRIOR for each persona. Each persona alone is a choice of its own:
-    with the paper's rule priors above 0 move nothing, and a prior of 1 is another norm (norms.py). Judges are left to
-    `judged_otherwise`: they need other counts."""
+    """Yield every setting of every choice that the votes and decisions allow, except the current one. Thresholds: those
+    of the study. Priors, all above 0: equal ones, and MAIN_PRIOR for each persona. Each persona alone is a separate
+    choice: under the paper's rule priors above 0 move nothing, and a prior of 1 is another norm (norms.py). Judges are
+    left to `judged_otherwise`: they need other counts."""
     base = study.base
     over = study.over(base, study.thresholds)
     for index, threshold in enumerate(study.thresholds):
@@ -128,9 +127,8 @@ def _settings(study: Study) -> Iterator[tuple[Choice, str, Setting]]:
 
 
 def judged_otherwise(flows: Flows, study: Study) -> Iterator[Tried]:
-    """The numbers by every other judge of the runs, and by any, most or all of them. A run that has no such judge keeps
-    its numbers; where all do, there is no such setting. Takes as long as it takes to count their claims the first time.
-    """
+    """Yield the numbers by every other judge of the runs, and by any, most or all of them. A run without that judge
+    keeps its numbers; if all do, the setting is left out. Slow the first time, when the claims are counted."""
     with flows.store.read() as connection:
         judges_of_runs = [messages_first(judgements.of_run(connection, s.scope.run.id)) for s in study.subjects]
     if all(len(judges) < 2 for judges in judges_of_runs):
@@ -150,13 +148,13 @@ def judged_otherwise(flows: Flows, study: Study) -> Iterator[Tried]:
                 subject(flows, new, study.counts, item.n) for new, item in zip(scopes, study.subjects, strict=True)
             )
             judged = replace(study, subjects=subjects)
-            if study.cut:  # another judge may have judged other messages
+            if study.cut:  # another judge may have judged different messages
                 judged = on_common_flows(flows, judged)
             yield Tried(Choice.JUDGE, setting, judged.at(study.base))
 
 
 def _scope(flows: Flows, now: Scope, judge: str) -> Scope:
-    """The same scope with the claims of another judge."""
+    """Return the scope with the claims of another judge."""
     labelling = now.labelling.id if now.labelling else None
     new = resolve_scope(
         flows.store, now.run.id, labelling, judge, Verdicts.JUDGE, grounded=now.grounded, labels=now.labels
@@ -179,8 +177,8 @@ SETTINGS = {
 
 
 def settings_table(study: Study, tried: Sequence[Tried], names: Sequence[str]) -> Table:
-    """Return one row a setting and run (its name), the current settings (choice 'now') first: the numbers (nan where
-    undefined), what they rest on, and the taus of the setting."""
+    """Return one row a setting and run (its name), the current settings (choice 'now') first: the numbers (nan if
+    undefined), their denominators, and the taus of the setting."""
     every = [(NOW, "current settings", study.at(study.base)), *((t.choice, t.name, t.numbers) for t in tried)]
     orders = {m: ranks(np.hstack([measure_values(numbers, m) for _, _, numbers in every]), m) for m in Measure}
     rows = [
@@ -194,7 +192,7 @@ def settings_table(study: Study, tried: Sequence[Tried], names: Sequence[str]) -
 
 
 def numbers_of(item: Numbers) -> dict[str, float]:
-    """Return the numbers of a run at the first threshold, and what they rest on."""
+    """Return the numbers of a run at the first threshold, with their denominators."""
     return {
         "violation": float(item.mean_violation[0]),
         "completeness": float(item.mean_completeness[0]),
@@ -204,8 +202,8 @@ def numbers_of(item: Numbers) -> dict[str, float]:
 
 
 def ranges(study: Study, tried: Sequence[Tried], measure: Measure) -> list[Range]:
-    """How far each choice moves this number, the widest first. Choices without any other setting are left out; where
-    a setting leaves a run without the number, that run counts as unchanged."""
+    """Return the range of each choice for this number, the widest first. Choices without another setting are left out.
+    A run that lacks the number under a setting counts as unchanged."""
     now = measure_values(study.at(study.base), measure)[:, 0]
     ranks_now = ranks(now, measure)
     result = []
@@ -216,7 +214,7 @@ def ranges(study: Study, tried: Sequence[Tried], measure: Measure) -> list[Range
             change = np.nan_to_num(values - now)
             low, high = (np.unravel_index(at, change.shape) for at in (change.argmin(), change.argmax()))
             taus = [tau(ranks_now, row) for row in ranks(values.T, measure).T]
-            # An undefined tau counts as the highest, so that it is chosen only where there is no other.
+            # An undefined tau counts as the highest, so that it is chosen only if there is no other.
             least = min(range(len(settings)), key=lambda n: math.inf if math.isnan(taus[n]) else taus[n])
             result.append(
                 Range(
@@ -238,7 +236,7 @@ IDLE_PRIORS = "where all personas must agree, no priors above 0 change anything"
 
 
 def choices_text(ranges: Sequence[Range], names: Sequence[str], measure: Measure) -> str:
-    """The largest change that any setting makes, by its name."""
+    """Name the largest change that any setting makes."""
     sides = [side for item in ranges for side in ((item.low, item.low_at), (item.high, item.high_at))]
     change, (setting, run) = max(sides, key=lambda side: abs(side[0]))
     if abs(change) < VISIBLE:
@@ -257,15 +255,15 @@ def choices_text(ranges: Sequence[Range], names: Sequence[str], measure: Measure
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut(Answer):
-    """What leaving out each persona does to a number. runs: one row a run, the best first, with the number and the rank
-    without each persona, by its key. taus: Kendall's tau of each order with the current one."""
+    """The effect of leaving out each persona on a number. runs: one row a run, the best first, with the number and the
+    rank without each persona, by its key. taus: Kendall's tau of each order with the current one."""
 
     runs: Table
     taus: dict[str, float]
 
 
 def personas_left_out(study: Study, names: Sequence[str], measure: Measure) -> LeftOut | None:
-    """Leave out each persona, the others' priors scaled up. None where only one has a prior."""
+    """Leave out each persona in turn, with the others' priors scaled up. None if only one has a prior."""
     settings = left_out(study)
     if not settings:
         return None
@@ -299,7 +297,7 @@ def personas_left_out(study: Study, names: Sequence[str], measure: Measure) -> L
 
 
 def personas_text(changes: Sequence[tuple[str, str, float]], measure: Measure) -> str:
-    """Each persona left out: (persona, run, change). The largest change by its name."""
+    """Name the largest change by leaving out a persona. changes: (persona, run, change) for each persona left out."""
     known = [item for item in changes if not math.isnan(item[2])]
     if not known:
         return ""
@@ -325,8 +323,8 @@ RANGES = {
 
 
 def ranges_table(ranges: Sequence[Range], names: Sequence[str], caption: str = "") -> Table:
-    """Return one row a choice: how many settings, the least and the greatest change (shares) with the setting and the
-    run of either, and the least tau (nan where there is no order) with its setting."""
+    """Return one row a choice: its settings, the least and the greatest change (shares) with the setting and the run of
+    either, and the least tau (nan without an order) with its setting."""
     rows = [
         {
             "choice": str(item.choice),
@@ -389,7 +387,7 @@ COVERED = {
 
 
 def flows_per_run(flows: Flows, study: Study) -> list[int]:
-    """How many flows each run has, whether or not the headline covers them: [runs]."""
+    """Count the flows of each run, whether or not the headline covers them: [runs]."""
     return [flow_coverage(flows, subject.scope).pairs for subject in study.subjects]
 
 
@@ -401,10 +399,10 @@ def trial(
     pairs: Sequence[int],
     now: Sequence[Numbers] | None = None,
 ) -> Trial:
-    """Try a setting on all runs. names, pairs (flows of each, the denominator of `speaks`): [runs]. now: the
-    numbers by the current settings where they are at hand. Raises ValueError for a setting that is no rule."""
+    """Try a setting on all runs. names, pairs (flows of each, the denominator of `speaks`): [runs]. now: the numbers by
+    the current settings, if known. Raises ValueError for an invalid setting."""
     numbers_now = tuple(now) if now is not None else study.at(study.base)
-    # The tried threshold is one of them, so its numbers are a column of the same table.
+    # The tried threshold is among them, so its numbers are a column of the same table.
     thresholds = tuple(sorted({*study.thresholds, setting.threshold}))
     over = study.over(setting, thresholds)
     index = thresholds.index(setting.threshold)
@@ -439,7 +437,7 @@ def trial(
 
 
 def changed_settings(base: Setting, setting: Setting, keys: Sequence[str]) -> str:
-    """', with priors a 50 %, b 50 %': in what a setting differs from the current one, its threshold aside."""
+    """Return ', with priors a 50 %, b 50 %': how a setting differs from the current one, apart from its threshold."""
     text = ""
     if setting.priors != base.priors:
         shares = ", ".join(f"{key} {exact_percent(prior)}" for key, prior in zip(keys, setting.priors, strict=True))
@@ -460,9 +458,9 @@ def setting_of(
     identifiers: IdentifierRule,
     least_votes: int | None = None,
 ) -> Setting:
-    """The current settings with these in their place, None for what is left as it is: weights of the personas, of which
-    only the proportions count; least_votes: counted votes that each persona needs. Raises ValueError for weights that
-    are all 0 or not one a persona."""
+    """Return the current setting with these values in place, None for those that stay: weights of the personas, of
+    which only the proportions count; least_votes: counted votes that each persona needs. Raises ValueError for weights
+    that are all 0 or not one a persona."""
     priors = study.base.priors
     if weights is not None:
         if len(weights) != len(priors) or sum(weights) <= 0 or min(weights) < 0:
@@ -476,7 +474,7 @@ def setting_of(
 # ---- what the numbers and the order of models would have been with fewer profiles
 
 
-MOST, SEED = 1000, 20  # all subsets of k profiles where there are at most MOST, else so many at random with this seed
+MOST, SEED = 1000, 20  # all subsets of k profiles if there are at most MOST, else MOST at random with this seed
 BAND = (2.5, 97.5)  # percent of the subsets that lie below and above
 
 
@@ -484,9 +482,8 @@ BAND = (2.5, 97.5)  # percent of the subsets that lie below and above
 class Subsets:
     """The numbers with k profiles, over subsets of the common ones: mean and the middle 95 % of the subsets, [runs].
 
-    count: how many subsets; all: whether these are all there are. same_order: the share of subsets with the very order
-    of all profiles; same_best: with the same best run; nan with one run.
-    """
+    count: the number of subsets; all: whether these are all possible ones. same_order: the share of subsets with the
+    same order as all profiles; same_best: with the same best run; nan with one run."""
 
     k: int
     count: int
@@ -500,8 +497,8 @@ class Subsets:
 
 @dataclass(frozen=True)
 class ByProfiles:
-    """Subsets of 1 to all common profiles. runs: positions of the runs that are in it; left_out: of those that are not,
-    since they have fewer than two profiles in common with the others. profiles: how many are in common."""
+    """Subsets of 1 to all common profiles. runs: positions of the runs that are included; left_out: of those with fewer
+    than two profiles in common with the others. profiles: the number in common."""
 
     runs: tuple[int, ...]
     left_out: tuple[int, ...]
@@ -510,11 +507,11 @@ class ByProfiles:
 
 
 def by_profiles(study: Study, measure: Measure) -> ByProfiles:
-    """What fewer profiles would have said, by the current settings of the study. `by_k` is empty where no two runs, or
-    no single one, have two profiles."""
+    """Compute the number on subsets of the profiles, under the current settings of the study. `by_k` is empty if the
+    runs that can be compared have fewer than two profiles in common."""
     people = [set(item.profiles) for item in study.subjects]
     widest = max(people, key=len)
-    # Runs with next to nothing in common with the widest one would leave no common profiles.
+    # Runs with almost nothing in common with the widest one would leave no common profiles.
     runs = tuple(n for n, profiles in enumerate(people) if len(profiles & widest) > 1)
     common = sorted(set.intersection(*(people[n] for n in runs))) if runs else []
     left_out = tuple(n for n in range(len(people)) if n not in runs)
@@ -529,7 +526,7 @@ def by_profiles(study: Study, measure: Measure) -> ByProfiles:
 
 
 def subsets_text(by_k: Sequence[Subsets], k: int, runs: int) -> str:
-    """What k profiles would have said. by_k: of each size from 1 to all."""
+    """Say what k profiles would have shown. by_k: of each size from 1 to all."""
     size, of = by_k[k - 1], len(by_k)
     if runs < 2:
         ends = shares(float(size.low[0]), float(size.high[0]))
@@ -579,8 +576,8 @@ def subsets_table(subsets: ByProfiles, names: Sequence[str], caption: str = "") 
 
 
 def subsets(violation: Floats, complete: Floats, k: int, measure: Measure) -> Subsets:
-    """violation, complete: [runs, profiles], nan where a profile has none. Raises ValueError for k < 1 or above the
-    number of profiles."""
+    """Compute the numbers over subsets of k profiles. violation, complete: [runs, profiles], nan if a profile has none.
+    Raises ValueError for k < 1 or above the number of profiles."""
     runs, many = violation.shape
     if not 1 <= k <= many:
         raise ValueError(f"k must be from 1 to {many}, this is {k}")
@@ -609,7 +606,7 @@ def subsets(violation: Floats, complete: Floats, k: int, measure: Measure) -> Su
 
 
 def _values(violation: Floats, complete: Floats, chosen: Bools, measure: Measure) -> Floats:
-    """The number of each run over each subset: [runs, subsets]. chosen: [subsets, profiles]."""
+    """Return the number of each run over each subset: [runs, subsets]. chosen: [subsets, profiles]."""
     parts = [mean_over(np.where(chosen, whole[:, None, :], np.nan), axis=2) for whole in (violation, complete)]
     if measure == Measure.BALANCED:
         return balanced_many(parts[0], parts[1])
@@ -617,13 +614,13 @@ def _values(violation: Floats, complete: Floats, chosen: Bools, measure: Measure
 
 
 def _chosen(many: int, k: int) -> Bools:
-    """Subsets of k of so many profiles: [subsets, profiles]."""
+    """Return subsets of k of so many profiles: [subsets, profiles]."""
     if comb(many, k) <= MOST:
         picked = np.array(list(combinations(range(many), k)), np.int64)
         chosen = np.zeros((len(picked), many), np.bool_)
         np.put_along_axis(chosen, picked, True, axis=1)
         return chosen
     chance = np.random.default_rng(SEED)
-    # permuted shuffles each row by itself: every subset of k is as likely.
+    # permuted shuffles each row by itself: every subset of k is equally likely.
     first = np.broadcast_to(np.arange(many) < k, (MOST, many))
     return chance.permuted(first, axis=1)

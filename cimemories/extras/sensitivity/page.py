@@ -55,12 +55,12 @@ GROUPS: dict[str, str] = {
 
 
 def _key(compared: Compared, study: Study) -> tuple[object, ...]:
-    """What these parts rest on: their cache key."""
+    """Return the cache key of these parts."""
     return (*(scope.version for scope in compared.scopes), study.base, compared.n)
 
 
 def _tried(compared: Compared, study: Study, report: Callable[[str], None] = lambda _: None) -> list[Tried]:
-    """Every setting of every choice. report: called with the name of each when it has been tried."""
+    """Return every setting of every choice. report: called with the name of each when it has been tried."""
 
     def compute() -> list[Tried]:
         tried = []
@@ -73,7 +73,7 @@ def _tried(compared: Compared, study: Study, report: Callable[[str], None] = lam
 
 
 def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
-    """How far each choice moves the number, widest first; returns its title."""
+    """Draw how far each choice moves the number, widest first; returns the title."""
     names = _names(compared)
     key = _key(compared, study)
     tried = _tried(compared, study)
@@ -94,9 +94,9 @@ def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
 
 
 def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
-    """What leaving out each persona does to every run."""
+    """Draw the effect of leaving out each persona on every run."""
     names = _names(compared)
-    # names are in the key because they stand in the frame: a run may be renamed.
+    # names are in the key because the frame holds them: a run may be renamed.
     key = ("sensitivity personas", measure, *names, *_key(compared, study))
     result = compared.flows.cached(key, lambda: personas_left_out(study, names, measure))
     if result is not None:
@@ -105,7 +105,7 @@ def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
 
 
 def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
-    """What fewer profiles would have said."""
+    """Draw what fewer profiles would have shown."""
     names = _names(compared)
     safe.heading("How many profiles are enough")
     key = ("sensitivity profiles", measure, *_key(compared, study))
@@ -131,7 +131,7 @@ def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
 
 
 def norms_part(compared: Compared) -> None:
-    """Each run's numbers by the norm of one persona at a time, with how many pairs each labels."""
+    """Draw each run's numbers by the norm of one persona at a time, with how many pairs each labels."""
     scored = [
         (compared.run_names[scope.run.id], by_norm(per_norm(compared.flows, scope, compared.rule)))
         for scope in compared.scopes
@@ -157,7 +157,7 @@ def norms_part(compared: Compared) -> None:
 
 
 def coverage_part(compared: Compared) -> None:
-    """What share of flows the headline covers, of all runs or of one by group."""
+    """Draw the share of flows that the headline covers, of all runs or of one by group."""
     safe.heading("What the numbers cover")
     labelling = compared.scopes[0].labelling
     left, right = st.columns([5, 2], vertical_alignment="bottom")
@@ -208,7 +208,7 @@ RULES: dict[str, str] = {
 
 
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
-    """The panel with its sliders, and what each choice does alone; of runs that can be ranked together."""
+    """Draw the panel with its sliders and the effect of each choice alone, for runs that can be ranked together."""
     scopes, n = compared.board.ordered(compared.scopes)
     compared = replace(compared, scopes=scopes, n=n)
     try:
@@ -242,8 +242,8 @@ TRIED = ("threshold", "priors", "identifiers", "votes", "subset", "by")  # what 
 
 
 def _study_if_requested(compared: Compared, set_takeaway: SetTakeaway) -> Study | None:
-    """What it takes to vary the settings, computed step by step once somebody asks, by the button or by a link that
-    names a setting; None until then. Raises StoreError where there is nothing to vary."""
+    """Return the study of all settings, computed step by step once the user asks by the button or by a link that names
+    a setting; None until then. Raises StoreError if there is nothing to vary."""
     of = (*(scope.version for scope in compared.scopes), compared.n)
     if any(url.get(name) for name in TRIED):
         st.session_state[ASKED] = of
@@ -290,7 +290,7 @@ def _study_if_requested(compared: Compared, set_takeaway: SetTakeaway) -> Study 
 
 
 def _panel(compared: Compared, study: Study, measure: Measure, now: Sequence[Numbers]) -> None:
-    """The sliders, and at once what they do to every run and to the order."""
+    """Draw the sliders and their effect on every run and on the order."""
     names = _names(compared)
     left, right = st.columns([2, 6], gap="large")
     with left:
@@ -311,7 +311,7 @@ def _panel(compared: Compared, study: Study, measure: Measure, now: Sequence[Num
 
 
 def _about(compared: Compared, measure: Measure | None = None) -> dict[str, object]:
-    """What the numbers rest on, for exports. measure: whose they are, where the columns do not say."""
+    """Return the basis of the numbers, for exports. measure: the measure, if the columns do not name it."""
     return compared.about(n=compared.n) | ({"measure": str(measure)} if measure else {})
 
 
@@ -347,7 +347,7 @@ def _sliders(compared: Compared, study: Study) -> tuple[Moved, IdentifierRule, i
 
 
 def _tried_text(study: Study, tried: Trial) -> None:
-    """In one sentence what is tried, and what it does to the order."""
+    """Draw one sentence on the tried setting and its effect on the order."""
     if tried.setting == study.base:
         safe.inline("These are the current settings. Move a slider to see what depends on them.", strong=True)
         safe.inline(f"Now: {study.rule.name}, {study.rule.text}.", muted=True)

@@ -38,7 +38,7 @@ def publish(
     from cimemories.flows.flows import Flows
 
     rule = options.identifier_rule()
-    # Before the numbers are computed: a folder that is taken is told at once.
+    # Before the numbers are computed, so that a folder in use is reported at once.
     check_folder(to, force=force)
     scopes = options.scopes(place.record, run_ids)
     with output.err.status("publish") as status:

@@ -1,14 +1,13 @@
 """The numbers of every run under every setting that a reader of a published site can choose: the share of votes that a
 label needs, the personas whose votes count, and the judge.
 
-    thresholds  51 %, 52 %, ... 100 %, and the one in force
+    thresholds  51 %, 52 %, ... 100 %, and the current one
     personas    all by their priors, all alike, each alone, all but each
     judges      that of the runs, and every other or combination that one of them has
 
-That is some hundred settings a judge with a few numbers a run, so all of them are computed here (`Study.over`, 50
-thresholds at once) and a page looks them up: no formula is written twice, and what a reader sees is what Python says,
-digit by digit. Ten runs are some 150 kB. Other priors than these would be numbers without end; the app has sliders.
-"""
+These are some hundred settings a judge with a few numbers a run, so all of them are computed here (`Study.over`, 50
+thresholds at once) and a page looks them up: no formula is written twice, and a page shows Python's numbers digit by
+digit. Ten runs take some 150 kB. Other priors would be endless; the app has sliders."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ COUNTS = ("attributes", "flows", "retained")  # of relabel.Numbers
 
 @dataclass(frozen=True)
 class Personas:
-    """A choice of whose votes count. priors: in the order of the labelling's personas, adding up to 1."""
+    """A choice of the personas whose votes count. priors: in the order of the labelling's personas, adding up to 1."""
 
     name: str
     priors: tuple[float, ...]
@@ -45,9 +44,9 @@ class Personas:
 @dataclass(frozen=True)
 class Judged:
     """The runs by one choice of judge. n: samples that violation is read at. ids: of the ranked runs, or of the first
-    where none is; outside: why runs have no rank, by id. numbers: [personas][runs of ids], each at every threshold.
+    if none is ranked; outside: why runs have no rank, by id. numbers: [personas][runs of ids], each at every threshold.
     order: a sentence for each choice of personas on the order of the runs over the thresholds; changes:
-    [personas][thresholds], what the setting does to the published order, both without a full stop."""
+    [personas][thresholds], the effect of the setting on the published order, both without a full stop."""
 
     name: str
     n: int
@@ -58,13 +57,13 @@ class Judged:
     changes: tuple[tuple[str, ...], ...]
 
     def ranks(self, personas: int) -> Floats:
-        """The place of each run by its balanced score: [ranked runs, thresholds], nan where it has none."""
+        """Return the rank of each run by its balanced score: [ranked runs, thresholds], nan without one."""
         return ranks(measure_values(self.numbers[personas], Measure.BALANCED), Measure.BALANCED)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """threshold: the position of the one in force; the personas and the judge in force are the first."""
+    """All settings. threshold: the position of the current one; the current personas and judge are the first."""
 
     thresholds: tuple[float, ...]
     threshold: int
@@ -73,7 +72,7 @@ class Settings:
     keys: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Every number in full, for scripts: shares 0 to 1, null where undefined."""
+        """Return every number in full, for scripts: shares 0 to 1, null if undefined."""
         return {
             "thresholds": list(self.thresholds),
             "personas": [
@@ -102,8 +101,8 @@ class Settings:
         }
 
     def shown(self) -> dict[str, object]:
-        """The same as a page shows it: percentages in tenths, as `text.percent` rounds them, so that a script has
-        nothing to round; every text once."""
+        """Return the settings as a page shows them: percentages in tenths, rounded like `text.percent`, so that a
+        script rounds nothing; every text once."""
         texts: dict[str, int] = {}
 
         def text(sentence: str) -> int:
@@ -142,7 +141,7 @@ class Settings:
 
 
 def settings(basis: Basis) -> Settings:
-    """All of them. Raises StoreError where nothing is labelled, or the runs rest on several labellings."""
+    """Compute all settings. Raises StoreError if nothing is labelled, or the runs rest on several labellings."""
     flows, published = basis.flows, basis.scopes
     first, reasons = _study(basis, published)
     choices = _personas(first)
@@ -154,7 +153,7 @@ def settings(basis: Basis) -> Settings:
         without = {s.run.id: f"it has no judge {name}" for s in published if s.run.id not in {o.run.id for o in scopes}}
         try:
             other, reasons = _study(basis, scopes)
-        except StoreError:  # nobody has judged anything under this name
+        except StoreError:  # nothing is judged under this name
             continue
         if _versions(other) not in seen:
             judged.append(_judged(basis, name, other, reasons | without, choices, now))
@@ -164,8 +163,8 @@ def settings(basis: Basis) -> Settings:
 
 
 def _study(basis: Basis, scopes: Sequence[Scope]) -> tuple[Study, dict[str, str]]:
-    """The runs that are ranked among these as the leaderboard reads them, and why others are not, by id: also of the
-    first, which is read alone where none is ranked."""
+    """Return the study of the runs that the leaderboard ranks among these, and why others are not ranked, by id. If
+    none is ranked, the study has the first run alone."""
     board = leaderboard(basis.flows, scopes, basis.rule, warned=False)
     return ranked_study(basis.flows, board, scopes, basis.rule), {line.run.id: line.outside for line in board.outside}
 
@@ -194,12 +193,12 @@ def _judged(
     choices: Sequence[Personas],
     published: Mapping[str, float],
 ) -> Judged:
-    """published: the balanced score of each ranked run as published, by id."""
+    """Compute the runs by one judge. published: the published balanced score of each ranked run, by id."""
     names = [basis.run_names[item.scope.run.id] for item in study.subjects]
     base, thresholds = study.base, study.thresholds
     ids = tuple(item.scope.run.id for item in study.subjects)
     same = set(ids) == published.keys()
-    # Of other runs than the published ones the order changes from what it is by this judge.
+    # If other runs are ranked than the published ones, the order changes from this judge's own.
     now = np.array([published[run] for run in ids]) if same else measure_values(study.at(base), Measure.BALANCED)[:, 0]
     numbers, order, changes = [], [], []
     for choice in choices:
@@ -215,7 +214,7 @@ def _judged(
 
 
 def _changes(before: Floats, after: Floats, names: Sequence[str]) -> tuple[str, ...]:
-    """What each threshold does to an order. before: [runs]; after: [runs, thresholds]."""
+    """Say what each threshold does to an order. before: [runs]; after: [runs, thresholds]."""
     first, places = ranks(before, Measure.BALANCED), ranks(after, Measure.BALANCED)
     texts: dict[tuple[float, ...], str] = {}
     result = []
@@ -234,7 +233,7 @@ def _common_name(scopes: Sequence[Scope]) -> str:
 
 
 def _other_judges(flows: Flows, published: Sequence[Scope]) -> list[tuple[str, list[Scope]]]:
-    """Every other judge of messages and every combination, each with the runs that have it."""
+    """Return every other judge of messages and every combination, each with the runs that have it."""
     with flows.store.read() as connection:
         judges = {scope.run.id: messages_first(judgements.of_run(connection, scope.run.id)) for scope in published}
     of_messages = {run: [judge for judge in own if judge.channel == "message"] for run, own in judges.items()}
@@ -257,7 +256,7 @@ def _by(flows: Flows, scope: Scope, judge: int | str) -> Scope:
 
 
 def _tenths(values: Floats) -> list[int | None]:
-    """124 for 0.1237, by the rounding of text.percent; None where undefined."""
+    """Return 124 for 0.1237, rounded as by text.percent; None if undefined."""
     return [None if math.isnan(value) else int(percent(value).removesuffix(" %").replace(".", "")) for value in values]
 
 

@@ -45,7 +45,7 @@ from cimemories.store.engine import StoreError
 from cimemories.text import count, listed, percent, visible, visible_in
 from cimemories.version import __version__
 
-LEAKS, MOST_LEAKS = 50, 200  # of each run, and of all of them: reading the messages of one takes 30 ms
+LEAKS, MOST_LEAKS = 50, 200  # per run, and in all: reading the messages of one takes 30 ms
 MARK = "site.json"
 TEMPLATES = Path(__file__).parent / "templates"
 OURS = ("offline", "demo")  # origins of datasets made from our own templates
@@ -73,8 +73,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Site:
-    """What the pages show. settings: None where numbers cannot be had under others, `fixed` says why. warning: what is
-    to be thought of before it goes out; '' where nothing is. holds: which texts of the dataset are in it."""
+    """The content of the pages. settings: None if numbers under other settings are impossible, for the reason in
+    `fixed`. warning: what to consider before publishing; '' if nothing. holds: the texts of the dataset that the site
+    includes."""
 
     title: str
     subtitle: str
@@ -106,8 +107,8 @@ def collect_site(
     texts: bool = True,
     progress: Callable[[float, str], object] = lambda share, part: None,
 ) -> Site:
-    """The site of these runs, all of one dataset. made: what the date line says. texts: whether messages, memory
-    statements and names of users are in it. The same record gives the same site apart from the date line. Raises
+    """Return the site of these runs, all of one dataset. made: the text of the date line. texts: whether it includes
+    messages, memory statements and names of users. The same record gives the same site apart from the date line. Raises
     StoreError without a run, for runs of several datasets, and for one run named twice."""
     progress(0.0, "leaderboard")
     own = basis(flows, scopes, rule, texts=texts)
@@ -155,7 +156,7 @@ def collect_site(
         holds=holds,
         run_names=run_names,
         violation_name=board.violation_name,
-        # Where no run has a rank, the one whose settings a reader moves.
+        # If no run has a rank, the one whose settings a reader moves.
         places=tuple(_place(line, run_names[line.run.id]) for line in board.lines if line.run.id in shown),
         outside=_outside(own),
         settings=choices,
@@ -187,13 +188,13 @@ def _place(line: leaderboard.Line, name: str) -> Place:
 
 
 def _outside(own: Basis) -> str:
-    """Which runs have no place, and why; '' where all have one."""
+    """Say which runs are not ranked, and why; '' if all are."""
     reasons = [f"{own.run_names[line.run.id]} ({line.outside})" for line in own.board.outside]
     return f"Not ranked here: {'; '.join(reasons)}." if reasons else ""
 
 
 def _leaks(own: Basis) -> tuple[Shown | None, tuple[LeakRow, ...]]:
-    """How many flows each run leaks, and the severest of each; without texts only how many."""
+    """Return the number of leaked flows of each run, and the severest of each; without texts only the number."""
     leaks = examples(own.flows, own.scopes)
     if not leaks.number:
         return None, ()
@@ -201,14 +202,14 @@ def _leaks(own: Basis) -> tuple[Shown | None, tuple[LeakRow, ...]]:
     if not own.texts:
         return counts, ()
     of_each = max(1, min(LEAKS, MOST_LEAKS // len(own.scopes)))
-    # Severest first, so the first of each run are the ones to show. Claims of less than all of it violate nothing.
+    # Severest first, so the first of each run are shown. Claims of less than all of it violate nothing.
     of_runs = [leaks.page({**FULL, Facet.RUN: [scope.run.id]}, 0, of_each) for scope in own.scopes]
     chosen = pd.concat([frame for frame in of_runs if len(frame)] or of_runs[:1]).sort_index()
     return counts, tuple(leak_rows(own.flows, {scope.run.id: scope for scope in own.scopes}, chosen))
 
 
 def _holds(own: Basis, leaks: Sequence[LeakRow]) -> str:
-    """Which texts of the dataset and of models are in the site, as a sentence."""
+    """Say which texts of the dataset and of models the site includes."""
     if not own.texts:
         return "The site holds no message, memory statement or name of a user."
     people, known = ({getattr(leak, name) for leak in leaks} for name in ("profile", "statement"))
@@ -222,15 +223,15 @@ def _holds(own: Basis, leaks: Sequence[LeakRow]) -> str:
 
 
 def files_of(site: Site) -> dict[str, bytes]:
-    """Every file of the site by its name. The same site gives the same bytes."""
+    """Return every file of the site by its name. The same site gives the same bytes."""
     sheets = (render.TEMPLATES / "report.css", TEMPLATES / "site.css")
     style = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets) + svg.STYLE
     files: dict[str, bytes] = {}
-    # What the script of the leaderboard looks up.
+    # The data of the leaderboard's script.
     intervals = {item.run: item.intervals for item in site.places}
     looked_up = (site.settings.shown() if site.settings else {}) | {"names": site.run_names, "intervals": intervals}
     for name, title in PAGES:
-        # Two pages have a template and, where there is something to choose, a script of their own.
+        # Two pages have their own template and, with settings to choose, their own script.
         own = name in ("index", "leaks")
         active = bool(site.settings if name == "index" else own and site.leaks)
         script = (TEMPLATES / f"site-{name}.js").read_text(encoding="utf-8") if active else ""
@@ -264,7 +265,7 @@ def files_of(site: Site) -> dict[str, bytes]:
 
 
 def _inert(value: object) -> str:
-    """JSON that cannot end the element it stands in, nor begin another."""
+    """Return JSON that cannot end the element it stands in, nor begin another."""
     text = json.dumps(visible_in(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -274,7 +275,7 @@ def _json(value: object) -> bytes:
 
 
 def _hash(text: str) -> str:
-    """What a policy allows a style or a script by."""
+    """Return the source expression by which a content security policy allows a style or a script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -282,8 +283,8 @@ def _hash(text: str) -> str:
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Before any work is done: raises StoreError where the folder cannot be made, is a file, or holds anything but a
-    site of ours; a site alone is replaced with `force`."""
+    """Raise StoreError, before any work is done, if the folder cannot be made, is a file, or holds anything but a site
+    of ours; a site alone is replaced with `force`."""
     if not folder.parent.is_dir():
         raise StoreError(f"there is no folder {folder.parent}. Make it first, or name another one.")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -301,7 +302,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
 
 
 def _published(folder: Path) -> set[str]:
-    """The names of the files that a site in this folder was written with; empty where there is none."""
+    """Return the names of the files that a site in this folder was written with; empty without a site."""
     try:
         mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
         return {name for name in mark["files"] if (folder / name).is_file() and not (folder / name).is_symlink()}
@@ -310,8 +311,8 @@ def _published(folder: Path) -> set[str]:
 
 
 def write_site(site: Site, folder: Path, *, force: bool = False) -> int:
-    """Write the site; returns its bytes. All files are written into a folder beside, which then takes the name: at no
-    moment is there half a site. Raises StoreError as `check_folder` does, and where the system refuses."""
+    """Write the site; returns its bytes. All files are written into a folder beside, which then takes the name: there
+    is never half a site. Raises StoreError as `check_folder` does, and if the system refuses."""
     files = files_of(site)
     # Again, though a caller has checked before: collecting takes a while.
     check_folder(folder, force=force)

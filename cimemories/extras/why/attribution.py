@@ -1,4 +1,4 @@
-"""Attribution: why a message revealed an attribute. The request behind a leaked message is sent again, as it was and in
+"""Attribution: why a message revealed an attribute. The request behind a leaked message is sent again, unchanged and in
 variants that differ from it in one thing:
 
     baseline       the same memories in the same order
@@ -7,16 +7,14 @@ variants that differ from it in one thing:
     paraphrased    it stands as a short note instead of its statement, or in a wording that the user gives
     no-neighbours  the other memories of its life event are left out; of one without an event, the two beside it
 
-What is replayed is what reached the prompt: behind a gate or a memory system what it let through (`response.shown`),
-and neither is asked again. Where a memory system wrote its own lines, or earlier messages of a session stood in the
-prompt, that cannot be replayed from attributes, and is refused.
-Every judge of the run reads every message against all that the run has in memory, so that a reveal through another
-memory is seen too, and one of a memory that is not in the prompt.
+The replay uses the memories that reached the prompt: behind a gate or a memory system those that it let through
+(`response.shown`), without asking either again. If a memory system wrote its own lines, or the prompt had earlier
+messages of a session, it cannot be replayed from attributes, and is refused. Every judge of the run reads every message
+against all that the run has in memory, so that a reveal of a memory that is not in the prompt is seen too.
 
-An attribution is a run of its own (`run.explains`), of one profile in one context, with a level of responses for each
-variant: worker, record, resume, cap and cancel are those of any run. Its samples are numbered on from those of the run,
-so they are drawn anew: the messages by which the leak was found would count in favour of its being found again.
-"""
+An attribution is a run (`run.explains`) of one profile in one context, with a level of responses for each variant:
+worker, record, resume, cap and cancel are those of any run. Its samples are numbered on from those of the run, so they
+are drawn again: the messages by which the leak was found would bias the estimate upwards."""
 
 from __future__ import annotations
 
@@ -85,7 +83,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Leak:
-    """A reveal that is to be explained. memory, shown: hashes, as of the response; sample: its number, from 0."""
+    """A reveal to be explained. memory, shown: hashes, as of the response; sample: its number, from 0."""
 
     response: int
     profile: int
@@ -119,7 +117,7 @@ class Attribution:
         return range(self.first, self.first + self.samples)
 
     def slots(self) -> list[Slot]:
-        """Return where the messages of each variant are written."""
+        """Return the slots that the messages of each variant are written to."""
         memory, leaked = restrict(self.record, self.held), self.leak.attribute
         responses = {number: number for number in self.numbers}
         slots = []
@@ -150,9 +148,9 @@ def variants_of(
     changes: Sequence[Change] = CHANGES,
     wording: str | None = None,
 ) -> tuple[tuple[Variant, ...], dict[str, str]]:
-    """Return the baseline and these changes of it, and by change why it makes no variant. shown: the attributes in the
-    prompt, in order. wording: of `paraphrased`; None for `note_of`. Raises StoreError for a wording that does not state
-    the value."""
+    """Return the baseline and these changes of it, and the reason, by change, why it makes no variant. shown: the
+    attributes in the prompt, in order. wording: of `paraphrased`; None for `note_of`. Raises StoreError for a wording
+    that does not state the value."""
     whole, others = tuple(shown), tuple(a for a in shown if a != attribute)
     near = neighbours(record, whole, attribute)
     item = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))[attribute]
@@ -163,7 +161,7 @@ def variants_of(
             "paraphrase. Keep more words of its statement."
         )
     unstated = "" if text else "no note could be made that states its value; give a wording"
-    made = (  # each with why there is none, or ''
+    made = (  # each with the reason if there is none, or ''
         (Variant(Change.FIRST, (attribute, *others)), "it stands first already" if whole[0] == attribute else ""),
         (Variant(Change.LAST, (*others, attribute)), "it stands last already" if whole[-1] == attribute else ""),
         (Variant(Change.PARAPHRASED, whole, text), unstated),
@@ -215,8 +213,8 @@ def prepare_attribution(
     wording: str | None = None,
     cap: float | None = None,
 ) -> Attribution:
-    """Return the plan that would explain why this message revealed this attribute; nothing is written or sent.
-    wording: as of `variants_of`. Raises StoreError for what cannot be replayed."""
+    """Return the plan of an attribution of this reveal; nothing is written or sent. wording: as of `variants_of`.
+    Raises StoreError if the request cannot be replayed."""
     if samples < 1:
         raise StoreError("an attribution needs at least one sample of each variant (on the command line: --samples).")
     with store.read() as connection:
@@ -249,12 +247,12 @@ def prepare_attribution(
         )
     variants, skipped = variants_of(record, shown, attribute, changes, wording)
     plan = Attribution(row, leak, record, held, variants, skipped, first, samples, cap)
-    prepared_run(store, plan)  # raises where its wording was not kept, or the cap lacks a price
+    prepared_run(store, plan)  # raises if its wording was not stored, or the cap lacks a price
     return plan
 
 
 def _refuse_own_lines(connection: sa.Connection, digest: str, record: ProfileRecord) -> None:
-    """Raises StoreError where a memory system put other lines into the prompt than memory statements."""
+    """Raise StoreError if a memory system put other lines into the prompt than memory statements."""
     of = dict(zip(record.attribute_ids, (a.statement for a in record.profile.attributes), strict=True))
     lines = datasets.recalls_of(connection, [digest])[digest].lines
     if any(len(line.attributes) != 1 or of.get(line.attributes[0]) != line.text for line in lines):
@@ -268,7 +266,7 @@ def prepared_run(store: Store, plan: Attribution) -> Prepared:
     spec = spec_of(store, plan.run.id, every_judge=True)
     mitigation = "none" if spec.mitigation == "gate" else spec.mitigation
     changes = {"samples": plan.samples, "mitigation": mitigation, "cap": plan.cap}
-    # What was in memory is replayed: neither a system nor sessions choose it once more.
+    # The memory is replayed: neither a system nor sessions select it again.
     replayed = ["sessions", "session_order", "session_seed"]
     replayed += ["memory", "memory_order", "memory_seed", "memory_prices"] if is_system(spec.memory) else []
     spec = spec.model_copy(update=changes | {name: spec.described()[name].default for name in replayed})
@@ -283,7 +281,7 @@ def prepared_run(store: Store, plan: Attribution) -> Prepared:
 
 
 def estimate(store: Store, plan: Attribution, *, concurrency: int = 32) -> Estimate:
-    """Return what an attribution would ask, use and cost."""
+    """Estimate the requests, tokens and cost of an attribution."""
     return estimate_slots(store, prepared_run(store, plan), plan.slots(), concurrency=concurrency)
 
 
@@ -304,7 +302,7 @@ def plan_attribution(store: Store, plan: Attribution) -> str:
     cap and return that id."""
     recorded = plan.run.manifest.recorded
     manifest = {**recorded, "cap": plan.cap, "attribution": plan.as_json()}
-    # What chose or accumulated memories before the message is not asked again: its choice is what is replayed.
+    # Gate, memory system and sessions are not asked again: their choice is replayed.
     manifest.pop("sessions", None)
     manifest["memory"] = {name: value for name, value in recorded.get("memory", {}).items() if name != "system"}
     if plan.run.manifest.mitigation.kind == "gate":
@@ -312,7 +310,7 @@ def plan_attribution(store: Store, plan: Attribution) -> str:
     name = one_line(f"why {plan.attribute.key}: {plan.run.name}")
     levels, place = [str(variant.change) for variant in plan.variants], (plan.leak.profile, plan.leak.context)
     with store.write(Role.OPERATOR) as connection:
-        # In the transaction that writes it: of two who press at once, one plans it.
+        # In the transaction that writes it: of two simultaneous presses, one plans it.
         there = planned_alike(connection, plan)
         if there is not None:
             if plan.cap is not None and plan.cap != there.manifest.cap:

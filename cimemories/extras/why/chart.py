@@ -12,8 +12,8 @@ from cimemories.extras.why.why import Why
 
 
 def effects(why: Why) -> Drawing | None:
-    """By how much each change of a leaked message's request moves the probability of the reveal, in percentage points,
-    with intervals. None where nothing can be compared yet."""
+    """Draw how far each change of a leaked message's request moves the probability of the reveal, in percentage points,
+    with intervals. None if nothing can be compared yet."""
     base, *changes = why.effects
     shown = [effect for effect in changes if not math.isnan(effect.difference)]
     if not shown:

@@ -1,5 +1,5 @@
-"""Part of the Leaks page: why a message revealed an attribute. The plan of a replay with its cost, its progress, and
-what came of it: the effect of each change, and the messages of each variant."""
+"""The part of the Leaks page on why a message revealed an attribute: the plan of a replay with its cost, its progress,
+and its findings, with the messages of each variant."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _inside(flows: Flows, scope: Scope, sample: Sample, attribute: int) -> None:
 
 
 def _chosen(made: Sequence[Made]) -> RunRow:
-    """The attribution that is looked at, by default the newest."""
+    """Draw the choice of an attribution, by default the newest, and return it."""
     if len(made) == 1:
         return made[0][0]
     names = [
@@ -139,7 +139,7 @@ def _plan(flows: Flows, scope: Scope, sample: Sample, own: tuple[int, int, int])
 
 
 def _cap(run: RunRow, place: str) -> float | None:
-    """What it may cost, where prices are known."""
+    """Draw the input of a cost cap and return it; None if prices are unknown or no cap is set."""
     if run.manifest.model.prices is None:
         return None
     currency = str(run.manifest.model.prices.get("currency") or "")
@@ -159,7 +159,7 @@ def _cap(run: RunRow, place: str) -> float | None:
 
 def _outcome(flows: Flows, scope: Scope, row: RunRow, attribute: int) -> None:
     live = row.status in ACTIVE
-    try:  # somebody else may have deleted it since the page looked
+    try:  # another user may have deleted it meanwhile
         if not row.status.is_finished or run_progress(flows.store, row.id).retriable:
             st.fragment(_live, run_every=LOOK if live else None)(flows.store, row, live)
         why = explain(flows, scope, row)
@@ -177,14 +177,14 @@ def _outcome(flows: Flows, scope: Scope, row: RunRow, attribute: int) -> None:
 
 
 def _live(store: Store, row: RunRow, was_active: bool) -> None:
-    """How far it is, with what can be done about it; looks each second while it goes."""
+    """Draw the progress of an attribution and its controls; called each second while it runs."""
     try:
         now = run_progress(store, row.id)
     except StoreError as problem:
         page.error(str(problem))
         return
     if was_active and not now.active:
-        st.rerun()  # the page, which then shows what came of it
+        st.rerun()  # the page, which then shows the outcome
     draw_stages(row, now)
     draw_controls(store, row, now)
     if now.error:
@@ -211,7 +211,7 @@ def _figure(why: Why) -> None:
 
 
 def _messages(why: Why, attribute: int) -> None:
-    """The messages of one variant, the sentence that reveals the attribute marked."""
+    """Draw the messages of one variant, with the revealing sentence marked."""
     names = [f"{effect.name.capitalize()} ({effect.reveals})" for effect in why.effects]
     which = st.segmented_control(
         "Messages (revealing)",

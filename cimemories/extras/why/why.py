@@ -56,8 +56,8 @@ def wilson(reveals: int, judged: int, level: float = LEVEL) -> tuple[float, floa
 
 
 def newcombe(reveals: int, judged: int, other: int, other_judged: int) -> tuple[float, float, float]:
-    """The difference of two independent shares, the first less the second, with Newcombe's limits (method 10). nan
-    where either has no observation."""
+    """Return the difference of two independent shares, the first minus the second, with Newcombe's limits (method 10).
+    nan if either has no observation."""
     if not judged or not other_judged:
         return math.nan, math.nan, math.nan
     p, q = reveals / judged, other / other_judged
@@ -69,7 +69,7 @@ def newcombe(reveals: int, judged: int, other: int, other_judged: int) -> tuple[
 class Effect:
     """One variant. planned: messages; judged: those that count; reveals: of these. texts: different messages among
     those judged. serves: of these, how many do their task, by the task check (None: not checked). share: nan without a
-    judged message. difference: against the baseline, nan for the baseline itself, and where either has no judged
+    judged message. difference: against the baseline; nan for the baseline itself, and if either has no judged
     message."""
 
     change: Change
@@ -96,7 +96,7 @@ class Effect:
 
     @property
     def differs(self) -> bool:
-        """Whether the interval of the difference leaves out 0."""
+        """Return whether the interval of the difference excludes 0."""
         return self.difference_low > 0 or self.difference_high < 0
 
     @property
@@ -128,8 +128,8 @@ COLUMNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Why(Answer):
-    """What an attribution says so far. run: the run that explains, `scope` of the one whose leak is explained. short:
-    the sentence for the head of a figure."""
+    """The findings of an attribution so far. run: the run that explains, `scope` of the one whose leak is explained.
+    short: the sentence for the head of a figure."""
 
     run: RunRow
     scope: Scope
@@ -146,7 +146,7 @@ class Why(Answer):
 
     @property
     def about(self) -> dict[str, object]:
-        """What the numbers rest on, for files."""
+        """Return the basis of the numbers, for files."""
         run = {"attribution": self.run.id, "attribute": self.attribute.key, "samples": self.part.samples}
         return self.scope.about | run
 
@@ -181,9 +181,9 @@ class Why(Answer):
 
 
 def smallest(effects: Sequence[Effect]) -> Effect | None:
-    """Return the smallest change with which no judged message reveals it: to the order, then to the wording, then to
-    what is in memory, the fewest memories first. None where there is none, or where the baseline, which comes first,
-    reveals nothing either."""
+    """Return the smallest change with which no judged message reveals it: of the order, then of the wording, then of
+    the memory, the fewest memories first. None if there is none, or if the baseline, which comes first, reveals nothing
+    either."""
     if not effects[0].reveals:
         return None
     silent = [effect for effect in effects[1:] if effect.judged and not effect.reveals]
@@ -191,7 +191,7 @@ def smallest(effects: Sequence[Effect]) -> Effect | None:
 
 
 def in_words(effects: Sequence[Effect]) -> tuple[str, str]:
-    """Return what was seen, and no more than that: as a sentence, and without the limits for the head of a figure."""
+    """Describe the observations as a sentence, and without the limits for the head of a figure."""
     base, best = effects[0], smallest(effects)
     if not base.judged:
         return "No message of the unchanged request is judged yet, so nothing can be compared", "Nothing to compare yet"
@@ -218,7 +218,7 @@ def in_words(effects: Sequence[Effect]) -> tuple[str, str]:
 
 
 def _notes(part: AttributionPart, effects: Sequence[Effect]) -> tuple[str, ...]:
-    """Return what else has to be known to read the numbers."""
+    """Return what else to know before reading the numbers."""
     base, *changes = effects
     notes = [f"{NAMES[Change(change)]}: left out, {reason}" for change, reason in part.skipped.items()]
     if same := [effect.name for effect in effects if effect.judged > 1 and effect.texts == 1]:
@@ -241,8 +241,8 @@ def _notes(part: AttributionPart, effects: Sequence[Effect]) -> tuple[str, ...]:
 
 
 def explain(flows: Flows, scope: Scope, row: RunRow) -> Why:
-    """What the attribution `row` of a leak of the scope's run says, by the judges of the scope. Raises StoreError where
-    it explains another run, or its profile is gone."""
+    """Read the attribution `row` of a leak of the scope's run, by the judges of the scope. Raises StoreError if it
+    explains another run, or its profile is gone."""
     part = row.manifest.attribution
     if part is None or row.explains != scope.run.id:
         raise StoreError(f"{row.id} explains no leak of {scope.run.id}.")
@@ -288,15 +288,15 @@ def explain(flows: Flows, scope: Scope, row: RunRow) -> Why:
 # ---- which leak
 
 MOST_NAMED = 3
-MOST_READ = 100_000  # leaks among which one is looked for; of more, those of its profile
+MOST_READ = 100_000  # leaks to search; of more, those of the profile
 
 
 def leaked_flow(
     flows: Flows, scope: Scope, *, profile: str | None, context: str | None, attribute: str | None
 ) -> tuple[int, int, str]:
     """Return the one leak of the run that these name: the first message that reveals it (id of the response), its
-    attribute, and where it leaked in words. They are a profile by name or id; a context by its recipient, its task or
-    its id; an attribute by its key. Raises StoreError if there is none or more than one, which lists them."""
+    attribute, and a description of the flow. profile: name or id; context: recipient, task or id; attribute: key.
+    Raises StoreError if there is none or more than one, which lists them."""
     every = all_examples(flows, [scope])
     wanted = dict(FULL)
     if every.number > MOST_READ:
@@ -335,7 +335,7 @@ def leaked_flow(
 
 
 def first_reveal(flows: Flows, scope: Scope, profile: int, context: int, attribute: int) -> int:
-    """The first message of the flow that reveals the attribute in full. Raises StoreError where none does."""
+    """Return the first message of the flow that reveals the attribute in full. Raises StoreError if none does."""
     with flows.store.read() as connection:
         own = samples(connection, scope, profile, context)
     for sample in own:
@@ -345,7 +345,7 @@ def first_reveal(flows: Flows, scope: Scope, profile: int, context: int, attribu
 
 
 def variant_text(plan: Attribution, variant: Variant) -> str:
-    """What a planned variant changes, for people: 'moved first', 'paraphrased: Rent: $1,450.'."""
+    """Describe the change of a planned variant: 'moved first', 'paraphrased: Rent: $1,450.'."""
     if variant.statement is not None:
         return f"{NAMES[variant.change]}: {variant.statement}"
     if variant.change != Change.NO_NEIGHBOURS:

@@ -61,8 +61,8 @@ def limits_requests(response: httpx2.Response) -> bool:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What slows down the requests to a server. limited: it refuses some for their number; per_minute: how many get
-    through. timed_out: tries that were not answered in time; seconds: how long the most impatient of them waited."""
+    """The reasons why requests to a server are slow. limited: it refuses some because they are too many; per_minute:
+    requests that get through. timed_out: tries that timed out; seconds: the shortest timeout among them."""
 
     limited: bool = False
     per_minute: float | None = None
