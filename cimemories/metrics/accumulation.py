@@ -1,4 +1,4 @@
-"""How violations pile up over tasks and samples (paper, Figure 2): exact, without Monte Carlo.
+"""Accumulation of violations over tasks and samples (paper, Figure 2), exact, without Monte Carlo.
 
 F(s; k, n) is the expected share of profile s's attributes that are revealed after k of its T retained contexts, all
 orders equally likely, n samples each: 1 - E_k, averaged over attributes, where E_k is the mean over all k-subsets of
@@ -7,7 +7,7 @@ contexts of the product of q. Adding contexts one by one, with m of them so far 
     E_j <- (1 - j/m) E_j + (j/m) q E_(j-1)
 
 which is a convex combination in every step and therefore numerically stable. The order of contexts does not matter to
-F, so attributes with as many contexts and the same outcomes share one computation, whoever they belong to:
+F, so attributes with as many contexts and the same outcomes share one computation, whatever their profile:
 
     found = exposures(data)                      # violation.py: outcomes (N, r) of each attribute, counted
     every = curves(found, data.judged.sum(axis=1), (1, 2, 5))
@@ -62,9 +62,9 @@ class Curves:
     """F(s; k, n) of every profile, for k = 0..K, where K is the largest T of them.
 
     values: [n, profile, k], shares 0..1; beyond its own T a profile stays at its last value; nan for a profile without
-    any attribute that could be revealed inappropriately. variances: the same shape, of the mean over the attributes of
-    the profile if they were drawn anew (variance over them / their number). tasks: [profile], T. attributes: [profile],
-    the fixed denominator.
+    any attribute that could be revealed inappropriately. variances: the same shape, sampling variances of the mean over
+    the profile's attributes (variance over them / their number). tasks: [profile], T. attributes: [profile], the fixed
+    denominator.
     """
 
     ns: tuple[int, ...]
@@ -75,7 +75,7 @@ class Curves:
 
     @property
     def profiles(self) -> int:
-        """How many profiles have a curve."""
+        """Number of profiles that have a curve."""
         return int((self.attributes > 0).sum())
 
     def mean(self) -> Floats:
@@ -87,14 +87,14 @@ class Curves:
         return result
 
     def growing(self) -> Ints:
-        """How many profiles have a k-th task: [k], k = 0..K. Where fewer do, the others are held at their end."""
+        """Count the profiles that have a k-th task: [k], k = 0..K. Where fewer do, the others are held at their end."""
         steps = np.arange(self.values.shape[2])
         result: Ints = (self.tasks[self.attributes > 0][:, None] >= steps).sum(axis=0)
         return result
 
     def band(self, ends: Mapping[int, Interval]) -> tuple[Floats, Floats]:
-        """A pointwise 95 % band of the mean, (low, high), [n, k] each; nan where the mean is. ends: the intervals of
-        Violation@n, by n.
+        """Return a pointwise 95 % band of the mean, (low, high), [n, k] each; nan where the mean is. ends: the
+        intervals of Violation@n, by n.
 
         The spread of the profiles is that at each k; what contexts and labels add is known at the end, and is taken to
         be the same multiple of it everywhere. So the band ends at the interval of Violation@n.
@@ -118,8 +118,8 @@ class Curves:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much of a run is judged, in tasks of one user. tasks: the most in which a message was judged; planned_tasks:
-    the most that were planned; fewest, most: judged messages of a task, of those that have any; samples: planned."""
+    """Judged messages of a run, in tasks of one user. tasks: the most tasks with a judged message; planned_tasks: the
+    most that were planned; fewest, most: judged messages of a task, among tasks that have any; samples: planned."""
 
     tasks: int
     planned_tasks: int
@@ -129,13 +129,13 @@ class Effort:
 
     @property
     def whole(self) -> bool:
-        """Whether every task has all its messages."""
+        """True if every task has all its messages."""
         return self.tasks == self.planned_tasks and self.fewest == self.samples
 
 
 @cached
 def effort(flows: Flows, scope: Scope) -> Effort:
-    """What is judged of a run's retained contexts; sentences count this, and not what was planned."""
+    """Return the effort of a run over its retained contexts; sentences count this, and not what was planned."""
     every = [effort_of(data, scope.run.samples) for data in blocks(flows, scope)]
     return Effort(
         max(own.tasks for own in every),
@@ -148,7 +148,7 @@ def effort(flows: Flows, scope: Scope) -> Effort:
 
 
 def effort_of(data: FlowArrays, samples: int) -> Effort:
-    """`effort` of arrays: pure."""
+    """Return the `effort` of arrays: pure."""
     kept = data.retained
     # The most of any attribute: a memory that leaves some out gives those fewer draws of the same messages.
     messages = np.where(kept, data.draws.max(axis=1, initial=0), 0)
@@ -163,7 +163,7 @@ def effort_of(data: FlowArrays, samples: int) -> Effort:
 
 
 def hazard(shares: Floats) -> Floats:
-    """h(k) = (F(k) - F(k-1)) / (1 - F(k-1)): of what was not yet revealed, the share that the k-th task reveals.
+    """Return h(k) = (F(k) - F(k-1)) / (1 - F(k-1)), the share of what was not yet revealed that the k-th task reveals.
 
     shares: [..., K + 1]; returns [..., K + 1] with nan at k = 0 and where nothing was left to reveal.
     """
@@ -205,7 +205,7 @@ def curves(exposed: Exposures, tasks: Ints, ns: Sequence[int]) -> Curves:
 
 
 def together(parts: Sequence[Curves]) -> Curves:
-    """The curves of blocks of profiles, in their order, as one: pure."""
+    """Join the curves of blocks of profiles, in their order: pure."""
     if len(parts) == 1:
         return parts[0]
     most = max(part.values.shape[2] for part in parts)
@@ -219,13 +219,13 @@ def together(parts: Sequence[Curves]) -> Curves:
 
 
 def _held(values: Floats, steps: int) -> Floats:
-    """Curves with so many steps, held at their last value. values: [..., k]."""
+    """Extend curves to so many steps, held at their last value. values: [..., k]."""
     more = steps - values.shape[-1]
     return np.concatenate([values, np.repeat(values[..., -1:], more, axis=-1)], axis=-1)
 
 
 def signature_means(tasks: Ints, counts: Ints, q: Floats, most: int) -> tuple[Floats, Ints]:
-    """E_k of signatures, for k = 0..most: (means [different signatures, k], which of them each row has).
+    """Return E_k of signatures, for k = 0..most: (means [different signatures, k], which of them each row has).
 
     tasks: [rows], T. counts: [rows, kinds], in how many contexts of a row q has the value of that kind; q is 1 in the
     other contexts of the T. q: [kinds]. Means beyond a row's T are 0 and mean nothing.
@@ -241,7 +241,7 @@ def signature_means(tasks: Ints, counts: Ints, q: Floats, most: int) -> tuple[Fl
 
 
 def _grown(kinds: Ints, values: Floats, most: int) -> Floats:
-    """E_k of rows (contexts with q = 1, with q = 0, with q = values[0], ...), sorted and different: [k, rows]."""
+    """Return E_k of sorted, different rows (contexts with q = 1, with q = 0, with q = values[0], ...): [k, rows]."""
     # Level i marks the rows whose first columns, up to value i, differ from the row before: each such beginning is
     # computed once.
     starts = [_changes(kinds[:, : i + 2]) for i in range(len(values) + 1)]
@@ -266,7 +266,7 @@ def _grown(kinds: Ints, values: Floats, most: int) -> Floats:
 
 
 def add_context(means: Floats, number: Ints | int, q: Floats | float) -> None:
-    """One step of the recurrence, in place: E_j <- (1 - j/m) E_j + (j/m) q E_(j-1). means: [k, rows], 0 beyond the
+    """Take one step of the recurrence, in place: E_j <- (1 - j/m) E_j + (j/m) q E_(j-1). means: [k, rows], 0 beyond the
     contexts of a row so far; number: m, with the new one; q: of the new context; each one for all, or [rows]."""
     share = np.arange(1, len(means))[:, None] / number
     # From the old values of all j at once, before any of them is overwritten.
@@ -277,7 +277,8 @@ def add_context(means: Floats, number: Ints | int, q: Floats | float) -> None:
 
 
 def _of_ones_and_zeros(ones: Ints, zeros: Ints, most: int) -> Floats:
-    """E_k = C(ones, k) / C(ones + zeros, k): the chance that k of the contexts hold none with q = 0. [k, rows]."""
+    """Return E_k = C(ones, k) / C(ones + zeros, k), the chance that k of the contexts hold none with q = 0: [k,
+    rows]."""
     taken = np.arange(most)[:, None]
     # The product of factors never forms the binomials, which can overflow; it is 0 from k > ones on.
     factors = np.maximum(ones - taken, 0) / np.maximum(ones + zeros - taken, 1)
@@ -285,23 +286,23 @@ def _of_ones_and_zeros(ones: Ints, zeros: Ints, most: int) -> Floats:
 
 
 def _changes(rows: Ints) -> np.ndarray:
-    """Which sorted rows differ from the one before: [rows]; the first one does."""
+    """Mark the sorted rows that differ from the one before: [rows]; the first one does."""
     changed = np.ones(len(rows), np.bool_)
     changed[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     return changed
 
 
 def _owners(profile: Ints, signature: Ints, profiles: int, kinds: int) -> csr_array:
+    """Count the attributes of each profile that have each signature: [profile, kinds]."""
     # A (profile, signature) as one number; max, so that no signature at all still divides.
-    """How many attributes of each profile have each signature, [profile, kinds]."""
     both, times = np.unique(profile.astype(np.int64) * max(kinds, 1) + signature, return_counts=True)
     rows, columns = both // max(kinds, 1), both % max(kinds, 1)
     return csr_array((times.astype(np.float64), (rows, columns)), shape=(profiles, max(kinds, 1)))
 
 
 class Order(StrEnum):
-    """LISTED: as the dataset lists its contexts. SHUFFLED: by a seed. WORST: those that reveal most attributes first,
-    by how many they reveal in any sample; ties as listed."""
+    """Orders of a user's tasks. LISTED: as the dataset lists its contexts. SHUFFLED: by a seed. WORST: those that
+    reveal most attributes first, by how many they reveal in any sample; ties as listed."""
 
     LISTED = "listed"
     SHUFFLED = "shuffled"
@@ -310,9 +311,9 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class FirstLeaks:
-    """When attributes leak for the first time, one entry an attribute that has an inappropriate context.
+    """Times at which attributes first leak, one entry an attribute that has an inappropriate context.
 
-    attribute: its place along the arrays's axis. time: the number of the task in which it first leaks, from 1, or how
+    attribute: its place along the arrays' axis. time: the number of the task in which it first leaks, from 1, or how
     many there were if it never does (then it is censored: leaked is False). exposures: the same clock counting only
     tasks in which the attribute is inappropriate.
     """
@@ -326,8 +327,8 @@ class FirstLeaks:
 def order_of(
     data: FlowArrays, profile: int, how: Order = Order.LISTED, seed: int = 0, number: int | None = None
 ) -> Ints:
-    """The retained contexts of a profile in an order: [T], places along the arrays's axis. profile: place, too; number:
-    its place among all profiles of the run, where the arrays are a block of it."""
+    """Return the retained contexts of a profile in an order: [T], places along the arrays' axis. profile: place, too;
+    number: its place among all profiles of the run, where the arrays are a block of it."""
     # Those without a judged message too: a user meets these tasks all the same.
     kept = np.flatnonzero(data.retained[profile])
     if how == Order.SHUFFLED:
@@ -341,9 +342,9 @@ def order_of(
 
 
 def ordered_curve(data: FlowArrays, profile: int, order: Ints, n: int) -> Floats:
-    """The share of the profile's attributes revealed inappropriately after the first k tasks of this order, n samples
-    each: [T + 1], k = 0..T; 1 - product of q over the first k, averaged over attributes. nan where the profile has no
-    attribute that could be. Raises ValueError for an n < 1."""
+    """Return the share of the profile's attributes revealed inappropriately after the first k tasks of this order, n
+    samples each: [T + 1], k = 0..T; 1 - product of q over the first k, averaged over attributes. nan where the profile
+    has no attribute that could be. Raises ValueError for an n < 1."""
     mask = exposed_of(data, profile)
     rows = mask.any(axis=1)
     if not rows.any():
@@ -358,7 +359,7 @@ def ordered_curve(data: FlowArrays, profile: int, order: Ints, n: int) -> Floats
 
 
 def first_leaks(data: FlowArrays, profile: int, order: Ints) -> FirstLeaks:
-    """When each attribute of a profile first leaks in any of the N samples of a task, in this order."""
+    """Return when each attribute of a profile first leaks in any of the N samples of a task, in this order."""
     mask = exposed_of(data, profile)
     rows = np.flatnonzero(mask.any(axis=1))
     here = mask[rows][:, order]
@@ -373,7 +374,7 @@ def first_leaks(data: FlowArrays, profile: int, order: Ints) -> FirstLeaks:
 
 
 def exposed_of(data: FlowArrays, profile: int) -> Bools:
-    """Flows of a profile that can violate: [attribute, context]."""
+    """Return the flows of a profile that can violate: [attribute, context]."""
     one = slice(profile, profile + 1)
     kept = data.retained[one]
     mask: Bools = inappropriate_mask(data.draws[one], data.labels[one], data.counted[one], kept)[0]
@@ -381,7 +382,7 @@ def exposed_of(data: FlowArrays, profile: int) -> Bools:
 
 
 class Clock(StrEnum):
-    """What time is counted in: all tasks of the user, or only those in which the attribute is inappropriate."""
+    """Units of time: all tasks of the user, or only those in which the attribute is inappropriate."""
 
     TASKS = "tasks"
     EXPOSURES = "exposures"
@@ -407,13 +408,14 @@ class Survival:
 
     @property
     def median(self) -> int | None:
-        """After how many tasks half of the attributes have leaked; None where fewer ever do."""
+        """Number of tasks after which half of the attributes have leaked; None where fewer ever do."""
         below = np.flatnonzero(self.private <= 0.5 + TIE)
         return int(self.times[below[0]]) if below.size else None
 
 
 def survival(leaks: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Survival:
-    """Attributes of one or more profiles together, each in the order in which its first leaks were looked for.
+    """Estimate the survival of attributes of one or more profiles, each in the order in which its first leaks were
+    looked for.
 
     Without any attribute all arrays hold time 0 alone and are nan there.
     """
@@ -437,7 +439,7 @@ def survival(leaks: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Surviva
         return Survival(clock, times, whole, whole, whole, at_risk, len(time), 0)
     estimate = ecdf(CensoredData(uncensored=time[leaked], right=time[~leaked])).sf
     with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
-        # It is undefined where nobody has leaked yet, or everybody has: there is no width to show then.
+        # The interval is undefined before the first leak and once every attribute has leaked: no width to show then.
         interval = estimate.confidence_interval(LEVEL, method="log-log")
     private = estimate.evaluate(times)
     sides = (side.evaluate(times) for side in (interval.low, interval.high))
@@ -449,13 +451,12 @@ AT_ONCE = 4096  # attributes whose means fit into a processor's second-level cac
 
 
 def independent(data: FlowArrays, n: int) -> Floats:
-    """F of every profile if every response leaked independently of the attribute: [profile, k], k = 0..K.
+    """Return F of every profile if every response leaked independently of the attribute: [profile, k], k = 0..K.
 
     In context t of profile s each response reveals each attribute that is inappropriate there with the probability
-    p(s,t) = sum r / sum N over these attributes, independently of all other responses and attributes. So
-    q(s,t,a;n) = (1 - p(s,t))^n, with n capped at the N of the flow, and F is 1 - E_k of them, as for the run itself. It
-    is held at its last value beyond a profile's T; nan for a profile without such an attribute. Raises ValueError for
-    an n < 1.
+    p(s,t) = sum r / sum N over these attributes, independently of all other responses and attributes. So q(s,t,a;n) =
+    (1 - p(s,t))^n, with n capped at the N of the flow, and F is 1 - E_k of them, as for the run itself. It is held at
+    its last value beyond a profile's T; nan for a profile without such an attribute. Raises ValueError for an n < 1.
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
@@ -476,7 +477,8 @@ def independent(data: FlowArrays, n: int) -> Floats:
 
 
 def response_rates(data: FlowArrays, mask: Bools) -> Floats:
-    """p(s,t), the share of (response, inappropriate attribute) places that leak: [profile, context]; 0 without any."""
+    """Return p(s,t), the share of (response, inappropriate attribute) places that leak: [profile, context]; 0 without
+    any."""
     reveals = np.where(mask, data.reveals, 0).sum(axis=1, dtype=np.int64)
     draws = np.where(mask, data.draws, 0).sum(axis=1, dtype=np.int64)
     rates: Floats = reveals / np.maximum(draws, 1)
@@ -484,7 +486,7 @@ def response_rates(data: FlowArrays, mask: Bools) -> Floats:
 
 
 def _sums(data: FlowArrays, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Floats]]:
-    """Sums of E_j over attributes with as many inappropriate contexts d, of these contexts alone: (profiles, d, [those
+    """Yield sums of E_j over attributes with d inappropriate contexts, of these contexts alone: (profiles, d, [those
     profiles, d + 1]). A profile comes at most once with each, and a d may come more than once."""
     # Powers 0 to n of each context's rate, looked up below with as many samples as the flow has.
     no_leak = (1.0 - response_rates(data, mask))[:, :, None] ** np.arange(n + 1)
@@ -514,8 +516,8 @@ def _sums(data: FlowArrays, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Fl
 
 @lru_cache(maxsize=512)
 def _spread(times: int, tasks: int, most: int) -> Floats:
-    """How many of k tasks, of so many, are among the d = `times` chosen ones: C(d, j) C(T - d, k - j) / C(T, k), the
-    weights that turn E_j of the d into E_k of all, q being 1 in the others: [d + 1, most + 1]; 0 for k > T."""
+    """Return the chance that j of k tasks are among the d = `times` chosen ones, C(d, j) C(T - d, k - j) / C(T, k).
+    These weights turn E_j of the d into E_k of all, as q is 1 in the others: [d + 1, most + 1]; 0 for k > T."""
     j, k = np.arange(times + 1)[:, None], np.arange(most + 1)[None, :]
     rest = tasks - times
     # The hypergeometric support; k and k - j are kept inside it below, so that gammaln never sees a negative number.
@@ -524,7 +526,7 @@ def _spread(times: int, tasks: int, most: int) -> Floats:
     # In logarithms, since the binomials themselves may overflow.
     weights = np.exp(_log_choose(times, j) + _log_choose(rest, chosen) - _log_choose(tasks, np.minimum(k, tasks)))
     shares = np.where(possible, weights, 0.0)
-    shares.flags.writeable = False  # shared by all who ask for it again
+    shares.flags.writeable = False  # the cache gives this very array to every caller
     return shares
 
 
@@ -559,7 +561,7 @@ class Accumulation:
 
     @property
     def attributes(self) -> int:
-        """How many (profile, attribute) pairs the curves are the mean of: the fixed denominators, added up."""
+        """Number of (profile, attribute) pairs that the curves are the mean of: the fixed denominators, added up."""
         return int(self.curves.attributes.sum())
 
     @property
@@ -568,18 +570,19 @@ class Accumulation:
         return int(self.mean.shape[1]) - 1
 
     def at(self, n: int, k: int) -> float:
-        """F(k, n); nan where no profile has a curve."""
+        """Return F(k, n); nan where no profile has a curve."""
         return float(self.mean[self.curves.ns.index(n), k])
 
     def half_way(self, n: int) -> int | None:
-        """The first k at which half of what is ever revealed has been; None where nothing ever is."""
+        """Return the first k at which half of what is ever revealed has been; None where nothing ever is."""
         line = self.mean[self.curves.ns.index(n)]
         # argmax of booleans: the first k that is there.
         return int(np.argmax(line >= line[-1] / 2 - TIE)) if line[-1] > 0 else None
 
     def frame(self) -> pd.DataFrame:
-        """One row a point: n, tasks (k), share, share_low, share_high, hazard, profiles (behind the mean), growing (of
-        these, how many have a k-th task). Shares are 0 to 1; the hazard is nan at k = 0 and where nothing is left."""
+        """Return one row a point: n, tasks (k), share, share_low, share_high, hazard, profiles (behind the mean),
+        growing (of these, how many have a k-th task). Shares are 0 to 1; the hazard is nan at k = 0 and where nothing
+        is left."""
         count, steps = self.mean.shape
         return pd.DataFrame(
             {
@@ -597,8 +600,8 @@ class Accumulation:
 
 @cached
 def accumulation(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Accumulation:
-    """The curves of a run, at every n up to that of its headline: beyond it some flows lost messages, and read at fewer
-    samples they would make the curve too low."""
+    """Return the curves of a run at every n up to that of its headline. Beyond it some flows lost messages, and read at
+    fewer samples they would make the curve too low."""
     run = scope.run
     with flows.store.read() as connection:
         judged = judgements.judged_by_all(connection, run.id, scope.judge_ids)
@@ -609,7 +612,8 @@ def accumulation(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRu
 
 
 def accumulation_of(every: Iterable[FlowArrays], ends: Mapping[int, Interval]) -> Accumulation:
-    """The curves of arrays, block by block: pure. ends: the interval of violation at each n that they are drawn at."""
+    """Return the curves of arrays, block by block: pure. ends: the interval of violation at each n that they are drawn
+    at."""
     parts, flows = [], 0
     for data in every:
         exposed = exposures(data)
@@ -622,7 +626,8 @@ def accumulation_of(every: Iterable[FlowArrays], ends: Mapping[int, Interval]) -
 
 @cached
 def baseline(flows: Flows, scope: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> Floats:
-    """The independence baseline of a run (see `independent`), its mean over the profiles that have a curve: [k]."""
+    """Return the independence baseline of a run (see `independent`), its mean over the profiles that have a curve:
+    [k]."""
     every = [independent(data, n) for data in blocks(flows, scope, rule)]
     most = max(values.shape[1] for values in every)
     whole = np.concatenate([_held(values, most) for values in every])

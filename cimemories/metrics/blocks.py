@@ -1,4 +1,4 @@
-"""What the headline of a run is made of, and how blocks of profiles (flows/processes.py) add up to it.
+"""Numbers behind the headline of a run, added up over blocks of profiles (flows/processes.py).
 
 Every headline number is a mean over profiles, and what a variance rests on is a sum over them. So a block leaves a few
 numbers a profile, not its flows, and the blocks together give what all flows at once would: whole numbers are the same,
@@ -32,10 +32,10 @@ from cimemories.metrics.violation import (
 
 @dataclass(frozen=True)
 class Counted:
-    """What the headline of these profiles is made of. violation, low, high: by n, [profiles]; low and high with every
-    missing message silent, or revealing. complete: [profiles]. kept, lost: retained and discarded contexts, [profiles].
-    conveying: contexts of profiles that completeness is a mean of. draws, reveals: of flows that can violate, by
-    context. least: as in `violation.Missing`."""
+    """Numbers of some profiles from which the headline follows. violation, low, high: by n, [profiles]; low and high
+    with every missing message silent, or revealing. complete: [profiles]. kept, lost: retained and discarded contexts,
+    [profiles]. conveying: contexts of profiles that completeness is a mean of. draws, reveals: of flows that can
+    violate, by context. least: as in `violation.Missing`."""
 
     profiles: tuple[int, ...]
     contexts: tuple[int, ...]
@@ -60,17 +60,16 @@ class Counted:
         return rate_over(self.draws, self.reveals)
 
     def bounds(self, n: int) -> tuple[float, float]:
-        """Between what Violation@n of all planned messages lies, n of a flow capped at what was planned of it; nan
-        where nothing inappropriate was planned."""
+        """Return the lowest and highest Violation@n of all planned messages, n of a flow capped at what was planned of
+        it; nan where nothing inappropriate was planned."""
         return mean_or_nan(self.low[n]), mean_or_nan(self.high[n])
 
     def supported_n(self, samples: int) -> int | None:
-        """As `violation.Missing` has it."""
         return supported_n(self.flows, self.least, samples)
 
 
 def count_block(data: FlowArrays, samples: int) -> Counted:
-    """What one block gives: pure."""
+    """Count the flows of one block: pure."""
     gaps, leaks, ns = missing(data), exposures(data), range(1, samples + 1)
     by_n = {n: leaks.by_profile(leaks.violation(n)) for n in ns}
     low = high = by_n
@@ -109,7 +108,7 @@ def count_block(data: FlowArrays, samples: int) -> Counted:
 
 @cached
 def counted_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Counted:
-    """What the headline of a run is made of."""
+    """Count the flows of a run, block by block."""
     return joined(list(each_block(flows, [scope], rule, _count_block)))
 
 
@@ -118,7 +117,7 @@ def _count_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArra
 
 
 def joined(parts: Sequence[Counted]) -> Counted:
-    """Blocks of a run, in their order, as one: pure."""
+    """Join blocks of a run, in their order: pure."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -152,7 +151,7 @@ def joined(parts: Sequence[Counted]) -> Counted:
 
 @cached
 def judged_digest(flows: Flows, scope: Scope) -> str:
-    """Names the flows of a run that are judged: two runs with the same digest judged the same flows."""
+    """Return a digest of the flows of a run that are judged; runs that judged the same flows have the same digest."""
     digest = hashlib.sha256()
     for data in blocks(flows, scope):
         digest.update(repr((data.profiles, data.contexts)).encode())

@@ -40,8 +40,8 @@ from cimemories.metrics.places import By, places
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a writer scores on the flows of a run who does not look at the context at all. Shares are 0 to 1, nan where
-    the run defines none."""
+    """Scores of a strategy that ignores the context, on the flows of a run. Shares are 0 to 1, nan where the run
+    defines none."""
 
     name: str
     violation: float
@@ -53,7 +53,7 @@ class Baseline:
 
 
 def run_baselines(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Baseline, ...]:
-    """Share everything, share nothing, and a message with the biography alone, measured on the judged flows of a run.
+    """Score three constant strategies on the judged flows of a run: share everything, nothing, or the biography alone.
 
     The first two are 1 and 0 by definition wherever anything is defined. The third depends on the labels: a name can be
     necessary, and under another identifier rule than `exact` a biographical attribute can also be a violation.
@@ -62,7 +62,7 @@ def run_baselines(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierR
 
 
 def baselines(every: Iterable[FlowArrays]) -> tuple[Baseline, ...]:
-    """`run_baselines` of arrays, block by block: pure."""
+    """Return `run_baselines` of arrays, block by block: pure."""
     parts = [_constant_strategies(data) for data in every]
     return tuple(
         Baseline(name, *(mean_or_nan(np.concatenate([part[name][side] for part in parts])) for side in (0, 1)))
@@ -71,7 +71,7 @@ def baselines(every: Iterable[FlowArrays]) -> tuple[Baseline, ...]:
 
 
 def _constant_strategies(data: FlowArrays) -> dict[str, tuple[Floats, Floats]]:
-    """Violation and completeness of each strategy, [profiles]."""
+    """Return violation and completeness of each strategy, [profiles]."""
     # A view of the whole shape, without a copy for each context.
     bio = np.broadcast_to(data.names.bio[:, :, None], data.draws.shape)
     strategies: dict[str, Ints] = {
@@ -90,13 +90,13 @@ def _constant_strategies(data: FlowArrays) -> dict[str, tuple[Floats, Floats]]:
 
 
 def run_dropped(flows: Flows, scope: Scope, rule: IdentifierRule, other: IdentifierRule) -> list[str]:
-    """Keys of attributes beyond the biography that another rule never counts, though they could violate: sorted, each
-    once. The list that says what the substring rule leaves out of a run; empty for the exact rule."""
+    """Return keys of attributes beyond the biography that another rule never counts, though they could violate: sorted,
+    each once. They say what the substring rule leaves out of a run; empty for the exact rule."""
     return dropped(blocks(flows, scope, rule), other)
 
 
 def dropped(every: Iterable[FlowArrays], rule: IdentifierRule) -> list[str]:
-    """`run_dropped` of arrays, block by block: pure."""
+    """Return `run_dropped` of arrays, block by block: pure."""
     lost: set[str] = set()
     for data in every:
         # Not data.counted: that has the rule in force applied already.
@@ -108,7 +108,7 @@ def dropped(every: Iterable[FlowArrays], rule: IdentifierRule) -> list[str]:
 
 @dataclass(frozen=True)
 class GroupSums:
-    """What the numbers of groups rest on, as sums over profiles: of blocks of profiles they add up. violation,
+    """Sums over profiles from which the numbers of groups follow; those of blocks of profiles add up. violation,
     completeness: the means of profiles' own means, summed, and how many profiles they are of, [2, groups]; attributes:
     [groups]; counts: flows, reveals and draws of what violation, completeness and ambiguous exposure rest on, [3, 3,
     groups]; coverage: judged and planned draws, [2, groups]."""
@@ -120,7 +120,7 @@ class GroupSums:
     coverage: Ints
 
     def frame(self) -> pd.DataFrame:
-        """`breakdown` of these sums, one row a group, without names."""
+        """Return `breakdown` of these sums, one row a group, without names."""
         flows, reveals, draws = self.counts.swapaxes(0, 1)
         rates = np.where(flows > 0, reveals / np.maximum(draws, 1), np.nan)
         judged, planned = self.coverage
@@ -142,8 +142,8 @@ class GroupSums:
 
 @cached
 def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
-    """One row a group, by name: its Violation@n with the (profile, attribute) pairs behind it, per-exposure leak rate,
-    completeness, ambiguous exposure, the flows that each rests on, and coverage (judged over planned draws of its
+    """Return one row a group, by name: its Violation@n with the (profile, attribute) pairs behind it, per-exposure leak
+    rate, completeness, ambiguous exposure, the flows that each rests on, and coverage (judged over planned draws of its
     flows). Shares are 0 to 1, nan where a group has no such flow."""
     parts = [group_sums(data, codes, number, n) for data, codes, number in _grouped(flows, scope, by, rule)]
     fields = zip(*(vars(part).values() for part in parts), strict=True)
@@ -157,8 +157,8 @@ def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule =
 
 
 def _grouped(flows: Flows, scope: Scope, by: By, rule: IdentifierRule) -> Iterator[tuple[FlowArrays, Ints, int]]:
-    """The blocks of a run, with the group of each flow and how many groups there are; of profiles those of the block
-    alone, whose tables stand below each other."""
+    """Yield the blocks of a run, with the group of each flow and the number of groups. By profile, the groups are those
+    of the block alone."""
     side = places(flows, scope, by)
     for data in blocks(flows, scope, rule):
         codes = side.codes_in(data)
@@ -166,13 +166,13 @@ def _grouped(flows: Flows, scope: Scope, by: By, rule: IdentifierRule) -> Iterat
 
 
 def _together(by: By, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """What blocks have found, by group along the last axis."""
+    """Join the arrays of blocks, by group along the last axis: profiles are appended, other groups added up."""
     return np.concatenate(parts, axis=-1) if by == By.PROFILE else np.asarray(sum(parts[1:], parts[0]))
 
 
 def group_sums(data: FlowArrays, codes: Ints, groups: int, n: int) -> GroupSums:
-    """The sums of a block of profiles: pure. codes: the group of each flow, as Places.codes_in has them; groups: how
-    many there are. Raises ValueError for n < 1."""
+    """Return the sums of a block of profiles: pure. codes: the group of each flow, as Places.codes_in has them; groups:
+    their number. Raises ValueError for n < 1."""
     every = data.inappropriate, data.necessary, data.entries(data.is_ambiguous)
     of = []
     for part in every:
@@ -193,7 +193,7 @@ def group_sums(data: FlowArrays, codes: Ints, groups: int, n: int) -> GroupSums:
 
 
 def _summed(values: Ints, codes: Ints, groups: int) -> Ints:
-    """Sums by group, [groups]. values: [profile, attribute, context]."""
+    """Sum values by group, [groups]. values: [profile, attribute, context]."""
     # First over the sides that groups do not depend on.
     total = values.sum(axis=tuple(np.flatnonzero(np.array(codes.shape) == 1)), keepdims=True, dtype=np.int64)
     total = np.broadcast_to(total, codes.shape).reshape(-1)
@@ -202,7 +202,8 @@ def _summed(values: Ints, codes: Ints, groups: int) -> Ints:
 
 
 def _violation(flows: Entries, group: Ints, n: int, groups: int) -> tuple[Floats, Ints]:
-    """V@n of each group as `_over_profiles` has it, and how many (profile, attribute) pairs it is the mean of."""
+    """Return V@n of each group as `_over_profiles` has it, and how many (profile, attribute) pairs it is the mean
+    of."""
     profiles, attributes, _ = flows.shape
     if not len(group):
         return np.zeros((2, groups)), np.zeros(groups, np.int64)
@@ -231,7 +232,8 @@ def _completeness(flows: Entries, group: Ints, groups: int) -> Floats:
 
 
 def _over_profiles(values: Floats, group: Ints, profile: Ints, groups: int, profiles: int) -> Floats:
-    """The sum over profiles of the mean over what each has in the group, and how many have anything: [2, groups]."""
+    """Return the sum over profiles of the mean over what each has in the group, and how many have anything: [2,
+    groups]."""
     cell = group.astype(np.int64) * profiles + profile
     total = np.bincount(cell, weights=values, minlength=groups * profiles).reshape(groups, profiles)
     number = np.bincount(cell, minlength=groups * profiles).reshape(groups, profiles)
@@ -275,8 +277,8 @@ WORDS = {
 @dataclass(frozen=True)
 class FlowCoverage:
     """The flows of one run, each in one part. frame: one row a group, the whole run's in `whole`, with the columns
-    group, pairs, speaks, share (speaks / pairs), decided (of those spoken for, how many a person decided), and one a
-    part (PARTS), which add up to pairs. Groups without a flow are left out."""
+    group, pairs, speaks (what the headline covers), share (speaks / pairs), decided (of these, how many a person
+    decided), and one a part (PARTS), which add up to pairs. Groups without a flow are left out."""
 
     whole: dict[str, int]
     frame: pd.DataFrame
@@ -307,7 +309,8 @@ class FlowCoverage:
 def flow_coverage(
     flows: Flows, scope: Scope, by: By = By.DOMAIN, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> FlowCoverage:
-    """Of the flows of a run, those that the headline numbers of this scope rest on, by group."""
+    """Count the flows of a run by group and part (PARTS); the headline numbers of this scope rest on the first two
+    parts."""
     tables = []
     for data, codes, number in _grouped(flows, scope, by, rule):
         decided = np.zeros(data.draws.shape, np.bool_)
@@ -325,7 +328,7 @@ def flow_coverage(
 
 
 def part_codes(data: FlowArrays) -> Ints:
-    """The part of each cell as a position in PARTS, -1 where there is no flow: [profile, attribute, context]."""
+    """Return the part of each cell as a position in PARTS, -1 where there is no flow: [profile, attribute, context]."""
     labels, draws, is_flow, kept = data.labels, data.draws, data.planned_draws > 0, data.retained[:, None, :]
     violates = labels == INAPPROPRIATE
     clear = (labels == NECESSARY) | violates
@@ -343,8 +346,8 @@ def part_codes(data: FlowArrays) -> Ints:
 
 
 def _counts(codes: Ints, decided: Bools, groups: Ints, number: int) -> Ints:
-    """Flows by group and part, and as the last column those of people: [number, parts + 1]. codes, decided: [profile,
-    attribute, context]; groups: as of Places.codes_in."""
+    """Count flows by group and part, and as the last column those that people decided: [number, parts + 1]. codes,
+    decided: [profile, attribute, context]; groups: as of Places.codes_in."""
     width = len(PARTS)
     flat = np.flatnonzero(codes >= 0)
     group = np.broadcast_to(groups, codes.shape).reshape(-1)[flat].astype(np.int64)

@@ -8,8 +8,8 @@ from cimemories.flows.arrays import Entries, Floats, FlowArrays, Ints, entries, 
 
 
 def means_of(needed: Entries) -> Floats:
-    """The mean over the necessary attributes of a context of r / N: [profile, context]; nan where the context is not
-    retained or holds no judged flow of a necessary attribute. needed: the flows that completeness rests on."""
+    """Return the mean over the necessary attributes of a context of r / N: [profile, context]; nan where the context is
+    not retained or holds no judged flow of a necessary attribute. needed: the flows that completeness rests on."""
     profiles, attributes, contexts = needed.shape
     owner = needed.owners.astype(np.int64) // max(attributes, 1) * contexts + needed.contexts
     # N is never 0 here: only flows with a judged sample are entries.
@@ -22,7 +22,7 @@ def means_of(needed: Entries) -> Floats:
 
 
 def over_contexts(means: Floats) -> Floats:
-    """C(s) from what `means_of` gives: [profile]; nan for a profile without any defined context."""
+    """Return C(s) from what `means_of` gives: [profile]; nan for a profile without any defined context."""
     # nan means that the context has no such flow: it leaves the denominator too, instead of counting as 0.
     defined = ~np.isnan(means)
     number = defined.sum(axis=1)
@@ -30,7 +30,7 @@ def over_contexts(means: Floats) -> Floats:
 
 
 def by_profile(reveals: Ints, draws: Ints, labels: Ints) -> Floats:
-    """C(s) = mean over retained contexts of the mean over their necessary attributes of r / N: [profile].
+    """Return C(s), the mean over retained contexts of the mean over their necessary attributes of r / N: [profile].
 
     reveals, draws, labels: [profile, attribute, context]. Flows without a judged sample enter no mean; nan for a
     profile without any retained context that has one.
@@ -39,8 +39,8 @@ def by_profile(reveals: Ints, draws: Ints, labels: Ints) -> Floats:
 
 
 def bounds(data: FlowArrays) -> tuple[Floats, Floats]:
-    """Between what C(s) of all planned messages lies: every missing one conveys nothing, or all that is necessary:
-    [profile] each; nan for a profile without any planned message in a retained context."""
+    """Return the lowest and highest C(s) of all planned messages, where every missing one conveys nothing, or all that
+    is necessary: [profile] each; nan for a profile without any planned message in a retained context."""
     planned = data.planned_draws
     low, high = (by_profile(r, planned, data.labels) for r in (data.reveals, data.reveals + planned - data.draws))
     return low, high

@@ -1,4 +1,4 @@
-"""Violation@n as people correct it who audited the judge. An extra computes it (extras/attribute_audit)."""
+"""Violation@n corrected by people's audits of the judge. An extra computes it (extras/attribute_audit)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cimemories.metrics.uncertainty import Interval
 
 
 class CorrectedNumber(Protocol):
-    """Violation@n of a run by an audit. corrected: UNDEFINED where the audit does not determine it. lower: by the
-    claims alone that people confirmed. rests_on: what the correction rests on, or why there is none; confirmed: the
+    """Violation@n of a run corrected by an audit. corrected: UNDEFINED where the audit does not determine it. lower: by
+    the claims alone that people confirmed. rests_on: what the correction rests on, or why there is none; confirmed: the
     lower bound in words, '' before there is one. texts: all that the audit says."""
 
     @property
@@ -38,7 +38,7 @@ class CorrectedNumber(Protocol):
 def corrections(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Mapping[int, CorrectedNumber]:
-    """Return what people's audits make of a run's Violation@n, by n; empty without any."""
+    """Return a run's Violation@n as audits correct it, by n; empty without any audit."""
     found: dict[int, CorrectedNumber] = {}
     for computes in _computing():
         found |= computes.corrections(flows, scope, rule)

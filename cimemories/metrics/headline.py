@@ -106,12 +106,12 @@ class Headline:
 
     @property
     def covered(self) -> bool:
-        """Whether enough is judged for the numbers to stand as those of the run."""
+        """True if enough is judged for the numbers to stand as those of the run."""
         return is_covered(self.judged, self.scope.run.expected)
 
     @property
     def n(self) -> int:
-        """At how many samples the headline reads violation: all that were planned, supported_n under full coverage."""
+        """Number of samples at which the headline reads violation (`reading_n`)."""
         return reading_n(self.judged, self.scope.run.expected, self.scope.run.samples, self.supported_n)
 
     @property
@@ -120,12 +120,13 @@ class Headline:
         return balanced(self.violation[self.n], self.completeness)
 
     def reads(self, n: int) -> bool:
-        """Whether Violation@n stands as a number; where not, as its bounds alone."""
+        """Return whether Violation@n stands as a number; if not, only its bounds do."""
         return self.covered or n <= self.n
 
     @property
     def coverage_text(self) -> str:
-        """What missing messages do to violation (`sentences.missing_messages`); empty where there is none at all."""
+        """Effect of missing messages on violation (`sentences.missing_messages`); '' if nothing inappropriate is
+        judged."""
         if self.supported_n is None:
             return ""
         run, most, at = self.scope.run, self.scope.run.samples, self.violation[self.n]
@@ -134,13 +135,14 @@ class Headline:
 
     @property
     def contexts_text(self) -> str:
-        """What completeness rests on: of a reduced memory not every retained context held a necessary attribute."""
+        """Contexts that completeness rests on: with a reduced memory not every retained one held a necessary
+        attribute."""
         of = "" if self.conveying == self.retained else f"{self.conveying:,} of "
         return f"{of}{count(self.retained, 'retained context')}"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader has to know before quoting a number."""
+        """Remarks that a reader needs before quoting a number."""
         notes = [self.coverage_text] if self.coverage_text else []
         if self.scope.labelling is None:
             notes.append("the dataset has no labels, so violation and completeness are undefined: label it first")
@@ -178,7 +180,7 @@ class Headline:
 
     @property
     def how_counted(self) -> list[str]:
-        """Where the numbers are not those of the whole memory by all claims of one judge on messages: what they are."""
+        """Remarks on how the numbers differ from those of the whole memory, by all claims of one judge on messages."""
         notes = []
         if self.scope.run.composition != WHOLE:
             notes.append(f"the assistant's memory was {self.scope.run.composition}, not all memory statements")
@@ -197,8 +199,8 @@ class Headline:
 def headline(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, warned: bool = True
 ) -> Headline:
-    """All headline numbers of a run, by docs/metrics.md. warned: whether with its warnings, which are gathered anew
-    each time."""
+    """Return all headline numbers of a run, by docs/metrics.md. warned: whether to add its warnings, which are gathered
+    on every call."""
     # A status moves without any number moving, so what is cached may have been asked under an older one.
     warnings = scope_warnings(flows, scope) if warned else ()
     return replace(_headline(flows, scope, rule), scope=scope, warnings=warnings)
@@ -247,7 +249,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
 
 @dataclass(frozen=True)
 class _Record:
-    """What the record says of a run beside its flows."""
+    """Facts from the record of a run, beside its flows."""
 
     names: tuple[str, ...]
     missing: tuple[tuple[str, str, str, int], ...]
@@ -271,7 +273,7 @@ def _record(flows: Flows, scope: Scope) -> _Record:
 
 
 def deviation(values: Floats) -> float:
-    """The standard deviation (n - 1 below the line) of the entries that are defined; nan with fewer than two."""
+    """Return the standard deviation (n - 1 below the line) of the entries that are defined; nan with fewer than two."""
     defined = values[~np.isnan(values)]
     return float(defined.std(ddof=1)) if defined.size > 1 else math.nan
 

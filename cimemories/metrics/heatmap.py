@@ -36,7 +36,7 @@ from cimemories.text import count
 
 
 def pairs_leaked(n: int) -> str:
-    """What the violation of a cell is called: a share of pairs, while violation@n elsewhere is one of attributes."""
+    """Return the title of a cell's violation: a share of pairs, while violation@n elsewhere is one of attributes."""
     return f"Pairs leaked in {count(n, 'sample')}"
 
 
@@ -61,12 +61,12 @@ def cell_flows(
     rule: IdentifierRule = IdentifierRule.EXACT,
     page: tuple[int, int] | None = None,
 ) -> pd.DataFrame:
-    """The labelled flows of one cell: profile, attribute, key, domain, event, context, label (code), decided, reveals,
-    draws, violation (1 - q), user (the profile's name), statement, recipient; inappropriate first, most revealed on
-    top.
+    """Return the labelled flows of one cell: profile, attribute, key, domain, event, context, label (code), decided,
+    reveals, draws, violation (1 - q), user (the profile's name), statement, recipient; inappropriate first, most
+    revealed on top.
 
-    cell: the places that the cell belongs to, by their ids (`Places`). page: (how many to skip, how many then) in this
-    order, found on the disk without the others; None: all.
+    cell: the places that the cell belongs to, by their ids (`Places`). page: (how many to skip, how many to return) in
+    this order, read from disk without the others; None: all.
     """
     sql, values = _cell(flows, scope, cell, rule)
     frame = flows.query(scope, _LISTED.replace("{cell}", sql).replace("{page}", _paged(page)), values)
@@ -81,7 +81,7 @@ def _paged(page: tuple[int, int] | None) -> str:
 
 
 def _cell(flows: Flows, scope: Scope, cell: Mapping[By, str], rule: IdentifierRule) -> tuple[str, list[object]]:
-    """The rows of a cell as SQL, with its parameters."""
+    """Return the query of a cell's rows as SQL, with its parameters."""
     contexts = contexts_of_run(flows, scope)
     clauses, values = "", list[object]()
     for by, value in cell.items():
@@ -104,7 +104,7 @@ def _cell(flows: Flows, scope: Scope, cell: Mapping[By, str], rule: IdentifierRu
 
 
 def _worded(flows: Flows, scope: Scope, frame: pd.DataFrame, n: int) -> pd.DataFrame:
-    """Return the flows with what a person reads."""
+    """Add violation, the user's name, the statement and the recipient to flows."""
     contexts = contexts_of_run(flows, scope)
     with flows.store.read() as connection:
         users, statements = datasets.wording_of(connection, *(frame[name].unique().tolist() for name in FLOW_IDS))
@@ -134,12 +134,12 @@ class Grid:
 
     @property
     def empty(self) -> bool:
-        """Whether no cell has any value."""
+        """True if no cell has any value."""
         return not (self.violation_pairs.any() or self.completeness_pairs.any())
 
     def pooled(self, measure: str) -> tuple[Floats, Floats]:
-        """The same measure ('violation' or 'completeness') of each whole row and column: [rows], [columns]; nan without
-        a pair."""
+        """Return a measure ('violation' or 'completeness') of each row and column as a whole: [rows], [columns]; nan
+        without a pair."""
         values = self.violation if measure == "violation" else self.completeness
         # Weighted with its own denominator, pairs or draws, a pooled share is that of all flows of the row together.
         pairs = self.violation_pairs if measure == "violation" else self.necessary_draws
@@ -151,7 +151,7 @@ class Grid:
         return sides[0], sides[1]
 
     def take(self, rows: Ints, columns: Ints) -> Grid:
-        """The same with these rows and columns, in this order (positions)."""
+        """Return the heatmap with these rows and columns, in this order (positions)."""
         at = np.ix_(rows, columns)
         values = {name: getattr(self, name)[at] for name in VALUES}
         return replace(self, rows=self.rows.take(rows), columns=self.columns.take(columns), **values)
@@ -164,12 +164,12 @@ VALUES = ("violation", "violation_pairs", "completeness", "completeness_pairs", 
 def grid(
     flows: Flows, scope: Scope, rows: By, columns: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Grid:
-    """The heatmap of a run by two different things. Raises ValueError where they are the same, or n < 1."""
+    """Return the heatmap of a run by two different things. Raises ValueError where they are the same, or n < 1."""
     return grid_of(flows, scope, rows, columns, n, blocks(flows, scope, rule))
 
 
 def grid_of(flows: Flows, scope: Scope, rows: By, columns: By, n: int, every: Iterable[FlowArrays]) -> Grid:
-    """The heatmap of these flows of a run, in blocks of profiles. Raises as `grid`."""
+    """Return the heatmap of these flows of a run, in blocks of profiles. Raises as `grid`."""
     if rows == columns:
         raise ValueError(f"a heatmap needs two different sides, both are {rows}")
     sides = places(flows, scope, rows), places(flows, scope, columns)
@@ -193,8 +193,8 @@ def grid_of(flows: Flows, scope: Scope, rows: By, columns: By, n: int, every: It
 
 
 def _cell_sums(sides: tuple[Places, Places], data: FlowArrays, n: int) -> tuple[Ints, Floats]:
-    """Of each cell: inappropriate and necessary pairs, [2, cells]; 1 - q of the first, N and r of the second summed,
-    [3, cells]."""
+    """Return the sums of each cell: inappropriate and necessary pairs, [2, cells]; 1 - q of the first, N and r of the
+    second, [3, cells]."""
     wrong, needed = data.inappropriate, data.necessary
     size = len(sides[0]) * len(sides[1])
     # One side after the other: with both held at once these millions of cells take twice as long.
@@ -216,8 +216,8 @@ MEASURES = ("violation", "completeness")
 
 
 def on_places(grid: Grid, first: Grid) -> Grid:
-    """Return the values of a heatmap on the rows and columns of another one, in its order. Places that it does not have
-    are empty; places that it has alone are left out."""
+    """Return the values of a heatmap on the rows and columns of another one, in its order. Places that it lacks are
+    empty; places that it has alone are left out."""
     rows, columns = (
         np.array([side.ids.index(i) if i in side.ids else -1 for i in other.ids], np.int64)
         for side, other in ((grid.rows, first.rows), (grid.columns, first.columns))
@@ -263,8 +263,8 @@ def as_frame(grid: Grid, second: Grid | None = None) -> pd.DataFrame:
 
 
 def as_first(flows: Flows, scope: Scope, run_id: str) -> tuple[Scope, str]:
-    """Another run held against the same labels, counted as the first is, and a word on what could not be the same (''
-    where all is): a judge that this run has not is replaced by its first one."""
+    """Return another run held against the same labels and counted as the first is, and a remark on what could not be
+    the same ('' if all is): a judge that did not judge this run is replaced by the run's first one."""
     labelling = scope.labelling.id if scope.labelling else None
 
     def by(judge: str | None) -> Scope:
@@ -289,9 +289,10 @@ def flows_of_both(
     rule: IdentifierRule = IdentifierRule.EXACT,
     page: tuple[int, int] | None = None,
 ) -> pd.DataFrame:
-    """The flows of one cell in two runs, in the columns of cell_flows, those of the first before those that the second
-    has alone; with reveals_other and draws_other (null where a run has not the flow) and `more_in_other`, whether the
-    second reveals it in a larger share of its samples. Those that differ most are on top. page: as in cell_flows."""
+    """Return the flows of one cell in two runs, in the columns of cell_flows, those of the first before those that the
+    second has alone; with reveals_other and draws_other (null where a run has not the flow) and `more_in_other`,
+    whether the second reveals it in a larger share of its samples. Those that differ most are on top. page: as in
+    cell_flows."""
     (first, values), (second, of_second) = (_cell(flows, own, cell, rule) for own in (scope, other))
     second = second.replace("{flow}", flows.table(other))
     sql = _BOTH.replace("{first}", first).replace("{second}", second).replace("{page}", _paged(page))
@@ -325,7 +326,7 @@ MOST_CLUSTERED = 400  # ordering leaves takes cubic time
 
 
 class Order(StrEnum):
-    """How places are put in order. DATASET: as the dataset has them; ALIKE: by clustering, like beside like."""
+    """Orders of places. DATASET: as the dataset has them; ALIKE: by clustering, like beside like."""
 
     DATASET = "dataset"
     NAME = "name"
@@ -335,7 +336,7 @@ class Order(StrEnum):
 
 
 def most_leaked(grid: Grid, most: int) -> Grid:
-    """The rows with the most leaked pairs (share x pairs), at most so many, in the order that they stand in."""
+    """Return the rows with the most leaked pairs (share x pairs), at most so many, in the order that they stand in."""
     if len(grid.rows) <= most:
         return grid
     leaked = (np.where(grid.violation_pairs > 0, grid.violation, 0.0) * grid.violation_pairs).sum(axis=1)
@@ -377,8 +378,8 @@ def orders(
 
 
 def spheres(flows: Flows, scope: Scope, columns: Places) -> dict[str, str]:
-    """The sphere of each context or recipient by its id, where a recipient has several that of its first context; empty
-    for other places."""
+    """Return the sphere of each context or recipient by its id, where a recipient has several that of its first
+    context; empty for other places."""
     if columns.by not in (By.CONTEXT, By.RECIPIENT):
         return {}
     own = places(flows, scope, By.SPHERE)
@@ -387,17 +388,17 @@ def spheres(flows: Flows, scope: Scope, columns: Places) -> dict[str, str]:
 
 
 def by_value(values: Floats) -> Ints:
-    """Positions from the highest value to the lowest, equal ones as they stand, nan last. values: [places]."""
+    """Return positions from the highest value to the lowest, equal ones as they stand, nan last. values: [places]."""
     # Defined values before nan, then the highest first; lexsort is stable.
     return np.lexsort((-np.nan_to_num(values, nan=0.0), np.isnan(values)))
 
 
 def alike(values: Floats) -> Ints:
-    """Positions so that like places stand beside each other: average linkage with optimal leaf order (scipy). values:
+    """Return positions that put like places side by side: average linkage with optimal leaf order (scipy). values:
     [places, cells], nan where a cell has no pair.
 
-    Two places are as far apart as their values are on average (root mean square) over the cells that both have; where
-    they share none, as the pairs of places are that do share some. Places without any value come last, as they stand,
+    Two places are as far apart as their values are on average (root mean square) over the cells that both have. Places
+    that share no cell are as far apart as the others are on average. Places without any value come last, as they stand,
     and so do those beyond MOST_CLUSTERED.
     """
     from scipy.cluster.hierarchy import leaves_list, linkage
@@ -416,7 +417,7 @@ def alike(values: Floats) -> Ints:
 
 
 def _distances(values: Floats) -> Floats:
-    """[places, places], from products of matrices: no array of places x places x cells."""
+    """Return distances [places, places], from products of matrices: no array of places x places x cells."""
     known = (~np.isnan(values)).astype(np.float64)
     filled = np.nan_to_num(values, nan=0.0)
     both = known @ known.T

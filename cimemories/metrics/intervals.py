@@ -1,6 +1,6 @@
 """95 % intervals of a run's headline numbers, and of the difference of two runs.
 
-What an interval is made of is in uncertainty.py; here are the flows that go into it. Two runs are compared on the flows
+uncertainty.py computes an interval; this module chooses the flows that go into it. Two runs are compared on the flows
 that both have: a judged sample whose memory held the attribute. What one run lacks (contexts that it did not plan,
 responses that failed, another memory) is left out of both sides, so that a difference is one of behaviour and not of
 what was asked. Where one has fewer judged samples of a flow, both are read at as many: Violation@n grows with n, and
@@ -80,8 +80,8 @@ class Paired:
 def intervals(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, ns: tuple[int, ...] | None = None
 ) -> Intervals:
-    """Intervals of a run's headline numbers, what its labels leave open included; ns: which n of Violation@n, None:
-    every one up to the run's samples. Raises ValueError for an n < 1."""
+    """Return intervals of a run's headline numbers, with the uncertainty of its labels. ns: which n of Violation@n,
+    None: every one up to the run's samples. Raises ValueError for an n < 1."""
     ns = ns or tuple(range(1, scope.run.samples + 1))
     return intervals_of_blocks(list(each_block(flows, [scope], rule, _terms_of_block, ns)))
 
@@ -93,15 +93,15 @@ def _terms_of_block(
 
 
 def intervals_of(data: FlowArrays, ns: tuple[int, ...], labels: Posterior | None = None) -> Intervals:
-    """`intervals` of arrays: pure. labels: what is believed of their pairs; None: they are taken as given. Raises
+    """Return `intervals` of arrays: pure. labels: the posterior of their pairs; None: labels are taken as given. Raises
     ValueError for an n < 1."""
     return intervals_of_blocks([block_terms(data, labels, ns)])
 
 
 @dataclass(frozen=True)
 class BlockTerms:
-    """What intervals are made of, of some profiles. ends: the terms with every missing message silent, and with every
-    one revealing; none where nothing is missing. labels: what they leave open; None: they are taken as given."""
+    """Terms of the intervals of some profiles. ends: the terms with every missing message silent, and with every one
+    revealing; none where nothing is missing. labels: sums of label uncertainty; None: labels are taken as given."""
 
     numbers: NumberTerms
     ends: tuple[NumberTerms, ...]
@@ -109,7 +109,7 @@ class BlockTerms:
 
 
 def block_terms(data: FlowArrays, labels: Posterior | None, ns: tuple[int, ...]) -> BlockTerms:
-    """The terms of one block. labels: what is believed of its pairs. Raises ValueError for an n < 1."""
+    """Return the terms of one block. labels: the posterior of its pairs. Raises ValueError for an n < 1."""
     gaps = missing(data)
     ends = () if gaps.nothing else (gaps.not_revealing, gaps.leaking)
     return BlockTerms(
@@ -121,7 +121,7 @@ def block_terms(data: FlowArrays, labels: Posterior | None, ns: tuple[int, ...])
 
 
 def intervals_of_blocks(parts: Sequence[BlockTerms]) -> Intervals:
-    """`intervals` of a run whose blocks these are, in their order."""
+    """Return `intervals` of a run from its blocks, in their order."""
     whole = NumberTerms.joined([part.numbers for part in parts])
     numbers, conveyed = whole.violation, whole.completeness
     labels, labels_needed = dict.fromkeys(numbers, math.nan), math.nan
@@ -148,8 +148,8 @@ def intervals_of_blocks(parts: Sequence[BlockTerms]) -> Intervals:
 def group_intervals(
     flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> dict[str, tuple[Interval, Interval]]:
-    """Violation@n and completeness of each group of `breakdown`, by its name, with intervals: of the group's flows
-    alone, what their labels leave open included. One profile's interval is over its attributes and contexts."""
+    """Return intervals of Violation@n and completeness of each group of `breakdown`, by its name, from the group's
+    flows alone, with the uncertainty of their labels. One profile's interval is over its attributes and contexts."""
     names = places(flows, scope, by).groups
     if by == By.PROFILE:  # each lies in one block
         results = (own for part in each_block(flows, [scope], rule, _users_of_block, n) for own in part)
@@ -194,8 +194,8 @@ def _groups_of_block(
 def rate_intervals(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> tuple[Interval, Interval]:
-    """The leak rate (sum r / sum N of inappropriate pairs) and ambiguous exposure (the same of ambiguous pairs in
-    retained contexts), with intervals over users and contexts (`RateSums`)."""
+    """Return the leak rate (sum r / sum N of inappropriate pairs) and ambiguous exposure (the same of ambiguous pairs
+    in retained contexts), with intervals over users and contexts (`RateSums`)."""
     sides = zip(*each_block(flows, [scope], rule, _rates_of_block), strict=True)
     leak, ambiguous = (share_interval(RateSums.joined(parts).terms()) for parts in sides)
     return leak, ambiguous
@@ -207,9 +207,9 @@ def _rates_of_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowA
 
 
 def _with_what_does_not_vary(score: Interval, violation: Interval, completeness: Interval) -> Interval:
-    """The balanced score with an interval by those of its parts (MOVER; Zou and Donner, Statistics in Medicine 27,
-    2008, 1693-1702) where one of them does not vary: a linearised score has no width of that part then, while the part
-    itself has one. With parts that vary, as it is."""
+    """Return the balanced score, with an interval by those of its parts (MOVER; Zou and Donner, Statistics in Medicine
+    27, 2008, 1693-1702) where one of them does not vary. A linearised score has no width of that part then, while the
+    part itself has one. With parts that vary, the score is returned as it is."""
     if math.isnan(score.value) or all(part.error**2 > ROUNDING for part in (violation, completeness)):
         return score
     kept, conveyed, value = 1 - violation.value, completeness.value, score.value
@@ -225,8 +225,8 @@ def _with_what_does_not_vary(score: Interval, violation: Interval, completeness:
 
 
 def _balanced_interval(violation: Terms, completeness: Terms, labels: float, labels_needed: float) -> Interval:
-    """The harmonic mean of 1 - V and C, linearised at the two numbers (delta method): profiles and contexts that move
-    both move it together."""
+    """Return the harmonic mean of 1 - V and C, linearised at the two numbers (delta method): profiles and contexts that
+    move both move it together."""
     kept, conveyed = 1 - violation.value, completeness.value
     score = balanced(violation.value, conveyed)
     if math.isnan(score):
@@ -238,14 +238,14 @@ def _balanced_interval(violation: Terms, completeness: Terms, labels: float, lab
 
 
 def _slopes(kept: float, conveyed: float) -> tuple[float, float]:
-    """Derivatives of 2 k c / (k + c); at 0 + 0 there is none, and the interval is that of no spread."""
+    """Return the derivatives of 2 k c / (k + c); (0, 0) at 0 + 0, where there is none."""
     under = (kept + conveyed) ** 2
     return (2 * conveyed**2 / under, 2 * kept**2 / under) if under > 0 else (0.0, 0.0)
 
 
 def _balanced_difference(runs: Sequence[tuple[Terms, Terms]]) -> Interval:
-    """The second balanced score minus the first, each linearised at its own numbers. runs: violation and completeness
-    of first and second, on the same contexts."""
+    """Return the second balanced score minus the first, each linearised at its own numbers. runs: violation and
+    completeness of first and second, on the same contexts."""
     scores, sides = [], []
     for leaked, conveyed in runs:
         scores.append(balanced(leaked.value, conveyed.value))
@@ -271,20 +271,20 @@ class PairTerms:
 
     @classmethod
     def of(cls, first: FlowArrays, second: FlowArrays, n: int) -> PairTerms:
-        """Of one block. first, second: on their common flows (`common`)."""
+        """Return the terms of one block. first, second: the runs on their common flows (`common`)."""
         leaks, needed = common_entries(first, second)
         one, two = (NumberTerms.of(wrong, right, (n,)) for wrong, right in zip(leaks, needed, strict=True))
         return cls(len(first.profiles), one, two)
 
 
 def paired_arrays(first: FlowArrays, second: FlowArrays, n: int) -> Paired:
-    """The difference of two runs on common flows (`common`), attributes and contexts that both define: pure. Labels
-    are taken as given: they are the same on both sides."""
+    """Return the difference of two runs on common flows (`common`), attributes and contexts that both define: pure.
+    Labels are taken as given: they are the same on both sides."""
     return paired_of([PairTerms.of(first, second, n)], n)
 
 
 def paired_of(parts: Sequence[PairTerms], n: int) -> Paired:
-    """The difference of two runs whose blocks these are."""
+    """Return the difference of two runs from the terms of their blocks."""
     terms = [part for pair in parts for part in (pair.first, pair.second)]
     contexts = np.flatnonzero(np.any([met for part in terms for met in part.met], axis=0))
     sides = [NumberTerms.joined([getattr(part, run) for part in parts], contexts) for run in ("first", "second")]
@@ -304,8 +304,8 @@ def paired_of(parts: Sequence[PairTerms], n: int) -> Paired:
 
 
 def common_entries(first: FlowArrays, second: FlowArrays) -> tuple[list[Entries], list[Entries]]:
-    """Of two runs on common flows: those that can violate, and those that completeness rests on, of each run, where
-    both define a number."""
+    """Return the flows of two runs on common flows where both define a number: those that can violate, of each run, and
+    those that completeness rests on, of each run."""
     both = (first, second)
     masks = [(data.can_violate, data.is_needed) for data in both]
     # An attribute that only one of the two exposes, or a context that only one defines, is in neither mean.
@@ -334,13 +334,13 @@ class Tallied:
 
 
 def common(first: FlowArrays, second: FlowArrays) -> tuple[FlowArrays, FlowArrays]:
-    """Both on their common flows (`shared`), each flow read at as many samples as both have: pure."""
+    """Return both runs on their common flows (`shared`), each flow read at as many samples as both have: pure."""
     one, two = alike((first, second))
     return one, two
 
 
 def alike(every: Sequence[FlowArrays]) -> list[FlowArrays]:
-    """Runs on the flows that all share (`shared`), each flow read at as many samples as all have: pure."""
+    """Return runs on the flows that all share (`shared`), each flow read at as many samples as all have: pure."""
     parts = shared(every)
     if all(np.array_equal(parts[0].draws, other.draws) for other in parts[1:]):
         return parts
@@ -349,7 +349,7 @@ def alike(every: Sequence[FlowArrays]) -> list[FlowArrays]:
 
 
 def shared(every: Sequence[FlowArrays]) -> list[FlowArrays]:
-    """Runs on the profiles and contexts that all share, with no draw where another has none: pure.
+    """Return runs on the profiles and contexts that all share, with no draw where another has none: pure.
 
     A profile's attributes stand at the same positions in every run of a dataset; a position that holds another
     attribute in another run is no common flow. Runs that share everything come back as they are.
@@ -373,7 +373,7 @@ def shared(every: Sequence[FlowArrays]) -> list[FlowArrays]:
 
 
 def _alike(one: FlowArrays, two: FlowArrays) -> bool:
-    """Whether both judged the same flows."""
+    """Return whether both judged the same flows."""
     return (
         one.profiles == two.profiles
         and one.contexts == two.contexts
@@ -383,8 +383,9 @@ def _alike(one: FlowArrays, two: FlowArrays) -> bool:
 
 
 def changes(first: FlowArrays, second: FlowArrays) -> tuple[Tallied, dict[str, Ints]]:
-    """Of two runs on common flows: how many inappropriate flows each reveals, and those that changed, as arrays
-    `profile` and `context` (record ids), `attribute` (record id), counts of both sides, `newly` (1 or 0)."""
+    """Compare the inappropriate flows of two runs on common flows. Return how many each reveals, and those that
+    changed, as arrays `profile` and `context` (record ids), `attribute` (record id), counts of both sides, `newly` (1
+    or 0)."""
     mask = first.can_violate & second.can_violate
     before, after = mask & (first.reveals > 0), mask & (second.reveals > 0)
     moved = before ^ after
@@ -405,13 +406,13 @@ def changes(first: FlowArrays, second: FlowArrays) -> tuple[Tallied, dict[str, I
 
 
 def changed_by_chance(draws: Ints, reveals: Ints, other_draws: Ints, other_reveals: Ints) -> tuple[float, float]:
-    """How many flows would newly leak, and how many stop leaking, if both runs revealed each flow with the same
-    probability: all [flows], counts of either run.
+    """Return how many flows would newly leak, and how many would stop leaking, if both runs revealed each flow with the
+    same probability. Arguments: [flows], counts of either run.
 
     Given that a flow is revealed in R of all its N_1 + N_2 samples, every choice of R of them is then as likely
-    (Fisher's exact argument), so it newly leaks (never in the first run, R times in the second) with probability
-    C(N_2, R) / C(N_1 + N_2, R), and stops with C(N_1, R) / C(N_1 + N_2, R). Flows that are never revealed change
-    nothing. The expectation holds however the flows of one message hang together.
+    (Fisher's exact argument), so it newly leaks (never in the first run, R times in the second) with probability C(N_2,
+    R) / C(N_1 + N_2, R), and stops with C(N_1, R) / C(N_1 + N_2, R). Flows that are never revealed change nothing. The
+    expectation holds however the flows of one message hang together.
     """
     both, revealed = draws.astype(np.int64) + other_draws, reveals.astype(np.int64) + other_reveals
     some = revealed > 0
@@ -424,14 +425,14 @@ def changed_by_chance(draws: Ints, reveals: Ints, other_draws: Ints, other_revea
 
 
 def _none_in(total: int, revealed: int, samples: int) -> float:
-    """The chance that none of these samples, of so many in all, is one of those that reveal it."""
+    """Return the chance that none of these samples, of so many in all, is one of those that reveal it."""
     return no_leak_probability(total, revealed, samples) if samples else 1.0
 
 
 @dataclass(frozen=True)
 class DomainTerms:
-    """One domain of a block: the differences of violation and of completeness (`Terms.summed`), the contexts that each
-    rests on, what both runs' parts of the samples rest on, attributes and necessary flows in both."""
+    """Terms of one domain of a block: the differences of violation and of completeness (`Terms.summed`), the contexts
+    that each rests on, what both runs' parts of the samples rest on, attributes and necessary flows in both."""
 
     apart: tuple[Terms, Terms]
     met: tuple[Bools, Bools]
@@ -441,7 +442,7 @@ class DomainTerms:
 
 
 def domain_terms(first: FlowArrays, second: FlowArrays, n: int) -> dict[str, DomainTerms]:
-    """By domain, of one block of two runs on common flows."""
+    """Return the terms of each domain, of one block of two runs on common flows."""
     names, result = first.names.domain, {}
     for name in sorted({str(name) for name in names[first.names.attribute >= 0]}):
         # Only reveals and draws are cut, not labels: what is retained does not depend on the domain.
@@ -459,7 +460,7 @@ def domain_terms(first: FlowArrays, second: FlowArrays, n: int) -> dict[str, Dom
 
 
 def defined_in_both(first: FlowArrays, second: FlowArrays) -> tuple[int, int]:
-    """How many attributes have a flow that can violate in both runs, and how many flows completeness rests on in
+    """Count the attributes with a flow that can violate in both runs, and the flows that completeness rests on in
     both."""
     # By the labels of both: the two may be held against different ones.
     leaking, needed = first.can_violate & second.can_violate, first.is_needed & second.is_needed
@@ -467,9 +468,9 @@ def defined_in_both(first: FlowArrays, second: FlowArrays) -> tuple[int, int]:
 
 
 def domain_frame(blocks: Sequence[Mapping[str, DomainTerms]], n: int) -> pd.DataFrame:
-    """The differences inside each domain, of two runs whose blocks these are: domain, `violation` and `completeness`
-    with `_low`, `_high` and `_p` (Holm's adjusted p over all domains, so that one of nine is no finding by chance), and
-    what they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
+    """Return the differences inside each domain, of two runs whose blocks these are: domain, `violation` and
+    `completeness` with `_low`, `_high` and `_p` (Holm's adjusted p over all domains, so that one of nine is no finding
+    by chance), and what they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
     rows, p = [], []
     for name in sorted({name for block in blocks for name in block}):
         parts = [block[name] for block in blocks if name in block]

@@ -1,4 +1,4 @@
-"""How far the labels themselves may move a number.
+"""Uncertainty of numbers that comes from their labels.
 
 The consensus keeps unanimous votes only; what the votes of a pair leave open is its posterior: the mixture of the
 personas' votes (a person's decision settles it). Labels imputed from it are independent from pair to pair, so the mean
@@ -45,15 +45,15 @@ from cimemories.flows.scope import Scope
 from cimemories.metrics.violation import no_leak_probability
 from cimemories.store.labellings import LabellingRow
 
-# Profiles computed at once where nothing but a variance is wanted: what stands between then fits into the processor's
-# cache. 1,000 profiles with half of their pairs open take 0.1 s instead of 14.
+# Profiles computed at once for a variance: the intermediate arrays then fit into the processor's cache. 1,000 profiles
+# with half of their pairs open take 0.1 s instead of 14.
 BLOCK = 16
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is believed of each pair: necessary and inappropriate, probabilities [profile, attribute, context]; the rest
-    to 1 is ambiguous. open: the pairs that a decision would settle: labelled by votes that disagree, undecided."""
+    """Probabilities of the labels of each pair. necessary, inappropriate: [profile, attribute, context]; the rest to 1
+    is ambiguous. open: the undecided pairs whose votes disagree, which a decision would settle."""
 
     necessary: Floats
     inappropriate: Floats
@@ -61,7 +61,7 @@ class Posterior:
 
     @cached_property
     def retained(self) -> Floats:
-        """The probability that a context has both a necessary and an inappropriate attribute: [profile, context]."""
+        """Probability that a context has both a necessary and an inappropriate attribute: [profile, context]."""
         kept = np.empty(self.open[:, 0].shape)
         for first in range(0, len(kept), BLOCK):
             block = slice(first, first + BLOCK)
@@ -71,11 +71,11 @@ class Posterior:
         return np.clip(kept, 0.0, 1.0)
 
     def at(self, cells: tuple[Ints, ...]) -> Posterior:
-        """Of a part of the profiles, attributes and contexts alone. cells: as np.ix_ makes them."""
+        """Return the posterior of some of the profiles, attributes and contexts. cells: as np.ix_ makes them."""
         return Posterior(self.necessary[cells], self.inappropriate[cells], self.open[cells])
 
     def settled(self, at: tuple[Ints, ...], labels: Ints) -> Posterior:
-        """The same once these pairs have these label codes. at: positions [pairs] along each axis."""
+        """Return the posterior once these pairs have these label codes. at: positions [pairs] along each axis."""
         if not len(labels):
             return self
         necessary, inappropriate, still = self.necessary.copy(), self.inappropriate.copy(), self.open.copy()
@@ -84,9 +84,8 @@ class Posterior:
 
 
 def posterior_of(data: FlowArrays, counts: VoteCounts | None, priors: Sequence[float]) -> Posterior:
-    """The posterior of the pairs of these arrays by votes and the priors of their personas alone: nobody has decided
-    any. A pair with too few votes of some persona is held at having no label: too little is known of what it
-    might be instead."""
+    """Return the posterior of the pairs of these arrays by votes and the priors of their personas, without decisions. A
+    pair with too few votes of some persona is held at having no label, since too little is known of it."""
     probabilities = [(data.labels == code).astype(np.float64) for code in (NECESSARY, INAPPROPRIATE)]
     still = np.zeros(data.labels.shape, np.bool_)
     if counts is not None:
@@ -102,16 +101,16 @@ def posterior_of(data: FlowArrays, counts: VoteCounts | None, priors: Sequence[f
 
 
 def votes_on(flows: Flows, labelling: LabellingRow, data: FlowArrays) -> VoteCounts:
-    """The counted votes on the pairs of these arrays: all of a labelling, or of a block its own alone."""
+    """Return the counted votes on the pairs of these arrays: all of a labelling, or of a block only its own."""
     if data.part is None:
         return vote_counts(flows.store, labelling.id)
     return votes_of(flows.store, labelling, data.profiles)
 
 
 def posterior(flows: Flows, scope: Scope, data: FlowArrays) -> Posterior:
-    """The posterior of the pairs of these arrays of a run: people's decisions are settled, the others as `posterior_of`
-    has them. Kept with the arrays; runs in memory with the same labels on the same pairs share one. Of a block its
-    votes alone are read."""
+    """Return the posterior of the pairs of these arrays of a run: people's decisions are settled, the others as
+    `posterior_of` has them. It is cached with the arrays; runs in memory with the same labels on the same pairs share
+    one. For a block only its own votes are read."""
 
     def compute() -> Posterior:
         at = decided_pairs(flows, scope, data)
@@ -139,8 +138,8 @@ def posterior(flows: Flows, scope: Scope, data: FlowArrays) -> Posterior:
 
 @dataclass(frozen=True)
 class LabelSums:
-    """What labels leave open of profiles' own numbers, as sums, so that those of blocks of profiles add up: variances
-    of Violation@n [ns] and of completeness, and how many profiles have each number."""
+    """Variances of profiles' own numbers that come from labels, as sums, so that those of blocks of profiles add up: of
+    Violation@n [ns] and of completeness, and how many profiles have each number."""
 
     violation: Floats
     completeness: float
@@ -148,15 +147,15 @@ class LabelSums:
     needing: int
 
     def variances(self, ns: Sequence[int]) -> tuple[dict[int, float], float]:
-        """Of the means over profiles: by n, and of completeness."""
+        """Return the variances of the means over profiles: by n, and of completeness."""
         # Where no label is open, sums of rounded terms may end a hair below 0.
         by_n = dict(zip(ns, (np.maximum(self.violation, 0.0) / max(self.users, 1) ** 2).tolist(), strict=True))
         return by_n, max(self.completeness, 0.0) / max(self.needing, 1) ** 2
 
 
 def label_sums(data: FlowArrays, labels: Posterior, ns: Sequence[int]) -> LabelSums:
-    """Return the sums of these profiles: both in one pass, by a few profiles at once, and without those that have no
-    open pair. Raises ValueError for n < 1."""
+    """Return the sums of these profiles, in one pass, a few profiles at once, without those that have no open pair.
+    Raises ValueError for n < 1."""
     if not labels.open.any():  # then every pair is believed to be what it is labelled
         flows = data.inappropriate, data.necessary
         users, needing = (len(np.unique(part.owners // max(part.shape[1], 1))) for part in flows)
@@ -188,7 +187,7 @@ class _LeakChances:
             no_leak_probability(0, 0, n)  # raises for n < 1
 
     def of(self, draws: Ints, reveals: Ints) -> Floats:
-        """draws, reveals: [flows]. Returns [2 ns, flows]: 1 - q for each n, then 1 - q^2."""
+        """Return 1 - q for each n, then 1 - q^2: [2 ns, flows]. draws, reveals: [flows]."""
         wide = draws.astype(np.int64)
         for total in np.flatnonzero(np.bincount(wide)).tolist():
             if not self._known[total]:
@@ -199,7 +198,7 @@ class _LeakChances:
 
 
 def _violation_spread(pi: Floats, reveals: Ints, draws: Ints, chances: _LeakChances) -> Floats:
-    """The variances of these profiles' own numbers, summed: [ns]. pi: of being exposed; all [profile, attribute,
+    """Return the variances of these profiles' own numbers, summed: [ns]. pi: of being exposed; all [profile, attribute,
     context]."""
     never = (1 - pi).prod(axis=2)
     # Only flows with a reveal can leak: x is 1 for all others.
@@ -222,7 +221,8 @@ def _violation_spread(pi: Floats, reveals: Ints, draws: Ints, chances: _LeakChan
 
 
 def _completeness_spread(pi: Floats, rate: Floats) -> float:
-    """The variances of these profiles' own numbers, summed. pi: of being needed; both [profile, attribute, context]."""
+    """Return the variances of these profiles' own numbers, summed. pi: of being needed; both [profile, attribute,
+    context]."""
     number, settled = pi.sum(axis=1), 1 - pi
     under = np.where(number > 0, number, 1)
     there = 1 - settled.prod(axis=1)

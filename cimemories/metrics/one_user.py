@@ -46,8 +46,8 @@ class NewLeak:
 
 @dataclass(frozen=True)
 class Step:
-    """One task. number: from 1. private: how many attributes are inappropriate in it. judged: how many of its messages
-    were; with 0 it is not known what it reveals. share: of the user's attributes, those named so far."""
+    """One task. number: from 1. private: its inappropriate attributes. judged: its judged messages; with 0 it is not
+    known what it reveals. share: of the user's attributes, those named so far."""
 
     number: int
     context: int
@@ -80,12 +80,12 @@ class OneUser:
 
     @property
     def judged(self) -> int:
-        """In how many of the tasks a message was judged."""
+        """Number of tasks with a judged message."""
         return sum(step.judged > 0 for step in self.steps)
 
     def frame(self) -> pd.DataFrame:
-        """One row a task, as a table: task, recipient, words, private, judged, newly_leaked, leaked, names, and by n
-        share_N after this task and expected_N, the same over all orders."""
+        """Return one row a task: task, recipient, words, private, judged, newly_leaked, leaked, names, and by n share_N
+        after this task and expected_N, the same over all orders."""
         counts = [len(step.leaks) for step in self.steps]
         rows = {
             "task": [step.number for step in self.steps],
@@ -103,7 +103,7 @@ class OneUser:
 
 @cached
 def users(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[int, str]:
-    """The profiles of the run that have a curve, in the dataset's order: record id -> name."""
+    """Return the profiles of the run that have a curve, in the dataset's order: record id -> name."""
     profiles, every = axes(flows, scope).profiles, accumulation(flows, scope, rule).curves
     with flows.store.read() as connection:
         ids = datasets.profile_ids(connection, scope.run.dataset)
@@ -122,8 +122,8 @@ def first_leak(
     clock: Clock = Clock.TASKS,
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> Survival:
-    """Time to the first leak over the attributes of one profile, or of all (None), each in its own order. Tasks without
-    a judged message are no time: what they would have revealed is not known."""
+    """Return the time to the first leak over the attributes of one profile, or of all (None), each in its own order.
+    Tasks without a judged message are left out: what they would have revealed is not known."""
     every = [arrays_with(flows, scope, profile, rule)] if profile is not None else blocks(flows, scope, rule)
     numbers = _numbers(flows, scope)
     leaks = []
@@ -136,12 +136,11 @@ def first_leak(
 
 
 def _numbers(flows: Flows, scope: Scope) -> dict[int, int]:
-    """The places of a run's profiles among each other, by their record ids."""
+    """Return the places of a run's profiles among each other, by their record ids."""
     return {profile: number for number, profile in enumerate(axes(flows, scope).profiles)}
 
 
 def _judged(data: FlowArrays, position: int, path: Ints) -> Bools:
-    """Which tasks of a path have a judged message."""
     result: Bools = data.draws[position].max(axis=0)[path] > 0
     return result
 
@@ -155,7 +154,8 @@ def one_user(
     seed: int = 0,
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> OneUser:
-    """A profile (by its record id) in an order. Raises KeyError for one that the run does not have."""
+    """Return the tasks of a profile (by its record id) in an order. Raises KeyError for one that the run does not
+    have."""
     data, whole = arrays_with(flows, scope, profile, rule), accumulation(flows, scope, rule).curves
     position, number = data.profiles.index(profile), _numbers(flows, scope)[profile]
     path = order_of(data, position, order, seed, number)
@@ -185,9 +185,9 @@ def one_user(
 
 
 def _expected_share(data: FlowArrays, position: int) -> Floats:
-    """The share of a user's attributes that any judged message of k tasks reveals, for k = 0..T of the T tasks with a
-    judged message, all orders equally likely: an attribute that m tasks reveal is in none of k of them with
-    C(T - m, k) / C(T, k)."""
+    """Return the share of a user's attributes that any judged message of k tasks reveals, for k = 0..T of the T tasks
+    with a judged message, all orders equally likely. An attribute that m tasks reveal is in none of k of them with the
+    probability C(T - m, k) / C(T, k)."""
     here = exposed_of(data, position)
     rows = here.any(axis=1)
     leaking = (here & (data.reveals[position] > 0)).sum(axis=1)[rows]

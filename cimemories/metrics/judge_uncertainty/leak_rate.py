@@ -8,9 +8,9 @@ revealed alone (specificity) reports p_obs = se p + (1 - sp) (1 - p) where the t
 the estimator of W. J. Rogan and B. Gladen (1978, Estimating prevalence from the results of a screening test, American
 Journal of Epidemiology 107, 71-76). It is undefined where se + sp <= 1: such a judge is no better than chance.
 
-Corrected is sum r / sum N over inappropriate pairs (docs/metrics.md), with se and sp of the audited items of exactly
-these pairs: a judge errs otherwise on what is necessary. Single judgements cannot correct Violation@n: errors of a
-judge on messages of one attribute come together, and they do not say how far.
+The rate corrected is sum r / sum N over inappropriate pairs (docs/metrics.md), with se and sp of the audited items of
+exactly these pairs, since a judge errs differently on necessary ones. Single judgements cannot correct Violation@n:
+errors of a judge on messages of one attribute are correlated, and single judgements do not say how far.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Correction:
 
 
 def rogan_gladen(observed: Floats | float, sensitivity: Floats | float, specificity: Floats | float) -> Floats:
-    """(p_obs + sp - 1) / (se + sp - 1), cut to 0..1; nan where se + sp <= 1 or anything is nan. Any shape."""
+    """Return (p_obs + sp - 1) / (se + sp - 1), cut to 0..1; nan where se + sp <= 1 or anything is nan. Any shape."""
     se, sp = np.asarray(sensitivity, np.float64), np.asarray(specificity, np.float64)
     informed = se + sp - 1
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -84,15 +84,15 @@ def rogan_gladen(observed: Floats | float, sensitivity: Floats | float, specific
 
 
 def correction(flows: Flows, scope: Scope, audit: JudgeAudit, judge: JudgeRow) -> Correction:
-    """The corrected rate of a run under one of its judges, cached until something behind it changes.
+    """Return the corrected rate of a run under one of its judges, cached until something behind it changes.
 
-    Intervals resample the audited items within their strata and, independently, the observed rate. Counted is strength
-    full alone, as in every rate, whatever the audit counts.
+    Intervals resample the audited items within their strata and, independently, the observed rate. Only claims of
+    strength full count, as in every rate, whatever the audit counts.
     """
     own = scope.by_judge(judge)
 
     def compute() -> Correction:
-        # Only audited items of the flows that the rate is of: a judge errs otherwise elsewhere.
+        # Only audited items of the flows that the rate is of: a judge errs differently elsewhere.
         pairs = list(zip(audit.items["attribute"].tolist(), audit.items["context"].tolist(), strict=True))
         parts = list(each_block(flows, [own], IdentifierRule.EXACT, _rates_of_block, frozenset(pairs)))
         exposed = frozenset[tuple[int, int]]().union(*(there for there, _ in parts))
@@ -105,7 +105,8 @@ def correction(flows: Flows, scope: Scope, audit: JudgeAudit, judge: JudgeRow) -
 def _rates_of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], pairs: frozenset[tuple[int, int]]
 ) -> tuple[frozenset[tuple[int, int]], RateSums]:
-    """Those of the pairs (attribute, context: ids) that are among the flows of a block, and its rates."""
+    """Return those of the pairs (attribute, context: ids) that are among the flows of a block, and the block's
+    rates."""
     data, leaks = every[0], every[0].inappropriate
     attributes = data.names.attribute.reshape(-1)[leaks.owners]
     at = np.flatnonzero(np.isin(attributes, np.array([attribute for attribute, _ in pairs], np.int64)))
@@ -115,8 +116,8 @@ def _rates_of_block(
 
 
 def corrected(judge: JudgeRow, exposed: RateSums, items: pd.DataFrame) -> Correction:
-    """The same of flows. exposed: of inappropriate ones with at least one draw each; items: rows of JudgeAudit.items
-    that lie on these, with what `judge` says of them."""
+    """Return the corrected rate of flows. exposed: of inappropriate ones with at least one draw each; items: rows of
+    JudgeAudit.items that lie on these, with what `judge` says of them."""
     number, terms = sum(exposed.kinds.values()), exposed.terms()
     rate = rate_over(exposed.draws.sum(axis=0), exposed.reveals.sum(axis=0))
     says = items[column(judge)]
@@ -146,8 +147,8 @@ def corrected(judge: JudgeRow, exposed: RateSums, items: pd.DataFrame) -> Correc
 
 
 def _plausible(interval: Interval, terms: Terms) -> Floats:
-    """Rates that the interval leaves possible: [RESAMPLES], of the Beta distribution with its mean and variance; with
-    half a reveal and half a silence more, so that a rate of 0 varies too."""
+    """Draw rates that the interval leaves possible: [RESAMPLES], of the Beta distribution with its mean and variance.
+    Where the rate does not vary, 0.5 is added to both counts (Jeffreys prior)."""
     spread = interval.value * (1 - interval.value)
     known = interval.error**2 > ROUNDING and spread > ROUNDING
     number = max(spread / interval.error**2 - 1, 1.0) if known else effective_units(terms.units)
@@ -157,9 +158,8 @@ def _plausible(interval: Interval, terms: Terms) -> Floats:
 
 
 def verdicts_needed(result: Correction, half_width: float) -> int | None:
-    """About how many more audited items on inappropriate pairs, spread as those so far, bring the corrected rate to
-    +-half_width: 0 where it is there, None where it cannot be told, or users and contexts alone leave more than that.
-    """
+    """Estimate how many more audited items on inappropriate pairs, spread as those so far, bring the corrected rate to
+    +-half_width: 0 if it is there, None if that cannot be told, or if users and contexts alone leave more than that."""
     true = result.corrected
     if true.low is None or true.high is None or math.isnan(result.by_audit):
         return None

@@ -1,4 +1,4 @@
-"""Whether a judge's errors depend on how long a message is, and the leak rate if they do.
+"""Dependence of a judge's errors on the length of messages, and the leak rate corrected for it.
 
 A judge that overlooks what stands in a long message makes a talkative model look safer than it is. Over the audited
 items of inappropriate pairs, among those that people call revealed and among the others,
@@ -41,7 +41,7 @@ _STEPS = 40
 
 @dataclass(frozen=True)
 class LengthDependence:
-    """How the errors of a judge depend on the length of messages, in characters. missed, wrong: the odds ratio of an
+    """Dependence of a judge's errors on the length of messages, in characters. missed, wrong: the odds ratio of an
     error for a message twice as long, among what people call revealed and among the rest. adjusted: the per-exposure
     leak rate with errors by length. Where one is undefined, its `why` says why."""
 
@@ -53,7 +53,7 @@ class LengthDependence:
 
     @property
     def depends(self) -> bool:
-        """Whether one of the intervals leaves 1 out."""
+        """True if one of the intervals excludes 1."""
         return any(
             item.low is not None and item.high is not None and not item.low <= 1 <= item.high
             for item in (self.missed, self.wrong)
