@@ -1,4 +1,4 @@
-"""What flows are grouped by, as the sides of a heatmap or the groups of a table: domains, contexts, profiles, ..."""
+"""Places that flows are grouped by, as sides of a heatmap or groups of a table: domains, contexts, profiles, ..."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_NAME = "(none)"
 
 
 class By(StrEnum):
-    """What flows can be grouped by. ATTRIBUTE is the key, which several profiles may have."""
+    """Properties that flows can be grouped by. ATTRIBUTE is the key, which several profiles may have."""
 
     DOMAIN = "domain"
     EVENT = "event"
@@ -31,16 +31,15 @@ class By(StrEnum):
 
     @property
     def of_context(self) -> bool:
-        """Whether it says where something is revealed; else what, and of whom."""
+        """True for where something is revealed; False for what is, and of whom."""
         return self in (By.CONTEXT, By.RECIPIENT, By.SPHERE)
 
 
 @dataclass(frozen=True)
 class Places:
-    """The places of flows by one thing, in the order of the dataset, domains in the paper's. ids: what an address
-    calls them; names: short, no two alike; titles: in full. codes: which place each context of the run is in, in the
-    order of its axis; of attributes none: `codes_in` has those of a block.
-    """
+    """The places of flows by one property, in the order of the dataset, domains in the paper's. ids: their names in an
+    address; names: short, no two alike; titles: in full. codes: the place of each context of the run, in the order of
+    its axis; empty for places of attributes and profiles, which `codes_in` has for a block."""
 
     by: By
     ids: tuple[str, ...]
@@ -53,14 +52,15 @@ class Places:
 
     @property
     def groups(self) -> dict[str, int]:
-        """Names and positions for a table of groups: profiles and contexts in the order of the dataset, all else as it
-        is recorded and by name."""
+        """Names and positions for a table of groups: profiles and contexts in the order of the dataset, all else by
+        id."""
         if self.by in (By.PROFILE, By.CONTEXT):
             return {name: at for at, name in enumerate(numbered(self.titles))}
         return {self.ids[at]: at for at in sorted(range(len(self)), key=self.ids.__getitem__)}
 
     def codes_in(self, data: FlowArrays) -> Ints:
-        """The place of each flow of a block: integers that broadcast to [profile, attribute, context], -1 for none."""
+        """Return the place of each flow of a block: integers that broadcast to [profile, attribute, context], -1 for
+        none."""
         if self.by == By.PROFILE:
             first = self.ids.index(str(data.profiles[0])) if data.profiles else 0
             return np.arange(first, first + len(data.profiles))[:, None, None]
@@ -69,7 +69,7 @@ class Places:
         return text_codes(data, COLUMN[self.by], self.ids)[:, :, None]
 
     def of(self, data: FlowArrays, owners: Ints, contexts: Ints) -> Ints:
-        """The place of each of these flows of a block. owners, contexts: [flows], as of Entries."""
+        """Return the place of each of these flows of a block. owners, contexts: [flows], as of Entries."""
         at = contexts if self.by.of_context else owners
         if self.by == By.PROFILE:
             at = owners // max(data.counted.shape[1], 1)
@@ -77,12 +77,13 @@ class Places:
         return codes
 
     def take(self, order: Ints) -> Places:
-        """These places in this order. `codes` stay those of all: they say where a flow is, not where it is shown."""
+        """Return these places in this order. `codes` stay those of all: they say where a flow is, not where it is
+        shown."""
         ids, names, titles = (tuple(own[i] for i in order) for own in (self.ids, self.names, self.titles))
         return replace(self, ids=ids, names=names, titles=titles)
 
     def position(self, place_id: str | None) -> int | None:
-        """Where a place of that id stands; None where there is none."""
+        """Return the position of the place with that id; None if there is none."""
         return self.ids.index(place_id) if place_id in self.ids else None
 
 
@@ -91,7 +92,7 @@ COLUMN = {By.DOMAIN: "domain", By.EVENT: "event", By.ATTRIBUTE: "key"}  # of the
 
 @cached
 def places(flows: Flows, scope: Scope, by: By) -> Places:
-    """The places of the flows of a run by one thing."""
+    """Return the places of the flows of a run by one property."""
     none = np.zeros(0, np.int64)
     if by in COLUMN:
         ids = list(texts_of(flows, scope, COLUMN[by]))
@@ -124,7 +125,7 @@ def _of_texts(by: By, ids: Sequence[str], codes: Ints) -> Places:
 
 
 def numbered(names: Sequence[str]) -> tuple[str, ...]:
-    """The same names, those that occur twice with a number."""
+    """Add a number to names that occur more than once."""
     often, seen = Counter(names), Counter[str]()
     unique = []
     for name in names:
@@ -134,6 +135,6 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def contexts_of_run(flows: Flows, scope: Scope) -> dict[int, Context]:
-    """The contexts of a run's dataset, by their record ids."""
+    """Return the contexts of a run's dataset, by their record ids."""
     with flows.store.read() as connection:
         return {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}

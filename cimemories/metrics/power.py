@@ -1,4 +1,4 @@
-"""What a comparison of runs can show, before it is paid for; and what two runs of models that are alike would show.
+"""Power of a comparison of runs, before it is paid for; and the noise floor, the difference of runs of alike models.
 
 Two runs of P profiles x T contexts x n samples are compared on the same profiles and contexts (intervals.py). Their
 difference has the variance
@@ -10,19 +10,19 @@ pilot (uncertainty.py):
 
     users      spread of the profiles' numbers, less what their samples explain. Violation grows with contexts and
                samples, so it is read in the first T contexts and at n where the pilot has as many, else at all it has
-    samples    what drawing the same messages again would move: computed anew for n samples and T contexts from the
+    samples    what drawing the same messages again would move: computed for n samples and T contexts from the
                posterior of each flow's leak probability. Of completeness it is in proportion to 1 / (n T)
     contexts   crossed with profiles, so that more profiles do not lower it: that of the same contexts, and for more of
                them in proportion to 1 / T
 
 Two pilot runs give the components of a difference. One gives those of a single run: with the correlation rho of the two
 models' true numbers over profiles, and over contexts, users and contexts are 2 (1 - rho) times as large in a
-difference, and samples, which two runs do not share, twice. rho is an assumption, and always said.
+difference, and samples, which two runs do not share, twice. rho is an assumption, and always stated.
 
 The smallest detectable difference (Bloom 1995, Evaluation Review 19, 547-556; Cohen 1988; for evaluations Miller 2024,
 Adding Error Bars to Evals) is (t of 1 - 5 % / 2 + t of power) times the standard error, degrees of freedom by
 Satterthwaite. A pilot of few profiles knows their spread poorly: `low` and `high` are the 95 % interval of the
-standard error by chi-squared, rho taken as given. Labels and judge are the same on both sides, and in none of this.
+standard error by chi-squared, rho taken as given. Labels and judge are the same on both sides and left out of this.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow
 
 POWER = 0.8
-# Of two models' true numbers over profiles, where one pilot run cannot tell. Between runs of one dataset it is commonly
-# higher (users: 0.7 to 1 between the simulated runs of the demo): a cautious choice, not a measured one.
+# Assumed between two models' true numbers over profiles, where one pilot run cannot tell. Between runs of one dataset
+# it is commonly higher (users: 0.7 to 1 between simulated runs of the demo): a cautious choice, not a measured one.
 CORRELATION = 0.5
 PILOT_PROFILES = 2_000  # of a run that does not fit into memory
 MOST_PROFILES = 100_000  # no plan asks for more
@@ -68,7 +68,7 @@ _TWO_SIDED = (1 + LEVEL) / 2
 
 @dataclass(frozen=True)
 class Size:
-    """Of a run: how many profiles, contexts and samples."""
+    """Numbers of profiles, contexts and samples of a run."""
 
     profiles: int
     contexts: int
@@ -82,8 +82,8 @@ class Size:
 @dataclass(frozen=True)
 class Detectable:
     """The smallest difference that is shown with the power asked for, as a share; nan where that cannot be said. low,
-    high: where it lies by the pilot's 95 % interval of the standard error. floor: how far apart two runs of one model
-    stay in 95 % of repetitions, by their samples alone."""
+    high: its range by the pilot's 95 % interval of the standard error. floor: the difference within which two runs of
+    one model stay in 95 % of repetitions, by their samples alone."""
 
     value: float
     low: float
@@ -102,19 +102,19 @@ class Components:
     known: float = math.inf
 
     def error(self, profiles: int, contexts: int) -> float:
-        """The standard error of the difference."""
+        """Return the standard error of the difference."""
         return math.sqrt((self.users + self.samples) / profiles + self.contexts / contexts)
 
     def freedom(self, profiles: int, contexts: int) -> float:
-        """Degrees of freedom, as uncertainty.difference_interval has them of so many profiles and contexts."""
+        """Return the degrees of freedom that uncertainty.difference_interval has for so many profiles and contexts."""
         between, crossed = (self.users + self.samples) / profiles, self.contexts / contexts
         spent = between**2 / max(profiles - 1, 1) + crossed**2 / max(contexts - 1, 1)
         most = float(max(profiles - 1, 1))
         return min((between + crossed) ** 2 / spent, most) if spent > 0 else most
 
     def detectable(self, profiles: int, contexts: int, power: float = POWER) -> Detectable:
-        """The smallest difference of so many profiles and contexts. nan with fewer than LEAST_USERS profiles: they say
-        nothing of users. Raises ValueError for a power that is not between a half and 1."""
+        """Return the smallest difference of so many profiles and contexts. nan with fewer than LEAST_USERS profiles:
+        they say nothing of users. Raises ValueError for a power below 0.5 or from 1 on."""
         if not 0.5 <= power < 1:
             raise ValueError(f"power must be at least 0.5 and below 1, this is {power}")
         floor = float(ndtri(_TWO_SIDED)) * math.sqrt(self.samples / profiles)
@@ -129,8 +129,9 @@ class Components:
         return Detectable(value, value * low, value * high, floor)
 
     def profiles_needed(self, difference: float, contexts: int, power: float = POWER) -> int | None:
-        """The fewest profiles that show a difference of this size; None where no number of them does, since contexts
-        alone vary too much, or more than MOST_PROFILES. Raises ValueError for a difference that is not above 0."""
+        """Return the fewest profiles that show a difference of this size; None where no number of them does, since
+        contexts alone vary too much, or more than MOST_PROFILES. Raises ValueError for a difference that is not above
+        0."""
         if not difference > 0:
             raise ValueError(f"the difference must be above 0, this is {difference}")
 
@@ -153,7 +154,7 @@ class Components:
 
 @dataclass(frozen=True)
 class Row:
-    """What a plan of this size can show."""
+    """Smallest differences that a plan of this size can show."""
 
     size: Size
     violation: Detectable
@@ -163,8 +164,8 @@ class Row:
 @dataclass(frozen=True)
 class Pilot:
     """One run, or two on their common flows. leaks, needed: the flows of each that can violate, and that completeness
-    rests on. size: of the pilot. correlation: assumed, where there is one run; None where two show it. first_of: how
-    many profiles the run has whose first ones these are, where it does not fit into memory; None: these are all."""
+    rests on. size: of the pilot. correlation: assumed for one run; None for two, which show it. first_of: the number of
+    profiles of a run that does not fit into memory, whose first ones these are; None: these are all."""
 
     leaks: tuple[Entries, ...]
     needed: tuple[Entries, ...]
@@ -173,7 +174,7 @@ class Pilot:
     first_of: int | None = None
 
     def violation(self, contexts: int, samples: int) -> Components:
-        """Components of the difference of Violation@n, n = samples, in so many contexts."""
+        """Return the components of the difference of Violation@n, n = samples, in so many contexts."""
         n = min(samples, self.size.samples)
         runs = self._runs(contexts, n)
         times = max(contexts / self.size.contexts, 1.0)
@@ -182,7 +183,7 @@ class Pilot:
         return self._components(contexts, [run.violation[n] for run in runs], met, planned)
 
     def completeness(self, contexts: int, samples: int) -> Components:
-        """Components of the difference of completeness."""
+        """Return the components of the difference of completeness."""
         runs = self._runs(contexts, 1)
         times = max(contexts / self.size.contexts, 1.0)
         # p (1 - p) / N: by the flows' own numbers of samples, which losses make smaller than those of the plan.
@@ -194,15 +195,16 @@ class Pilot:
         return self._components(contexts, [run.completeness for run in runs], met, planned)
 
     def _runs(self, contexts: int, n: int) -> list[NumberTerms]:
-        """The terms of each run in its first contexts."""
+        """Return the terms of each run in its first contexts."""
         sides = zip(self.leaks, self.needed, strict=True)
         runs = [NumberTerms.of(_first(leaks, contexts), _first(needed, contexts), (n,)) for leaks, needed in sides]
         every = np.arange(self.leaks[0].shape[2])
         return [NumberTerms.joined([run], every) for run in runs]
 
     def _components(self, contexts: int, terms: Sequence[Terms], met: Bools, planned: float) -> Components:
-        """contexts: of the plan. terms: of each run; met: [contexts], those that they rest on. planned: the variances
-        of the profiles' numbers by the samples of the plan, summed over profiles and runs."""
+        """Return the components of a difference. contexts: of the plan. terms: of each run; met: [contexts], those that
+        they rest on. planned: the variances of the profiles' numbers by the samples of the plan, summed over profiles
+        and runs."""
         inside = terms[0] if len(terms) == 1 else terms[1].combined(1.0, terms[0], -1.0)
         inside = replace(inside, without=inside.without[:, met])
         defined = ~np.isnan(inside.own)
@@ -221,24 +223,24 @@ class Pilot:
         return Components(unlike * spread.users * users, 2 * of_samples, unlike * crossed, known)
 
     def row(self, size: Size, power: float = POWER) -> Row:
-        """What a plan of this size can show. Raises ValueError as Components.detectable does."""
+        """Return the smallest differences that a plan can show. Raises ValueError as Components.detectable does."""
         sides = [side(size.contexts, size.samples) for side in (self.violation, self.completeness)]
         shown = [side.detectable(size.profiles, size.contexts, power) for side in sides]
         return Row(size, shown[0], shown[1])
 
     def profiles_needed(self, difference: float, size: Size, power: float = POWER) -> dict[str, int | None]:
-        """How many profiles show a difference of this size (a share) in each number, with the contexts and samples of
-        this size. None and errors as of Components.profiles_needed."""
+        """Return how many profiles show a difference (a share) in each number, with the contexts and samples of `size`.
+        None and errors as of Components.profiles_needed."""
         sides = {name: getattr(self, name)(size.contexts, size.samples) for name in ("violation", "completeness")}
         return {name: side.profiles_needed(difference, size.contexts, power) for name, side in sides.items()}
 
     def beyond(self, size: Size) -> list[str]:
-        """In what a plan goes beyond the pilot, so that its figures are extrapolated."""
+        """Return in what a plan goes beyond the pilot: its figures are extrapolated then."""
         return [name for name in ("contexts", "samples") if getattr(size, name) > getattr(self.size, name)]
 
 
 def _first(flows: Entries, contexts: int) -> Entries:
-    """Those in the first contexts of the arrays: a plan takes the first of its dataset, too."""
+    """Return the flows in the first contexts of the arrays: a plan takes the first of its dataset, too."""
     if contexts >= flows.shape[2]:
         return flows
     kept = flows.contexts < contexts
@@ -264,9 +266,9 @@ def pilot(
     *,
     correlation: float = CORRELATION,
 ) -> Pilot:
-    """A run as a pilot, or two runs whose difference is known; of runs that do not fit into memory the first
-    PILOT_PROFILES, which know their variances to 3 %. correlation: assumed with one run. Raises StoreError
-    where they cannot be one, and for a correlation outside -1 to 1."""
+    """Return a run as a pilot, or two runs whose difference is known. Of runs that do not fit into memory it has the
+    first PILOT_PROFILES, enough to estimate variances to 3 %. correlation: assumed with one run. Raises StoreError for
+    runs that cannot be a pilot, and for a correlation outside -1 to 1."""
     if not -1 <= correlation <= 1:
         raise StoreError(f"a correlation lies between -1 and 1, not at {correlation:g}.")
     for item in (scope, other):
@@ -296,7 +298,7 @@ def pilot(
 
 
 def _first_profiles(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> list[FlowArrays]:
-    """The arrays of runs; of large ones those of their first profiles, the same ones in each."""
+    """Return the arrays of runs; of large ones those of their first profiles, the same ones in each."""
     number = max(PILOT_PROFILES // parts.PROFILES_A_PART, 1)
     ends = [own[number - 1][1] for own in (ranges(flows, scope) for scope in scopes) if len(own) > number]
     last = min(ends, default=sys.maxsize)
@@ -305,9 +307,9 @@ def _first_profiles(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule)
 
 
 def pilot_runs(store: Store, dataset_id: int, composition: str, *, simulated: bool) -> list[RunRow]:
-    """Judged runs of a dataset that a run with such a memory may take as a pilot: simulated ones after real ones for a
-    real model, those with another memory after those with this one, and the newest first. Whether one has profiles
-    enough says `pilot`."""
+    """Return judged runs of a dataset that a run with such a memory may take as a pilot: simulated ones after real ones
+    for a real model, those with another memory after those with this one, and the newest first. `pilot` checks their
+    profiles."""
     with store.read() as connection:
         newest_first = runs.all_rows(connection, dataset_id)[::-1]
     rows = [row for row in newest_first if row.judged >= LEAST_USERS]
@@ -315,7 +317,7 @@ def pilot_runs(store: Store, dataset_id: int, composition: str, *, simulated: bo
 
 
 def around(size: Size) -> dict[str, Size]:
-    """A plan, and what more of it could be made, by what each is called."""
+    """Return a plan and larger ones, by what each is called."""
     return {
         "this plan": size,
         "twice the profiles": replace(size, profiles=2 * size.profiles),
@@ -330,8 +332,8 @@ def around(size: Size) -> dict[str, Size]:
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise floor of a comparison: how far apart two runs of models that are alike would lie in 95 % of cases, by
-    their samples alone (shares)."""
+    """The noise floor of a comparison: the difference (a share) within which two runs of alike models would lie in 95 %
+    of cases, by their samples alone."""
 
     violation: float
     completeness: float
@@ -341,20 +343,21 @@ class Noise:
 
 
 def noise_sums(first: FlowArrays, second: FlowArrays, n: int) -> Floats:
-    """What the noise floor of two runs on common flows (intervals.common) rests on, by permutation: had both one
-    chance of each leak, the reveals of a flow would be any of the samples of both together (Fisher's exact test
-    has the same reference). Exact for given profiles and contexts, with flows independent of each other: a message that
-    leaks several attributes at once makes for more.
+    """Sum the variances behind the noise floor of two runs on common flows (intervals.common), by permutation: if both
+    had the same chance of each leak, the reveals of a flow would be any of the samples of both together (as in Fisher's
+    exact test). Exact for given profiles and contexts, with flows independent of each other; messages that leak several
+    attributes at once make for more.
 
     Returns, of violation and of completeness, the profiles' variances summed and how many profiles they are of, [2, 2]:
-    they add up over blocks of profiles. Raises ValueError for n < 1."""
+    they add up over blocks of profiles. Raises ValueError for n < 1.
+    """
     wrong, right = first.can_violate & second.can_violate, first.is_needed & second.is_needed
     return np.array([_violation_noise(first, second, wrong, n), _completeness_noise(first, second, right)])
 
 
 def noise_of(sums: Floats) -> Noise:
-    """The noise floor of what `noise_sums` gives: 1.96 standard errors of a mean over profiles; nan where nothing can
-    be compared."""
+    """Return the noise floor from `noise_sums`: 1.96 standard errors of a mean over profiles; nan where nothing can be
+    compared."""
     violation, completeness = (
         float(ndtri(_TWO_SIDED)) * math.sqrt(spread) / users if users else math.nan for spread, users in sums.tolist()
     )
@@ -385,7 +388,8 @@ def _violation_noise(first: FlowArrays, second: FlowArrays, mask: Bools, n: int)
 
 
 def _dealt(one: int, two: int, reveals: int, n: int) -> tuple[float, float, float]:
-    """E q1^2, E q2^2 and E q1 q2 of a flow whose reveals fall on any of the samples of both runs, hypergeometric."""
+    """Return E q1^2, E q2^2 and E q1 q2 of a flow whose reveals fall on any of the samples of both runs,
+    hypergeometric."""
     first = second = both = 0.0
     for x in range(max(0, reveals - two), min(reveals, one) + 1):
         chance = math.comb(one, x) * math.comb(two, reveals - x) / math.comb(one + two, reveals)
@@ -408,13 +412,14 @@ def _completeness_noise(first: FlowArrays, second: FlowArrays, mask: Bools) -> t
 
 
 def _counts(first: FlowArrays, second: FlowArrays, at: Ints) -> tuple[Ints, Ints, Ints]:
-    """Samples of the first and of the second, and reveals of both, of the flows at these places: [flows] each."""
+    """Return samples of the first and of the second, and reveals of both, of the flows at these places: [flows]
+    each."""
     one, two = (data.draws.reshape(-1)[at].astype(np.int64) for data in (first, second))
     return one, two, first.reveals.reshape(-1)[at].astype(np.int64) + second.reveals.reshape(-1)[at]
 
 
 def _reach(total: Floats, units: Ints) -> tuple[float, int]:
-    """The variances of means over units, summed over profiles, and how many of these have any. total: sum of the units'
-    variances."""
+    """Return the variances of means over units, summed over profiles, and how many of these have any. total: sum of the
+    units' variances."""
     within = np.where(units > 0, np.maximum(total, 0.0) / np.maximum(units, 1) ** 2, 0.0)
     return float(within.sum()), int((units > 0).sum())

@@ -1,5 +1,5 @@
-"""What a test separates: the highest of a family of numbers from the others, be they cells of a heatmap or groups of a
-breakdown, and the cells in which two runs differ.
+"""Tests that separate the highest of a family of numbers (cells of a heatmap, groups of a breakdown) from the others,
+and the cells in which two runs differ.
 
 Something is always the highest, of equals too. So a number is said to be the most only where tests separate it from
 every other of its family: k - 1 comparisons with it, p adjusted by Holm. That claim as a whole is false in at most 5 %
@@ -29,7 +29,7 @@ SIGNIFICANT = 0.05  # a difference is claimed below this p, after the adjustment
 
 
 def separates(p: float) -> bool:
-    """Whether a test with this (adjusted) p separates two numbers; False where there is none (nan)."""
+    """Return whether a test with this (adjusted) p separates two numbers; False for nan."""
     return p < SIGNIFICANT
 
 
@@ -46,16 +46,16 @@ class Standing:
 
     @property
     def clear(self) -> bool:
-        """Whether tests separate it from all others; False where there is none."""
+        """True if there are others, and tests separate it from all of them."""
         return self.others > 0 and not self.alike
 
 
 def standing(
     values: Sequence[float] | Floats, p: Sequence[float] | Floats, first: int | None = None
 ) -> Standing | None:
-    """How the highest of `values` stands to the others. values, p: [k], nan where undefined; p: two-sided, of each
-    against the highest, in that direction (1 where the data say the opposite); that of the highest itself is ignored.
-    first: its position, None: the first of the highest. None where no value is defined."""
+    """Return how the highest of `values` stands to the others. values, p: [k], nan where undefined; p: two-sided, of
+    each against the highest, in that direction (1 where the data say the opposite); that of the highest itself is
+    ignored. first: its position, None: the first of the highest. None where no value is defined."""
     numbers = np.asarray(values, np.float64)
     defined = np.flatnonzero(~np.isnan(numbers))
     if not defined.size:
@@ -88,22 +88,23 @@ class Cell:
 
 
 def fewer_by_chance(more: Floats | float, fewer: Floats) -> Floats:
-    """Two-sided p of two counts that would be equal: of their sum each one goes to either side with 1/2 (the exact
-    binomial test; sums of parts of one are between the whole ones). Any shape; 1 where both are 0."""
+    """Return the two-sided p of two counts that would be equal: of their sum each one goes to either side with 1/2 (the
+    exact binomial test; sums of parts of one are between the whole ones). Any shape; 1 where both are 0."""
     larger, smaller = np.maximum(more, fewer), np.minimum(more, fewer)
     tail = betainc(np.maximum(larger, 1e-12), smaller + 1.0, 0.5)
     return np.where(larger > 0, np.minimum(1.0, 2.0 * tail), 1.0)
 
 
 def largest_count(counts: Sequence[int]) -> Standing | None:
-    """How the largest of these counts stands to the others, each one of a count taken as independent; None for none."""
+    """Return how the largest count stands to the others, each one of a count taken as independent; None without
+    counts."""
     numbers = np.array(counts, np.float64)
     return standing(numbers, fewer_by_chance(numbers.max(initial=0), numbers))
 
 
 def mean_p(sums: Floats, squares: Floats, clusters: int) -> Floats:
-    """Two-sided p that sums over so many clusters are 0 but for chance: Student's t of the clusters' parts. squares: of
-    the parts, summed. 1 where nothing varies, or there is one cluster alone."""
+    """Return the two-sided p that sums over so many clusters are 0 but for chance: Student's t of the clusters' parts.
+    squares: of the parts, summed. 1 where nothing varies, or there is one cluster alone."""
     if clusters < 2:
         return np.ones(np.shape(sums))
     variance = np.maximum(squares - sums**2 / clusters, 0.0) * clusters / (clusters - 1)
@@ -114,9 +115,9 @@ def mean_p(sums: Floats, squares: Floats, clusters: int) -> Floats:
 
 @dataclass(frozen=True)
 class CellSums:
-    """Of each cell of a heatmap: the sum of a number of its flows (what is wrong with each, or how it changed), rises
-    and falls apart, the squares of its sums by cluster, summed, and how many flows it has. clusters: how many have any
-    flow. Of blocks of profiles they add up where no cluster is in two of them."""
+    """Sums of each cell of a heatmap: of a number of its flows (what is wrong with each, or how it changed), rises and
+    falls apart, the squares of its sums by cluster, and how many flows it has. clusters: how many have any flow. Those
+    of blocks of profiles add up where no cluster is in two of them."""
 
     sums: Floats
     rises: Floats
@@ -127,7 +128,7 @@ class CellSums:
 
     @classmethod
     def of(cls, cells: Ints, clusters: Ints, values: Floats, number: int, of: int) -> CellSums:
-        """values: [flows], -1 to 1; cells, clusters: [flows], positions below number, of."""
+        """Sum values by cell. values: [flows], -1 to 1; cells, clusters: [flows], positions below number, of."""
         cell, _, parts = _by_cluster(cells, clusters, values, number, of)
 
         def summed(at: Ints, what: Floats) -> Floats:
@@ -144,20 +145,20 @@ class CellSums:
 
     @property
     def first(self) -> int | None:
-        """The cell with the highest sum; None without a flow."""
+        """Cell with the highest sum; None without a flow."""
         with_any = self.pairs > 0
         return int(np.nanargmax(np.where(with_any, self.sums, np.nan))) if with_any.any() else None
 
     def p(self) -> Floats:
-        """Of each cell, that its flows changed by chance alone: the larger one of Student's t over clusters and the
-        exact sign test."""
+        """Return p of each cell if its flows changed by chance alone: the larger one of Student's t over clusters and
+        the exact sign test."""
         tested = mean_p(self.sums, self.squares, self.clusters), fewer_by_chance(self.rises, self.falls)
         larger: Floats = np.maximum(*tested)
         return larger
 
     def standing(self, first: int, common: Floats) -> Standing | None:
-        """How the first cell stands to the others. common: `shared_with` it. p is the larger one of two: that of the
-        differences between clusters, and the exact binomial one, since few pairs may happen not to vary."""
+        """Return how the first cell stands to the others. common: `shared_with` it. p is the larger one of two: that of
+        the differences between clusters, and the exact binomial one, since few pairs may happen not to vary."""
         values = np.where(self.pairs > 0, self.sums, np.nan)
         apart = values[first] - self.sums
         p = np.maximum(
@@ -168,7 +169,7 @@ class CellSums:
 
 
 def shared_with(first: int, cells: Ints, clusters: Ints, values: Floats, number: int, of: int) -> Floats:
-    """What each cell has in common with the first, summed over clusters: [cells]."""
+    """Sum over clusters the products of each cell's part and that of the first: [cells]."""
     cell, cluster, parts = _by_cluster(cells, clusters, values, number, of)
     own = np.zeros(of)
     own[cluster[cell == first]] = parts[cell == first]
@@ -180,7 +181,7 @@ DENSE = 8_000_000  # cells x clusters up to which one count is quicker than sort
 
 
 def _by_cluster(cells: Ints, clusters: Ints, values: Floats, number: int, of: int) -> tuple[Ints, Ints, Floats]:
-    """Sums by cell and cluster, of those that have any: (cells, clusters, sums)."""
+    """Sum values by cell and cluster, of those that have any: (cells, clusters, sums)."""
     keys = cells.astype(np.int64) * of + clusters
     if number * of <= DENSE:
         sums: Floats = np.bincount(keys, weights=values, minlength=number * of).astype(np.float64)
@@ -200,8 +201,9 @@ def worst_cell(
     measure: str = "violation",
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> Cell | None:
-    """The cell with the most leaked pairs (violation: each counts by its 1 - q), or with the most left out of what is
-    necessary (completeness: each by 1 - r / N), and how it stands to the others. None where no cell has a pair."""
+    """Return the cell with the most leaked pairs (violation: each counts by its 1 - q), or with the most left out of
+    what is necessary (completeness: each by 1 - r / N), and how it stands to the others. None where no cell has a
+    pair."""
     sides = places(flows, scope, rows), places(flows, scope, columns)
     options = _CellOptions(sides, n, measure, By.PROFILE not in (rows, columns))
     results = list(each_block(flows, [scope], rule, _sums_of_cells, options))
@@ -223,7 +225,7 @@ def worst_cell(
 
 @dataclass(frozen=True)
 class _CellOptions:
-    """What is asked of the cells of a heatmap: its sides, n and measure, and whether users are the clusters, else
+    """Options of the cells of a heatmap: its sides, n and measure, and whether users are the clusters, else
     attributes."""
 
     sides: tuple[Places, Places]
@@ -236,13 +238,13 @@ class _CellOptions:
         return len(self.sides[0]) * len(self.sides[1])
 
     def of(self, data: FlowArrays) -> Ints:
-        """The cell of each flow of a block."""
+        """Return the cell of each flow of a block."""
         part = self.entries(data)
         rows, columns = (side.of(data, part.owners, part.contexts) for side in self.sides)
         return rows * len(self.sides[1]) + columns
 
     def entries(self, data: FlowArrays) -> Entries:
-        """The flows that the measure rests on."""
+        """Return the flows that the measure rests on."""
         return data.inappropriate if self.measure == "violation" else data.necessary
 
 
@@ -259,7 +261,7 @@ def _shared_with_cell(
 
 
 def _cells(data: FlowArrays, options: _CellOptions) -> tuple[Ints, Ints, Floats, int, int]:
-    """Of the flows of a block: cell, cluster, and what is wrong; how many cells and clusters there are."""
+    """Return, of the flows of a block, cell, cluster, and what is wrong; and the numbers of cells and clusters."""
     part = options.entries(data)
     # Each cell's number is that of `heatmap.grid`: its share times its pairs.
     chance = (
@@ -272,7 +274,7 @@ def _cells(data: FlowArrays, options: _CellOptions) -> tuple[Ints, Ints, Floats,
 
 
 def _clusters(part: Entries, *, by_user: bool) -> tuple[Ints, int]:
-    """What the flows are clustered in, and how many there may be: users; attributes where there are too few users, or
+    """Return the cluster of each flow, and how many there may be: users, or attributes where there are too few users or
     each cell is of one user alone."""
     profiles, attributes, _ = part.shape
     if by_user:
@@ -294,9 +296,9 @@ class Widest:
 
 @dataclass(frozen=True)
 class CellChanges:
-    """Cells of two heatmaps that a test tells apart, on flows that both runs have judged: how many cells share a pair
-    (the family, p adjusted by Holm), in how many the second is higher and in how many lower. pairs: that are shared.
-    widest: None without one."""
+    """Cells of two heatmaps that a test tells apart, on flows that both runs have judged. cells: those that share a
+    pair (the family, p adjusted by Holm); higher, lower: those in which the second is. pairs: that are shared. widest:
+    None without one."""
 
     cells: int
     higher: int
@@ -313,7 +315,7 @@ def cell_changes(
     measure: str,
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> CellChanges:
-    """Tests of the second run against the first in every cell. sides: the places of the first run."""
+    """Test the second run against the first in every cell. sides: the places of the first run."""
     options = _CellOptions(sides, n, measure, By.PROFILE not in (sides[0].by, sides[1].by))
     results = list(each_block(flows, scopes, rule, _changes_of_cells, options))
     if options.by_user and sum(users for _, users in results) < LEAST_USERS:
@@ -358,8 +360,8 @@ def _changes_of_cells(
 
 
 def _shared(parts: Sequence[Entries], data: Sequence[FlowArrays]) -> tuple[Ints, tuple[Ints, Ints]]:
-    """The flows that both have, and where they stand in either. A profile's attributes stand at the same positions in
-    every run of a dataset."""
+    """Return the flows that both have, and where they stand in either. A profile's attributes stand at the same
+    positions in every run of a dataset."""
     most = 1 + max(max((*one.contexts, 0)) for one in data)
     width = max(part.shape[1] for part in parts)
     keys = []
@@ -373,8 +375,8 @@ def _shared(parts: Sequence[Entries], data: Sequence[FlowArrays]) -> tuple[Ints,
 
 
 def _change(first: Ints, second: Ints, n: int | None) -> Floats:
-    """Second minus first of each flow. first, second: [flows, 3], kinds of Entries. n: of violation, read at as many
-    samples as both have; None: shares of samples (completeness)."""
+    """Return second minus first of each flow. first, second: [flows, 3], kinds of Entries. n: of violation, read at as
+    many samples as both have; None: shares of samples (completeness)."""
     if n is None:
         return np.asarray(second[:, 1] / second[:, 0] - first[:, 1] / first[:, 0])
     most = np.minimum(np.minimum(first[:, 0], second[:, 0]), n)
@@ -390,9 +392,8 @@ def _change(first: Ints, second: Ints, n: int | None) -> Floats:
 def most_violated_group(
     flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> tuple[str, Standing] | None:
-    """The group with the highest Violation@n, and how it stands to the others: on the profiles that have both, with
-    users and contexts as crossed clusters; None where no group has any. Of a run that does not fit into memory by
-    anything but profiles."""
+    """Return the group with the highest Violation@n, and how it stands to the others: on the profiles that have both,
+    with users and contexts as crossed clusters; None where no group has any."""
     parts = list(each_block(flows, [scope], rule, _group_terms_of_block, by, n))
     groups = places(flows, scope, by).groups
     result = highest_group([Terms.joined([part[at] for part in parts]) for at in groups.values()])
@@ -407,13 +408,14 @@ def _group_terms_of_block(
 
 
 def group_terms(data: FlowArrays, codes: Ints, groups: int, n: int) -> list[Terms]:
-    """Of each group; no test asks for the part of the samples. codes: as of Places.codes_in."""
+    """Return the terms of each group, without the samples' part, which no test asks for. codes: as of
+    Places.codes_in."""
     mask, contexts = data.can_violate, np.arange(len(data.contexts))
     return [violation_terms(data.entries(mask & (codes == code)), n, contexts) for code in range(groups)]
 
 
 def highest_group(terms: Sequence[Terms]) -> Standing | None:
-    """How the group with the highest number stands to the others."""
+    """Return how the group with the highest number stands to the others; None where no group has a number."""
     values = [term.value for term in terms]
     if all(map(math.isnan, values)):
         return None

@@ -1,4 +1,4 @@
-"""How sure a headline number is: its variance by parts, and the 95 % interval that follows from it.
+"""Variance of a headline number by parts, and the 95 % interval that follows from it.
 
 A number is a mean over profiles. Profiles and contexts are both samples, and they are crossed: all profiles meet the
 same contexts. Its variance is therefore that of two crossed clusters (Cameron, Gelbach, Miller 2011, Journal of
@@ -61,12 +61,13 @@ class Parts:
         return float(np.nansum([self.users, self.samples, self.contexts, self.labels, self.judge]))
 
     def shares(self) -> dict[str, float]:
-        """What each part is of the total, 0 to 1; nan for a part that is not known, and where the total is 0."""
+        """Return the share of each part in the total, 0 to 1; nan for a part that is not known, and where the total is
+        0."""
         total = self.total
         return {name: getattr(self, name) / total if total else math.nan for name in PARTS}
 
     def half_widths(self) -> dict[str, float]:
-        """1.96 standard errors of each part alone, as a share."""
+        """Return 1.96 standard errors of each part alone, as a share."""
         return {name: NORMAL_95 * math.sqrt(getattr(self, name)) for name in PARTS}
 
 
@@ -76,7 +77,7 @@ PARTS = ("users", "samples", "contexts", "labels", "judge")
 @dataclass(frozen=True)
 class Interval:
     """A number with its 95 % interval; nan where undefined. users: how many profiles it is from. error: its standard
-    error; freedom: degrees of freedom; parts: what the error is made of."""
+    error; freedom: degrees of freedom; parts: of the variance."""
 
     value: float
     low: float
@@ -94,12 +95,12 @@ class Interval:
 
     @property
     def has_zero(self) -> bool:
-        """Whether 0 lies inside, by unrounded ends: of a difference, that the two may be alike."""
+        """True if 0 lies inside, by unrounded ends; of a difference, the two may be alike then."""
         return self.low <= 0 <= self.high
 
     @property
     def p(self) -> float:
-        """Two-sided, of a difference: how often chance alone would bring one at least as large. nan where undefined, 1
+        """Two-sided p of a difference: how often chance alone would bring one at least as large. nan where undefined, 1
         where nothing varies and there is no evidence either way."""
         if math.isnan(self.value):
             return math.nan
@@ -108,8 +109,8 @@ class Interval:
         return float(2 * stdtr(self.freedom, -abs(self.value) / self.error))
 
     def part_widths(self) -> dict[str, float]:
-        """Half the interval's width, as a share, by what it is made of, the largest part first: their squares add up
-        to its square. Without the parts that are not known; empty where nothing varies."""
+        """Return half the interval's width, as a share, by its parts, the largest first: their squares add up to its
+        square. Parts that are not known are left out; empty where nothing varies."""
         if self.parts is None or not self.parts.total > ROUNDING:
             return {}
         known = {name: share for name, share in self.parts.shares().items() if not math.isnan(share)}
@@ -117,7 +118,7 @@ class Interval:
         return {name: half * math.sqrt(known[name]) for name in sorted(known, key=lambda name: -known[name])}
 
     def columns(self, name: str) -> dict[str, float]:
-        """Return the number and its ends as a row of a table has them."""
+        """Return the number and its ends as columns of a table."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
     def as_json(self) -> dict[str, object]:
@@ -145,7 +146,7 @@ def none_for_nan(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the variance of a mean over profiles is made of.
+    """Terms of the variance of a mean over profiles.
 
     own: each profile's number [P], nan where it has none. without: the same with one context left out [P, T]; where
     nothing would be left, the profile's own number. inside: the variance of each profile's number by chance among its
@@ -167,8 +168,8 @@ class Terms:
         return float(defined.mean()) if defined.size else math.nan
 
     def combined(self, weight: float, other: Terms, of_other: float) -> Terms:
-        """weight * self + of_other * other, of the same profiles and contexts: a difference, or a linearised score.
-        Samples and attributes of the two are taken as independent."""
+        """Return weight * self + of_other * other, of the same profiles and contexts: a difference, or a linearised
+        score. Samples and attributes of the two are taken as independent."""
         return Terms(
             weight * self.own + of_other * other.own,
             weight * self.without + of_other * other.without,
@@ -183,7 +184,7 @@ class Terms:
 
     @classmethod
     def joined(cls, parts: Sequence[Terms], contexts: Ints | None = None) -> Terms:
-        """Blocks of profiles, in their order, as one, over these contexts; default: all."""
+        """Join blocks of profiles, in their order, over these contexts; default: all."""
         contexts = np.arange(parts[0].without.shape[1]) if contexts is None else contexts
         own = np.concatenate([part.own for part in parts])
         lefts = [part.left for part in parts if part.left is not None]
@@ -209,15 +210,15 @@ class Terms:
 
 
 def violation_terms(flows: Entries, n: int, kept: Sequence[int] | Ints | None = None) -> Terms:
-    """Terms of Violation@n from its flows. kept: the contexts that count as such, all with any flow where None. Raises
-    ValueError for n < 1."""
+    """Return the terms of Violation@n from its flows. kept: the contexts that count as such; None: all with any flow.
+    Raises ValueError for n < 1."""
     return violation_terms_each(flows, (n,), kept)[n]
 
 
 def violation_terms_each(
     flows: Entries, ns: Sequence[int], kept: Sequence[int] | Ints | None = None
 ) -> dict[int, Terms]:
-    """`violation_terms` for each n: what does not depend on n is counted once."""
+    """Return `violation_terms` for each n: what does not depend on n is counted once."""
     profiles, attributes, contexts = flows.shape
     leaks = by_outcome(flows)
     exposed = np.bincount(leaks.profile, minlength=profiles)
@@ -262,7 +263,7 @@ def violation_terms_each(
 
 
 def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None) -> Terms:
-    """Terms of completeness from the flows that it rests on. kept: as in `violation_terms`."""
+    """Return the terms of completeness from the flows that it rests on. kept: as in `violation_terms`."""
     means = completeness.means_of(needed)
     defined = ~np.isnan(means)
     filled = np.where(defined, means, 0.0)
@@ -277,10 +278,10 @@ def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None
 
 @dataclass(frozen=True)
 class RateSums:
-    """What the per-exposure leak rate R = sum r / sum N rests on, of each profile, so that those of blocks of profiles
-    stand below each other. draws, reveals: [profiles, contexts]; squares: of its attributes' sums N and r, the sums of
-    N^2, N r and r^2, [3, profiles]; exposed: its attributes, [profiles]; kinds: by (N, r), how many flows; none: the
-    samples' part is not known. Any ratio of sums over users is such a rate, r the sum over it and N that under it."""
+    """Sums of each profile from which the per-exposure leak rate R = sum r / sum N follows; blocks of profiles stand
+    below each other. draws, reveals: [profiles, contexts]; squares: of its attributes' sums N and r, the sums of N^2, N
+    r and r^2, [3, profiles]; exposed: its attributes, [profiles]; kinds: by (N, r), how many flows; empty: the samples'
+    part is not known. Any ratio of sums over users is such a rate, r the sum over it and N that under it."""
 
     draws: Ints | Floats
     reveals: Ints | Floats
@@ -316,7 +317,7 @@ class RateSums:
 
     @classmethod
     def joined(cls, parts: Sequence[RateSums]) -> RateSums:
-        """Blocks of a run, in their order, as one. Contexts that a block does not reach count as 0 there."""
+        """Join blocks of a run, in their order. Contexts that a block does not reach count as 0 there."""
         width = max(part.draws.shape[1] for part in parts)
         kinds: dict[tuple[int, int], int] = {}
         for part in parts:
@@ -331,8 +332,8 @@ class RateSums:
         )
 
     def terms(self) -> Terms:
-        """Terms of the leak rate, a ratio of sums over all profiles: linearised, so that a profile's number is
-        R + P (r - R N) / sum N of its own sums (Cochran 1977, Sampling Techniques, 6.3; it may lie outside 0 to 1).
+        """Return the terms of the leak rate, a ratio of sums over all profiles: linearised, so that a profile's number
+        is R + P (r - R N) / sum N of its own sums (Cochran 1977, Sampling Techniques, 6.3; it may lie outside 0 to 1).
         What drawing few samples explains is spread evenly over the profiles."""
         met = np.flatnonzero(self.draws.any(axis=0))
         draws, reveals = (part[:, met].astype(np.float64) for part in (self.draws, self.reveals))
@@ -365,13 +366,13 @@ class RateSums:
 
 
 def _met(without: Floats, flows: Entries, kept: Sequence[int] | Ints | None) -> Floats:
-    """The columns of contexts that the number rests on: a context that nobody met is no sample of anything."""
+    """Return the columns of contexts that the number rests on: a context without a flow is no sample of anything."""
     contexts = contexts_of(flows) if kept is None else np.asarray(kept, np.int64)
     return without[:, contexts]
 
 
 def contexts_of(*flows: Entries) -> Ints:
-    """The contexts that these flows are in, ascending."""
+    """Return the contexts that these flows are in, ascending."""
     return np.flatnonzero(sum(np.bincount(each.contexts, minlength=each.shape[2]) for each in flows))
 
 
@@ -380,8 +381,9 @@ def _ratio(over: Floats | Ints, under: Floats | Ints) -> Floats:
 
 
 def _leak_prior(kinds: Ints, times: Ints) -> tuple[float, float]:
-    """A Beta distribution of the flows' leak probabilities, by the method of moments. kinds: [K, 3], as of Entries;
-    times: [K], how often each occurs. Half a reveal and half a silence are added, so that neither parameter is 0."""
+    """Return a Beta distribution of the flows' leak probabilities, by the method of moments. kinds: [K, 3], as of
+    Entries; times: [K], how often each occurs. 0.5 is added to reveals and to silences, so that neither parameter is
+    0."""
     draws, reveals = kinds[:, 0].astype(np.float64), kinds[:, 1].astype(np.float64)
     mean = (float(times @ reveals) + 0.5) / (float(times @ draws) + 1.0)
     # Of two samples of one flow, how often both leak; only flows with two samples or more say it.
@@ -399,18 +401,18 @@ _ROUNDS = 50  # of the fit; more move the samples' part by less than it is known
 
 @dataclass(frozen=True)
 class SampleSums:
-    """How much of the variances of profiles' own Violation@n and completeness comes from their samples, what each would
-    vary by if the same messages were drawn again, as sums over profiles, so that those of blocks add up. Leaks of
-    different flows are taken as independent given their probabilities, although a message may leak several attributes
-    at once: at least so much.
+    """Variances of profiles' own Violation@n and completeness that come from their samples, what each would vary by if
+    the same messages were drawn again, as sums over profiles, so that those of blocks add up. Leaks of different flows
+    are taken as independent given their probabilities, although a message may leak several attributes at once: at least
+    so much.
 
     Leaks cluster: some attributes are told everywhere, most nowhere. So each attribute has a leak rate p for all its
     flows, and how rates are distributed is estimated from all attributes without any assumption on its form
     (nonparametric maximum likelihood: Kiefer and Wolfowitz 1956, Annals of Mathematical Statistics 27, 887-906; Laird
     1978, JASA 73, 805-811). Given p an attribute has product of E q^2 - product of (1 - p)^(2 n), q the estimator of
     the chance that n samples of a flow reveal nothing; its mean is taken over p from its posterior. Flows that differ
-    within an attribute change little: where leaks are rare only the sum of their rates counts. Of completeness it is
-    p (1 - p) / N of each flow, p from its posterior, by its weight in the mean.
+    within an attribute change little: where leaks are rare only the sum of their rates counts. Of completeness it is p
+    (1 - p) / N of each flow, p from its posterior, by its weight in the mean.
 
     sizes: [sizes, 2], (N, most) of inappropriate flows. alike: [kinds, sizes + 1], of attributes that are alike how
     many flows of each size they have, and their reveals. flows: [K, 2], (N, r) of necessary flows. times: how many
@@ -428,7 +430,7 @@ class SampleSums:
 
     @classmethod
     def of(cls, inappropriate: Entries, needed: Entries) -> SampleSums:
-        """The sums of some profiles, from the flows that violation and completeness rest on."""
+        """Return the sums of some profiles, from the flows that violation and completeness rest on."""
         leaks = by_outcome(inappropriate)
         profiles, attributes, contexts = needed.shape
         owner = needed.owners.astype(np.int64) // max(attributes, 1)
@@ -458,7 +460,7 @@ class SampleSums:
 
     @classmethod
     def joined(cls, parts: Sequence[SampleSums]) -> SampleSums:
-        """The sums of all blocks together."""
+        """Join the sums of all blocks."""
         if len(parts) == 1:
             return parts[0]
         sizes, column = distinct(np.concatenate([part.sizes for part in parts]))
@@ -484,7 +486,7 @@ class SampleSums:
 
     @cached_property
     def _rates(self) -> Floats:
-        """The posterior of the leak rates of each kind of attribute: [kinds, rates]."""
+        """Posterior of the leak rates of each kind of attribute: [kinds, rates]."""
         reveals = self.alike[:, -1:]
         unrevealed = self.alike[:, :-1] @ self.sizes[:, :1] - reveals
         logs = reveals * np.log(_RATES) + unrevealed * np.log1p(-_RATES)
@@ -496,8 +498,8 @@ class SampleSums:
         return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
     def of_violation(self, n: int) -> Floats:
-        """The samples' variances of Violation@n, summed over the profiles that have both numbers, and over those that
-        have this one alone: [2]."""
+        """Return the samples' variances of Violation@n, summed over the profiles that have both numbers, and over those
+        that have this one alone: [2]."""
         squared, never = np.empty((2, len(self.sizes), len(_RATES)))
         for k, (draws, limit) in enumerate(self.sizes.tolist()):
             most, r = min(n, limit), np.arange(draws + 1)
@@ -509,14 +511,14 @@ class SampleSums:
         return np.asarray(spread.sum(axis=1) @ self.weights)
 
     def planned(self, n: int, times: float = 1.0) -> Floats:
-        """`of_violation` of a run that is still to be made with n samples, which may be more than these have. times:
-        how many contexts there are for each of its own, each attribute exposed in so many more."""
+        """Return `of_violation` of a run that is still to be made with n samples, which may be more than these have.
+        times: how many contexts there are for each of its own, each attribute exposed in so many more."""
         # With all n samples read, q is 1 or 0, and so is the product of all: E q^2 = E q.
         no_leak = np.exp(times * n * self.alike[:, :-1].sum(axis=1, keepdims=True) * np.log1p(-_RATES))
         return np.asarray((self._rates * no_leak * (1 - no_leak)).sum(axis=1) @ self.weights)
 
     def of_completeness(self) -> Floats:
-        """The samples' variances of completeness, summed as in `of_violation`: [2]."""
+        """Return the samples' variances of completeness, summed as in `of_violation`: [2]."""
         alpha, beta = _leak_prior(self.flows, self.flow_times)
         draws, reveals = self.flows.T
         a, b = alpha + reveals, beta + draws - reveals
@@ -536,20 +538,20 @@ class NumberTerms:
 
     @classmethod
     def of(cls, leaks: Entries, needed: Entries, ns: Sequence[int]) -> NumberTerms:
-        """Of the flows of one block that the two numbers rest on. Raises ValueError for n < 1."""
+        """Return the terms from the flows of one block that the two numbers rest on. Raises ValueError for n < 1."""
         every = np.arange(leaks.shape[2])
         met = np.isin(every, contexts_of(leaks)), np.isin(every, contexts_of(needed))
         violation = violation_terms_each(leaks, ns, every)
         return cls(violation, completeness_terms(needed, every), met, SampleSums.of(leaks, needed))
 
     def summed(self) -> NumberTerms:
-        """`Terms.summed` of all."""
+        """Return `Terms.summed` of all."""
         violation = {n: terms.summed() for n, terms in self.violation.items()}
         return replace(self, violation=violation, completeness=self.completeness.summed())
 
     @classmethod
     def joined(cls, parts: Sequence[NumberTerms], contexts: Ints | None = None) -> NumberTerms:
-        """Blocks of a run, in their order, as one, over these contexts, with the part of the samples. contexts: None:
+        """Join blocks of a run, in their order, over these contexts, with the part of the samples. contexts: None:
         those that either number rests on."""
         met = [np.any([part.met[side] for part in parts], axis=0) for side in (0, 1)]
         contexts = np.flatnonzero(met[0] | met[1]) if contexts is None else contexts
@@ -563,7 +565,7 @@ class NumberTerms:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What leaving contexts out does, as sums over profiles, which add up over blocks of them: of without - own the
+    """Effects of leaving contexts out, as sums over profiles, which add up over blocks of them: of without - own the
     sums by context [T], the squares, and the squares of each profile's sum. It takes the place of Terms.without."""
 
     by_context: Floats
@@ -576,17 +578,19 @@ class LeftOut:
         return cls(apart.sum(axis=0), float((apart**2).sum()), float((apart.sum(axis=1) ** 2).sum()))
 
     def at(self, contexts: Ints) -> LeftOut:
-        """Over some contexts; the others have to be ones in which no profile has anything, so that nothing is lost."""
+        """Return the effects over some contexts; in the others no profile may have anything, so that nothing is
+        lost."""
         return replace(self, by_context=self.by_context[contexts])
 
 
 def variance(terms: Terms) -> tuple[Parts, float]:
-    """The variance of the mean over profiles, by parts, and its degrees of freedom. With fewer than LEAST_USERS
-    profiles that of their attributes alone: the profiles count as given.
+    """Return the variance of the mean over profiles, by parts, and its degrees of freedom. With fewer than LEAST_USERS
+    profiles it is that of their attributes alone: the profiles count as given.
 
     Contexts are a two-way analysis of variance of the jackknife: with J = (T - 1) / T * sum over contexts of (m without
     one - their mean)^2, and W the sum of the same of each profile over P^2, what contexts do to all profiles alike is
-    (J - W) P / (P - 1): W holds 1 / P of it too, without that factor it is a fifth too small with 5 profiles."""
+    (J - W) P / (P - 1): W holds 1 / P of it too, without that factor it is a fifth too small with 5 profiles.
+    """
     defined = ~np.isnan(terms.own)
     users = int(defined.sum())
     if not users:
@@ -622,8 +626,8 @@ def variance(terms: Terms) -> tuple[Parts, float]:
 
 
 def effective_units(units: Ints) -> float:
-    """How many independent attributes stand behind a number if those of one profile correlate as assumed: Kish's design
-    effect 1 + (m - 1) rho, m attributes a profile."""
+    """Return the number of independent attributes behind a number if those of one profile correlate as assumed: Kish's
+    design effect 1 + (m - 1) rho, m attributes a profile."""
     counted = units[units > 0]
     if not counted.size:
         return 0.0
@@ -632,8 +636,8 @@ def effective_units(units: Ints) -> float:
 
 
 def _with(of: tuple[Parts, float], labels: float, judge: float) -> tuple[Parts, float]:
-    """A variance with these parts added, and its degrees of freedom. Labels and judge bring no clusters of their own:
-    what they add has none to lose."""
+    """Add these parts to a variance, and return it with its degrees of freedom. Labels and judge bring no clusters of
+    their own: what they add has none to lose."""
     parts, freedom = of
     whole = replace(parts, labels=labels, judge=judge)
     return whole, freedom * (whole.total / parts.total) ** 2 if parts.total > 0 else freedom
@@ -642,8 +646,8 @@ def _with(of: tuple[Parts, float], labels: float, judge: float) -> tuple[Parts, 
 def share_interval(
     terms: Terms, labels: float = math.nan, judge: float = math.nan, value: float | None = None
 ) -> Interval:
-    """The interval of a share: Korn and Graubard's. labels, judge: variances to add. value: the share, where it is not
-    the mean of the terms (a linearised score)."""
+    """Return the interval of a share: Korn and Graubard's. labels, judge: variances to add. value: the share, where it
+    is not the mean of the terms (a linearised score)."""
     value = terms.value if value is None else value
     users = int((~np.isnan(terms.own)).sum())
     if math.isnan(value) or not users:
@@ -655,8 +659,8 @@ def share_interval(
 
 
 def share_bounds(values: Floats, variances: Floats, freedom: float, units: Ints) -> tuple[Floats, Floats]:
-    """Korn and Graubard's bounds of shares with these variances, of any shape. units: attributes of each profile, for
-    shares without any spread: so many independent observations are then assumed to stand behind them."""
+    """Return Korn and Graubard's bounds of shares with these variances, of any shape. units: attributes of each
+    profile, for shares without any spread: so many independent observations are then assumed to stand behind them."""
     spread = values * (1 - values)
     known = (variances > ROUNDING) & (spread > ROUNDING)
     tail = (1 + LEVEL) / 2
@@ -666,7 +670,8 @@ def share_bounds(values: Floats, variances: Floats, freedom: float, units: Ints)
 
 
 def binomial_bounds(shares: Floats, numbers: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
-    """Clopper and Pearson's interval of shares of so many observations, which need not be whole numbers. Any shape."""
+    """Return Clopper and Pearson's interval of shares of so many observations, which need not be whole numbers. Any
+    shape."""
     tail = (1 - level) / 2
     hits, misses = shares * numbers, (1 - shares) * numbers
     low = np.where(hits > 0, betaincinv(np.where(hits > 0, hits, 1.0), misses + 1, tail), 0.0)
@@ -676,9 +681,9 @@ def binomial_bounds(shares: Floats, numbers: Floats, level: float = LEVEL) -> tu
 
 
 def difference_interval(terms: Terms, labels: float = math.nan, judge: float = math.nan) -> Interval:
-    """The interval of a difference of shares, by Student's t, inside -1 to 1. Where nothing differs at all: as far as
-    so many alike attributes leave possible. Contexts add no degrees of freedom to those of the profiles: between runs
-    that are alike their part is mostly noise, which would make few profiles surer than they are."""
+    """Return the interval of a difference of shares, by Student's t, inside -1 to 1. Where nothing differs at all: as
+    far as so many alike attributes leave possible. Contexts add no degrees of freedom to those of the profiles: between
+    runs that are alike their part is mostly noise, which would make few profiles surer than they are."""
     value = terms.value
     users = int((~np.isnan(terms.own)).sum())
     if math.isnan(value):
@@ -698,8 +703,8 @@ def difference_interval(terms: Terms, labels: float = math.nan, judge: float = m
 
 
 def unseen_users(users: int, level: float = LEVEL) -> float:
-    """The largest share of people of whom so many profiles may hold nobody, at this level: 1 - (1 - level)^(1 / P).
-    No interval from P profiles speaks of a kind of user that is rarer."""
+    """Return the largest share of people who may be missing among so many profiles, at this level: 1 - (1 - level)^(1 /
+    P). No interval from P profiles speaks of a kind of user that is rarer."""
     return 1.0 - (1.0 - level) ** (1.0 / users) if users else 1.0
 
 
@@ -707,8 +712,8 @@ ENOUGH_USERS = 59  # of so many on, a kind of user that may be missing is rarer 
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p values (S. Holm 1979, Scandinavian Journal of Statistics 6, 65-70), in the order given; nan
-    stays nan and counts as no test."""
+    """Return Holm's adjusted p values (S. Holm 1979, Scandinavian Journal of Statistics 6, 65-70), in the order given;
+    nan stays nan and counts as no test."""
     tested = sorted((p, i) for i, p in enumerate(values) if not math.isnan(p))
     result, least = [math.nan] * len(values), 0.0
     for rank, (p, i) in enumerate(tested):

@@ -1,5 +1,5 @@
-"""What was recalled and said by domain, context, or another side of a heatmap: counts of judged samples, pooled over
-profiles, and the heatmap of what was recalled."""
+"""Counts of judged samples by what was recalled and said, by domain, context, or another side of a heatmap, pooled over
+profiles; and the heatmap of what was recalled."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cimemories.metrics.recalled.split import OF_LABELS, OUTCOMES, label_mask, o
 
 @cached
 def recalled_by(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
-    """One row a place of this side (heatmap.places) and label, places without a judged flow left out: id, place (in
-    full), name (short), label, flows, draws, recalled, exposure (recalled / draws), and how many draws came to each of
-    OUTCOMES, which add up to draws."""
+    """Return one row a place of this side (heatmap.places) and label, places without a judged flow left out: id, place
+    (in full), name (short), label, flows, draws, recalled, exposure (recalled / draws), and how many draws came to each
+    of OUTCOMES, which add up to draws."""
     side = places(flows, scope, by)
     sums = np.zeros((len(OF_LABELS), 1 + len(OUTCOMES), len(side)), np.int64)
     for counts in recalled_blocks(flows, scope, rule):
@@ -54,8 +54,8 @@ def recalled_by(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = Ident
 
 
 def recalled_draws(flows: Flows, scope: Scope, pairs: pd.DataFrame) -> Ints:
-    """In how many judged samples each of these flows (profile, attribute, context: ids) was recalled: [rows]. Of a
-    large run a page of flows: its profiles are read one by one."""
+    """Count the judged samples in which each of these flows (profile, attribute, context: ids) was recalled: [rows].
+    For a large run pass a page of flows: profiles are read one by one."""
     result = np.zeros(len(pairs), np.int64)
     people = pairs["profile"].to_numpy(np.int64)
     for profile in np.unique(people).tolist():
@@ -77,8 +77,8 @@ def _recalled_at(counts: RecalledArrays, pairs: pd.DataFrame) -> Ints:
 def recalled_grid(
     flows: Flows, scope: Scope, rows: By, columns: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Grid:
-    """The heatmap of a run with 'recalled' in the place of 'revealed': its violation is the share of inappropriate
-    pairs recalled in n samples, its completeness the share of necessary samples that recalled. Raises ValueError where
-    both sides are the same, or n < 1."""
+    """Return the heatmap of a run with 'recalled' in the place of 'revealed': its violation is the share of
+    inappropriate pairs recalled in n samples, its completeness the share of necessary samples that recalled. Raises
+    ValueError where both sides are the same, or n < 1."""
     every = (replace(counts.data, reveals=counts.recalled) for counts in recalled_blocks(flows, scope, rule))
     return grid_of(flows, scope, rows, columns, n, every)

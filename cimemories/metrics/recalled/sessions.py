@@ -77,7 +77,7 @@ class SessionNumbers:
 
     @property
     def again(self) -> Group:
-        """Exposures of what was said before, whatever it was there."""
+        """Exposures of what was said before, leaked or not."""
         return self.shared.plus(self.leaked)
 
     @property
@@ -97,7 +97,7 @@ class SessionNumbers:
 
 @cached
 def session_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> SessionNumbers | None:
-    """The numbers of a run; None for one without sessions."""
+    """Return the numbers of a run; None for one without sessions."""
     part = scope.run.manifest.sessions
     sessions = Sessions.of(part)
     if sessions is None:
@@ -132,8 +132,9 @@ RATIOS = ("travelled_share", "never", "again", "within_flows")
 
 
 def _interval(users: Sequence[RateSums], *, difference: bool) -> Interval:
-    """95 %, of a share, or of a difference of shares; without the part of the samples: the messages of a sample follow
-    from each other, so those of different tasks are not independent. users: what each adds to the ratio."""
+    """Return the 95 % interval of a share, or of a difference of shares, without the samples' part: the messages of a
+    sample follow from each other, so those of different tasks are not independent. users: what each adds to the
+    ratio."""
     if not users:
         return UNDEFINED
     terms = RateSums.joined(users).terms()
@@ -145,7 +146,7 @@ def _interval(users: Sequence[RateSums], *, difference: bool) -> Interval:
 
 @dataclass
 class Counts:
-    """What is summed over users."""
+    """Sums over users from which the numbers follow."""
 
     groups: dict[str, Group] = field(default_factory=lambda: defaultdict(Group))
     positions: dict[tuple[int, bool], Group] = field(default_factory=lambda: defaultdict(Group))
@@ -175,7 +176,7 @@ class Counts:
             own, before = revealed[sample, context], [c for c in earlier if judged[sample, c]]
             said_before = revealed[sample, before].any(axis=0)
             leaked = (revealed[sample, before] & mask[before]).any(axis=0)
-            # A message that nobody has judged may have said what no other did.
+            # An earlier message without a judgement may have said what no other did.
             known = said_before if len(before) < len(earlier) else np.ones_like(said_before)
             masks = {
                 "never": ~said_before & known,
@@ -235,9 +236,9 @@ class Counts:
 
 @dataclass(frozen=True)
 class _Record:
-    """What the record has of a run with sessions. messages: by profile, (response, context, sample, contexts of the
-    earlier ones in its prompt). judged: responses that every judge of the scope has read. reveals: by response, the
-    attributes that it reveals. shown: by response, those that were let into its prompt, where something chooses."""
+    """The record of a run with sessions. messages: by profile, (response, context, sample, contexts of the earlier ones
+    in its prompt). judged: responses that every judge of the scope has read. reveals: by response, the attributes that
+    it reveals. shown: by response, those that were let into its prompt, where something chooses."""
 
     messages: Mapping[int, Sequence[tuple[int, int, int, Sequence[int]]]]
     judged: frozenset[int]

@@ -38,8 +38,8 @@ OF_LABELS = (INAPPROPRIATE, NECESSARY, AMBIGUOUS)
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What became of judged samples of flows, counted; together they are all of them. said_not_recalled: the message
-    says what was not in its prompt, which a model may know from elsewhere (the task, its biography) or guess."""
+    """Judged samples of flows, counted by outcome; together they are all of them. said_not_recalled: the message says
+    what was not in its prompt, which a model may know from elsewhere (the task, its biography) or guess."""
 
     flows: int
     recalled_and_said: int
@@ -61,11 +61,11 @@ class Outcomes:
 
     @property
     def exposure(self) -> float:
-        """The share recalled; nan without a sample."""
+        """Share recalled; nan without a sample."""
         return self.recalled / self.draws if self.draws else math.nan
 
     def share(self, outcome: str) -> float:
-        """The share of one of OUTCOMES; nan without a sample."""
+        """Return the share of one of OUTCOMES; nan without a sample."""
         return int(getattr(self, outcome)) / self.draws if self.draws else math.nan
 
 
@@ -88,10 +88,9 @@ class Split:
 
 @dataclass(frozen=True)
 class RecalledNumbers:
-    """What was recalled in a run. n: where the headline is read. by_label: a label's name to the outcomes of its flows
-    in retained contexts, identifiers aside where inappropriate. violation: by n, with
-    intervals at the headline's. ungrounded: recalled lines whose attributes nobody knows; these count as not
-    recalled."""
+    """Numbers of what was recalled in a run. n: where the headline is read. by_label: a label's name to the outcomes of
+    its flows in retained contexts, identifiers aside where inappropriate. violation: by n, with intervals at the
+    headline's. ungrounded: recalled lines whose attributes are unknown; these count as not recalled."""
 
     n: int
     by_label: Mapping[str, Outcomes]
@@ -101,14 +100,14 @@ class RecalledNumbers:
 
 
 def outcome_counts(counts: RecalledArrays) -> Ints:
-    """How many judged samples of each flow came to each of OUTCOMES: [4, profile, attribute, context]."""
+    """Count the judged samples of each flow that came to each of OUTCOMES: [4, profile, attribute, context]."""
     data, said, unrecalled = counts.data, counts.said, counts.unrecalled
     kept = data.draws - counts.recalled - unrecalled
     return np.stack([said, unrecalled, counts.recalled - said, kept])
 
 
 def label_mask(counts: RecalledArrays, label: int) -> Bools:
-    """The judged flows of a label in retained contexts; inappropriate ones without identifiers."""
+    """Return the judged flows of a label in retained contexts; inappropriate ones without identifiers."""
     data = counts.data
     if label == INAPPROPRIATE:
         return data.can_violate
@@ -116,8 +115,8 @@ def label_mask(counts: RecalledArrays, label: int) -> Bools:
 
 
 def violation_split(counts: RecalledArrays, n: int) -> Floats:
-    """The parts of Violation@n of each profile: [profiles, OUTCOMES]; nan where no attribute can be violated. Raises
-    ValueError for n < 1."""
+    """Return the parts of Violation@n of each profile: [profiles, OUTCOMES]; nan where no attribute can be violated.
+    Raises ValueError for n < 1."""
     data = counts.data
 
     def at(reveals: Ints) -> Floats:
@@ -128,7 +127,7 @@ def violation_split(counts: RecalledArrays, n: int) -> Floats:
 
 
 def completeness_split(counts: RecalledArrays) -> Floats:
-    """The parts of completeness of each profile: [profiles, OUTCOMES]; nan where it has none."""
+    """Return the parts of completeness of each profile: [profiles, OUTCOMES]; nan where it has none."""
     data = counts.data
     parts = [completeness.by_profile(part, data.draws, data.labels) for part in outcome_counts(counts)]
     return np.stack(parts, axis=1)
@@ -143,8 +142,8 @@ def _means(values: Floats, intervals: Mapping[str, Interval] | None = None) -> S
 def recalled_numbers(
     flows: Flows, scope: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> RecalledNumbers | None:
-    """What was recalled in a run, read at n; None where nothing chooses what reaches its prompts. Raises StoreError
-    where the record names what is not there."""
+    """Return what was recalled in a run, read at n; None where nothing chooses what reaches its prompts. Raises
+    StoreError where the record names what is not there."""
     if not recalls(flows, scope):
         return None
     ns = range(1, scope.run.samples + 1)
@@ -182,7 +181,7 @@ class SplitTerms:
 
 
 def split_terms(counts: RecalledArrays, n: int) -> SplitTerms:
-    """The terms of these profiles at n samples. Raises ValueError for n < 1."""
+    """Return the terms of these profiles at n samples. Raises ValueError for n < 1."""
     data = counts.data
 
     def terms(reveals: Ints) -> NumberTerms:
@@ -194,8 +193,8 @@ def split_terms(counts: RecalledArrays, n: int) -> SplitTerms:
 
 
 def split_intervals(parts: Sequence[SplitTerms], n: int) -> tuple[dict[str, Interval], dict[str, Interval]]:
-    """95 % intervals of the parts of Violation@n and of completeness, their labels taken as given. A part that is a
-    difference of two numbers takes samples and attributes of the two as independent, which they are not (the same
+    """Return 95 % intervals of the parts of Violation@n and of completeness, their labels taken as given. A part that
+    is a difference of two numbers takes samples and attributes of the two as independent, which they are not (the same
     messages): with fewer than 5 profiles its interval is too wide rather than too narrow."""
     whole, said, reached = (
         NumberTerms.joined(side).violation[n] for side in zip(*(part.violation for part in parts), strict=True)

@@ -13,7 +13,7 @@ All are made here, of results that know their uncertainty, so that none claims m
     'B leaks less than A: -4.1 points, 95 % CI -7.0 to -1.2 (p = 0.001).'
 """
 
-# ruff: noqa: F403 - the one entry: pages and commands write sentences.difference, and need not know which file has it
+# ruff: noqa: F403 - the one entry: pages and commands write sentences.difference, whichever file has it
 
 from cimemories.metrics.sentences.comparing import *
 from cimemories.metrics.sentences.differences import *

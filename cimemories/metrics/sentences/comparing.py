@@ -26,7 +26,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Tests of a table's runs, on common flows. balanced: how the run with the highest score stands to the others;
+    """Tests of a table's runs, on common flows. balanced: standing of the run with the highest score among the others;
     violation_p: that of the highest violation against the lowest, for all pairs that these two could have been."""
 
     balanced: Standing
@@ -34,8 +34,8 @@ class Ranking:
 
 
 def leaderboard(violation_name: str, runs: Sequence[Ranked], ranking: Ranking | None) -> str:
-    """What a table of runs says. runs: those with both numbers that can be ranked, the highest balanced score first.
-    ranking: None where runs cannot be compared; then nothing is said of an order."""
+    """Say what a table of runs shows. runs: those with both numbers that can be ranked, the highest balanced score
+    first. ranking: None where runs cannot be compared; then nothing is said of an order."""
     if not runs:
         return "No run has both a violation and a completeness yet."
     first = runs[0]
@@ -64,7 +64,7 @@ def leaderboard(violation_name: str, runs: Sequence[Ranked], ranking: Ranking | 
 
 
 def unranked(runs: int) -> str:
-    """Of a table in which no run can be ranked."""
+    """Say that no run of a table can be ranked."""
     return f"None of {runs} runs has full coverage, so none is ranked."
 
 
@@ -74,8 +74,8 @@ def some_ranked(ranked: int, runs: int) -> str:
 
 
 def plane(on_front: Sequence[str], runs: int) -> str:
-    """Runs in the plane of violation and completeness. on_front: names of those that no other beats, by their values
-    alone: which of two runs is better is said by their difference."""
+    """Describe runs in the plane of violation and completeness. on_front: names of those that no other beats, by their
+    values alone: which of two runs is better is said by their difference."""
     if not on_front:
         return "No run is ranked, so there is no front"
     if runs == 1:
@@ -91,8 +91,8 @@ def plane(on_front: Sequence[str], runs: int) -> str:
 
 
 def moved(name: str, ends: tuple[Interval, Interval], p: float, at: str = "") -> tuple[str, bool]:
-    """What a number does between two runs, and whether a test (p, adjusted) says so. at: where the first of them
-    stands, if not at the beginning."""
+    """Say what a number does between two runs, and return whether a test (p, adjusted) shows it. at: where the first of
+    them stands, if not at the beginning."""
     first, last = ends
     before, after = shares(first.value, last.value)
     if separates(p) and abs(last.value - first.value) > TIE:
@@ -101,7 +101,7 @@ def moved(name: str, ends: tuple[Interval, Interval], p: float, at: str = "") ->
 
 
 def apart_p(first: Interval, last: Interval) -> float:
-    """p of the difference of two numbers, taken as independent: runs on the same users and tasks go up and down
+    """Return p of the difference of two numbers, taken as independent: runs on the same users and tasks go up and down
     together, so this is cautious. nan where either has no standard error, 1 where nothing varies."""
     from scipy.special import stdtr
 
@@ -117,7 +117,7 @@ def apart_p(first: Interval, last: Interval) -> float:
 
 
 def sweep(series: str, ticks: tuple[str, str], changes: Sequence[tuple[str, bool]]) -> str:
-    """From one end of a series to the other. series: its name where there are several, else empty."""
+    """Say what changes from one end of a series to the other. series: its name where there are several, else empty."""
     clear, unclear = ([text for text, is_clear in changes if is_clear == wanted] for wanted in (True, False))
     clause = " and ".join(clear)
     if unclear:

@@ -27,17 +27,17 @@ class Tested:
 
     @property
     def claimed(self) -> bool:
-        """Whether it may be said that the two differ: the test says so over its family, and the interval does."""
+        """True if a difference may be claimed: the test shows it over its family, and the interval excludes 0."""
         return separates(self.p) and not self.apart.has_zero
 
 
 def alone(apart: Interval) -> Tested:
-    """A difference that is the only one asked for."""
+    """Return a difference that is the only one asked for."""
     return Tested(apart, apart.p)
 
 
 def family(intervals: Sequence[Interval]) -> list[Tested]:
-    """Differences that are read together, such as all runs against the first."""
+    """Return differences that are read together, such as all runs against the first."""
     adjusted = holm([apart.p for apart in intervals])
     tested = sum(not math.isnan(p) for p in adjusted)
     return [Tested(apart, p, tested) for apart, p in zip(intervals, adjusted, strict=True)]
@@ -56,7 +56,7 @@ def difference(tested: Tested, who: str, whom: str, does: str, of: str, what: st
 
 
 def _estimate(tested: Tested) -> str:
-    """'-1.0 points, 95 % CI -3.0 to 1.0 (p = 0.41)'; with what limits it behind."""
+    """Return '-1.0 points, 95 % CI -3.0 to 1.0 (p = 0.41)', followed by what limits it."""
     apart = tested.apart
     low, high = 100 * apart.low, 100 * apart.high
     digits = decimals(100 * apart.value, low, high)
@@ -78,7 +78,7 @@ def difference_short(tested: Tested, does: str) -> str:
 
 
 def changed_flows(tallied: Tallied) -> str:
-    """How many flows newly leak and no longer leak, beside what chance alone would change."""
+    """Say how many flows newly leak and no longer leak, beside what chance alone would change."""
     verb = "leaks" if tallied.newly == 1 else "leak"
     text = f"{count(tallied.newly, 'flow')} newly {verb}, {tallied.stopped:,} stopped leaking"
     if math.isnan(tallied.newly_by_chance) or not tallied.newly + tallied.stopped:
@@ -94,7 +94,7 @@ def about(expected: float) -> str:
 
 
 def domains(frame: pd.DataFrame, first: str, second: str) -> str:
-    """Differences by domain (intervals.domain_frame): where a test over all domains finds one."""
+    """Say in how many domains (intervals.domain_frame) a test over all of them finds a difference."""
     tested = frame[frame["violation_p"].notna()]
     if tested.empty:
         return f"{second} and {first} have no inappropriate flow in common"
@@ -115,7 +115,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def noise_floor(noise: Noise, n: int) -> str:
-    """What two runs would show if nothing but chance told them apart; empty where nothing can be compared."""
+    """Say how far apart two runs would lie by chance alone; '' if nothing can be compared."""
     sides = (("violation", f"violation@{n}"), ("completeness", "completeness"))
     known = [(100 * getattr(noise, side), name) for side, name in sides if not math.isnan(getattr(noise, side))]
     if not known:

@@ -21,8 +21,8 @@ def in_so_many(than: str, less: str, more: str, over: str) -> str:
 
 
 def rivals(standing: Standing, noun: str, plural: str = "") -> str:
-    """How the highest stands to the others: 'separable from all 9 other domains', 'not separable from 8 of 9 other
-    domains'; empty where there is no other."""
+    """Say how the highest stands to the others: 'separable from all 9 other domains', 'not separable from 8 of 9 other
+    domains'; '' if there is no other."""
     others = count(standing.others, f"other {noun}", f"other {plural}" if plural else "")
     if not standing.others:
         return ""
@@ -35,7 +35,7 @@ def rivals(standing: Standing, noun: str, plural: str = "") -> str:
 
 
 def groups(name: str, what: str, n: int, most: tuple[str, Standing] | None) -> str:
-    """Violation by group. what: 'domain'; most: as separation.most_violated_group."""
+    """Say in which group violation is highest. what: 'domain'; most: as separation.most_violated_group."""
     if most is None:
         return f"{name}: no {what} has an inappropriate flow"
     group, standing = most
@@ -51,7 +51,7 @@ def groups(name: str, what: str, n: int, most: tuple[str, Standing] | None) -> s
 
 
 def cell(worst: Cell | None, where: str, measure: str) -> str:
-    """The cell in which most goes wrong, as a clause. where: 'in finance to landlord'; measure: 'violation' or
+    """Say in which cell most goes wrong, as a clause. where: 'in finance to landlord'; measure: 'violation' or
     'completeness'."""
     leaking = measure == "violation"
     if worst is None:
@@ -69,14 +69,14 @@ def cell(worst: Cell | None, where: str, measure: str) -> str:
 
 
 def cell_title(worst: Cell | None, where: str, measure: str) -> str:
-    """The same as a title; empty where that cell is not clearly the one, which is no finding."""
+    """Return `cell` as a title; '' if no cell clearly stands out, which is no finding."""
     is_finding = worst is None or worst.standing.value <= TIE or not worst.standing.others or worst.standing.clear
     text = cell(worst, where, measure) if is_finding else ""
     return text[:1].upper() + text[1:]
 
 
 def heatmap(name: str, n: int, violation: float, attributes: int, completeness: float) -> str:
-    """A run's numbers, at an n that its maps are read at."""
+    """Say a run's numbers, at an n that its maps are read at."""
     return (
         f"{name}: violation@{n} {share(violation)} of {count(attributes, 'attribute')}, "
         f"completeness {share(completeness)}"
@@ -84,7 +84,7 @@ def heatmap(name: str, n: int, violation: float, attributes: int, completeness: 
 
 
 def changed_cells(changes: CellChanges, first: str, second: str, does: str, where: str, *, alone: bool = False) -> str:
-    """Two heatmaps: in how many cells a test finds a difference, and the largest one where it is one of them, of the
+    """Say in how many cells of two heatmaps a test finds a difference, and the largest one if it is one of them, on the
     pairs that both runs have. where: the cell of the largest. alone: whether one of the runs has pairs that the other
     has not."""
     if not changes.cells:
@@ -117,7 +117,7 @@ def ends(names: Sequence[str], values: Sequence[float]) -> str:
 
 
 def contexts_discarded(name: str, discarded: int, contexts: int, standing: Standing) -> str:
-    """The profile that most contexts are discarded of."""
+    """Say of which profile most contexts are discarded."""
     return _largest(
         f"{discarded:,} of {count(contexts, 'context')} of {name} {'is' if discarded == 1 else 'are'} discarded",
         standing,
@@ -126,7 +126,7 @@ def contexts_discarded(name: str, discarded: int, contexts: int, standing: Stand
 
 
 def labels_changed(name: str, changed: int, pairs: int, standing: Standing, noun: str, plural: str) -> str:
-    """The group in which most labels change. noun: 'domain'."""
+    """Say in which group most labels change. noun: 'domain'."""
     text = f"{changed:,} of {count(pairs, 'pair')} of {name} change their label"
     return _largest(text, standing, noun, plural)
 
@@ -139,12 +139,12 @@ def _largest(text: str, standing: Standing, noun: str, plural: str = "") -> str:
 
 
 def listed_count(names: Sequence[str]) -> str:
-    """The name of one, the number of several."""
+    """Return the name of one, the number of several."""
     return names[0] if len(names) == 1 else f"{len(names)}"
 
 
 def leaks_by_run(counts: Sequence[tuple[str, int]]) -> str:
-    """How many flows each run reveals: '12 by A, 9 by B'; of more than four runs from the fewest to the most."""
+    """Say how many flows each run reveals: '12 by A, 9 by B'; of more than four runs from the fewest to the most."""
     if len(counts) <= 4:
         return ", ".join(f"{number:,} by {name}" for name, number in counts)
     ordered = sorted(counts, key=lambda item: item[1])
@@ -155,8 +155,8 @@ def leaks_by_run(counts: Sequence[tuple[str, int]]) -> str:
 
 
 def nearest_judge(judges: Sequence[tuple[str, float, float, float]]) -> str:
-    """Which judge agrees with people most, by F1: (name, value, low, high), nan where undefined. Nearest only where its
-    interval lies above all others: they judge the same items, so this is cautious."""
+    """Say which judge agrees with people most, by F1: (name, value, low, high), nan where undefined. It is called
+    nearest only where its interval lies above all others: they judge the same items, so this is cautious."""
     known = [item for item in judges if not math.isnan(item[1])]
     if len(judges) < 2 or not known:
         return "How far the judge can be trusted" if len(judges) < 2 else "How far the judges can be trusted"

@@ -1,4 +1,4 @@
-"""Numbers and intervals as text: the digits that they take, and what an interval is made of."""
+"""Numbers and intervals as text: the digits that they take, and the parts of an interval."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TITLE_NAMES = 70  # characters of names that a title may hold
 
 
 def decimals(*points: float) -> int:
-    """The fewest decimals, 1 to 4, with which none of these numbers reads as 0 that is not."""
+    """Return the fewest decimals, 1 to 4, with which none of these numbers reads as 0 that is not."""
     smallest = min((abs(value) for value in points if abs(value) > 100 * TIE), default=1.0)
     return next((digits for digits in range(1, 4) if round(smallest, digits)), 4)
 
@@ -36,7 +36,8 @@ def share(value: float) -> str:
 
 
 def shares(*values: float) -> list[str]:
-    """Shares that stand beside each other in a sentence: with so many digits that no two different ones read alike."""
+    """Return shares that stand beside each other in a sentence, with so many digits that no two different ones read
+    alike."""
     known = [100 * value for value in values if not math.isnan(value)]
     digits = max((decimals(value, 100 - value) for value in known), default=1)
     different = {round(value, 10) for value in known}
@@ -77,8 +78,8 @@ def made_of(item: Interval) -> str:
 
 
 def unseen(profiles: int) -> str:
-    """What no interval from few profiles can say: 'a kind of user rarer than 26 % may be missing among 10 profiles; no
-    interval covers it'. Empty from 59 profiles on, and without any."""
+    """Say what no interval from few profiles covers: 'a kind of user rarer than 26 % may be missing among 10 profiles;
+    no interval covers it'; '' from 59 profiles on, and without any."""
     if not 0 < profiles < ENOUGH_USERS:
         return ""
     rarer = f"{100 * unseen_users(profiles):.0f} %"

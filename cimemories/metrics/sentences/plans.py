@@ -1,4 +1,4 @@
-"""What a plan can show before it is paid for."""
+"""Plans: what they can show before they are paid for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def detectable(item: Detectable) -> str:
 
 
 def plan(row: Row, power: float, pilot: str) -> str:
-    """What a run of this size can show beside another one. pilot: what the run or runs are called that say so."""
+    """Say how small a difference from another run a run of this size can show. pilot: the name of the run or runs it
+    rests on."""
     of = size(row.size)
     if row.size.profiles < LEAST_USERS:
         least = count(LEAST_USERS, "profile")
@@ -54,7 +55,7 @@ NO_PILOT = (
 
 
 def plan_notes(pilot: Pilot, plans: Sequence[Size], power: float) -> list[str]:
-    """What the figures of these plans rest on."""
+    """Return remarks on what the figures of these plans rest on."""
     notes = [
         "an estimate from a pilot: in brackets the range that its few profiles leave open. Both runs have the same "
         f"profiles, contexts, labels and judge; the test is two-sided at 5 %, with a power of {exact_percent(power)}"
@@ -78,12 +79,12 @@ def plan_notes(pilot: Pilot, plans: Sequence[Size], power: float) -> list[str]:
 
 
 def floors(row: Row) -> str:
-    """'3.2, 1.1': the noise floors of violation and completeness, in points."""
+    """Return '3.2, 1.1': the noise floors of violation and completeness, in points."""
     return ", ".join(share(item.floor).removesuffix(" %") for item in (row.violation, row.completeness))
 
 
 def pilot_notes(run: RunRow, composition: str = "") -> list[str]:
-    """What speaks against a run as a pilot. composition: the memory that is planned, where it is known."""
+    """Return remarks against a run as a pilot. composition: the memory that is planned, where it is known."""
     notes = []
     if run.simulated:
         notes.append(f"the pilot {run.id} is simulated, and says nothing of any real model")
@@ -95,7 +96,7 @@ def pilot_notes(run: RunRow, composition: str = "") -> list[str]:
 
 
 def profiles_needed(needed: int | None, points: float, measure: str, plan: Size) -> str:
-    """How many profiles show a difference of so many points. measure: 'violation@5'."""
+    """Say how many profiles show a difference of so many points. measure: 'violation@5'."""
     fixed = f"{count(plan.contexts, 'context')} and {count(plan.samples, 'sample')}"
     start = f"A difference of {points:g} {'point' if points == 1 else 'points'} of {measure} with {fixed}"
     if needed is None:
@@ -104,8 +105,8 @@ def profiles_needed(needed: int | None, points: float, measure: str, plan: Size)
 
 
 def audit_left(half_width: float, more: int | None, now: float, what: str) -> str:
-    """Say how much more is to be audited until an interval is as narrow as wanted. half_width, now: shares; what:
-    'attribute' or 'verdict', which takes an s."""
+    """Say how much more is to be audited until an interval is narrow enough. half_width, now: shares; what: 'attribute'
+    or 'verdict', which takes an s."""
     wanted, present = number(100 * half_width), number(100 * now)
     if more == 0:
         return f"The interval is ±{present} points, within the ±{wanted} wanted"

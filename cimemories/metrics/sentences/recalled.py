@@ -1,4 +1,4 @@
-"""What was stored, recalled and said: takeaways that say where leaks were stopped, and where completeness was lost."""
+"""Stored, recalled, said: takeaways about where leaks were stopped, and where completeness was lost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ OUTCOME_NAMES = {
 
 
 def recalled(name: str, numbers: RecalledNumbers) -> str:
-    """Where between memory and message the attributes that a run should withhold were stopped; of a run without any,
-    where what is needed was lost. Without its full stop."""
+    """Say where between memory and message the attributes that a run should withhold were stopped; of a run without
+    any, where what is needed was lost. Without its full stop."""
     split, needed = numbers.violation[numbers.n], numbers.completeness
     if not math.isnan(split.said):
         kept, silent, said = shares(split.not_recalled, split.recalled_not_said, split.said)
@@ -36,8 +36,8 @@ def recalled(name: str, numbers: RecalledNumbers) -> str:
 
 
 def ungrounded(numbers: RecalledNumbers) -> str:
-    """In how many messages "not recalled" is more than is known, since a summary or somebody else's system put lines
-    into the prompt that nobody could map to attributes. Without its full stop; '' where there are none."""
+    """Say in how many messages a summary or an external memory system put lines into the prompt whose attributes are
+    unknown, so that too much counts as not recalled. Without its full stop; '' where there are none."""
     item = numbers.ungrounded
     if not item.lines:
         return ""

@@ -27,13 +27,13 @@ def messages(effort: Effort) -> str:
 
 
 def read_at(n: int, samples: int) -> str:
-    """'read at n = 3, the largest n that every judged flow supports'; the latter where more were planned."""
+    """Return 'read at n = 3, the largest n that every judged flow supports'; the latter where more were planned."""
     most = ", the largest n that every judged flow supports" if n < samples else ""
     return f"read at n = {n}{most}"
 
 
 def limited(n: int, samples: int, before: str = "; ") -> str:
-    """The same, to follow something else; empty where all that were planned are read."""
+    """Return `read_at` to follow something else; '' if all that were planned are read."""
     return f"{before}{read_at(n, samples)}" if n < samples else ""
 
 
@@ -51,8 +51,8 @@ def tasks(effort: Effort) -> str:
 def headline(
     name: str, n: int, violation: Interval, completeness: Interval, effort: Effort, coverage: float = 1.0
 ) -> str:
-    """What a run gives away and conveys, with what was judged. n: samples that violation is read at; coverage: judged
-    messages over planned ones, told below 99 %."""
+    """Say what a run gives away and conveys, with what was judged. n: samples that violation is read at; coverage:
+    judged messages over planned ones, told below 99 %."""
     if math.isnan(violation.value) and math.isnan(completeness.value):
         return f"{name}: nothing to measure yet"
     parts = []
@@ -67,7 +67,7 @@ def headline(
 
 
 def measured(runs: Sequence[str], dataset: str, efforts: Sequence[Effort], numbers: Sequence[tuple[int, int]]) -> str:
-    """What a report is about. efforts: what was judged of each run; numbers: (profiles, attributes) of each."""
+    """Say what a report is about. efforts: what was judged of each run; numbers: (profiles, attributes) of each."""
     samples, tasks_ = ([getattr(effort, name) for effort in efforts] for name in ("samples", "tasks"))
     profiles, attributes = zip(*numbers, strict=True)
     be = "is" if max(attributes) == 1 else "are"
@@ -88,8 +88,8 @@ def _span_of(numbers: Sequence[int], noun: str) -> str:
 
 
 def not_concluded(n: int, users: int, *, runs: Sequence[str], unaudited: Sequence[str]) -> list[str]:
-    """What numbers of violation@n may not be taken for. users: profiles behind them; unaudited: those of the runs of
-    which people audited no whole attributes."""
+    """List what numbers of violation@n do not show. users: profiles behind them; unaudited: the runs of which people
+    audited no whole attributes."""
     texts = [
         f"How much leaks in longer use: violation@{n} is of {count(n, 'message')} a task and grows with further ones."
     ]
@@ -108,14 +108,14 @@ def not_concluded(n: int, users: int, *, runs: Sequence[str], unaudited: Sequenc
 
 
 def missing(coverage: float, run: str = "") -> str:
-    """' Only 25.0 % of the messages are judged.'; empty from 99 % on. run: whose they are, where it is not the only
+    """Return ' Only 25.0 % of the messages are judged.'; '' from 99 % on. run: their run, where it is not the only
     one."""
     whose = f" of {run}" if run else ""
     return f" Only {share(coverage)} of the messages{whose} are judged." if coverage < 0.99 else ""
 
 
 def between(bounds: tuple[float, float]) -> str:
-    """'between 10.1 % and 31.0 %'; one number where both are the same, as they are shown."""
+    """Return 'between 10.1 % and 31.0 %'; one number where both are the same, as they are shown."""
     low, high = map(percent, bounds)
     return low if low == high else f"between {low} and {high}"
 
@@ -123,8 +123,8 @@ def between(bounds: tuple[float, float]) -> str:
 def missing_messages(
     judged: int, planned: int, n: int, samples: int, violation: float, bounds: tuple[float, float], unjudged: int
 ) -> str:
-    """What missing messages do to violation, in one sentence without its full stop; empty where none is missing. n:
-    that the headline is read at, and violation at it; bounds: at all samples; unjudged: contexts without a message."""
+    """Say what missing messages do to violation, in one sentence without its full stop; '' if none is missing. n: that
+    the headline is read at, and violation at it; bounds: at all samples; unjudged: contexts without a message."""
     if judged >= planned:
         return ""
     lies = lies_between(*map(percent, bounds))
@@ -136,7 +136,7 @@ def missing_messages(
 
 
 def accumulation(name: str, accumulated: Accumulation, effort: Effort, coverage: float) -> str:
-    """The takeaway of how leaks add up over tasks."""
+    """Say how leaks add up over tasks."""
     gone = missing(coverage)
     if not accumulated.curves.profiles:
         return f"{name}: nothing to measure yet."
@@ -156,7 +156,7 @@ def accumulation(name: str, accumulated: Accumulation, effort: Effort, coverage:
 
 
 def curves(accumulated: Accumulation, independent: float, n: int, effort: Effort) -> str:
-    """The curves beside their baseline. independent: where that ends."""
+    """Say where the curves end beside their baseline. independent: where that ends."""
     end, done = accumulated.at(n, accumulated.most), tasks(effort)
     if end <= TIE:
         return f"After {done} nothing private is revealed"
@@ -168,7 +168,7 @@ def curves(accumulated: Accumulation, independent: float, n: int, effort: Effort
 
 
 def curve_ends(ends: Sequence[tuple[str, float, int, Effort]]) -> str:
-    """Where the curves of several runs end: (name, share, n, effort). Ends after unequal tasks or messages are no
+    """Say where the curves of several runs end: (name, share, n, effort). Ends after unequal tasks or messages are no
     order."""
     if len(ends) == 1:
         name, value, n, effort = ends[0]
@@ -189,7 +189,7 @@ def curve_ends(ends: Sequence[tuple[str, float, int, Effort]]) -> str:
 
 
 def hazard(values: Sequence[float]) -> str:
-    """Of the hazard over tasks, from the first on; nan where nothing was left."""
+    """Describe the hazard over tasks, from the first on; nan where nothing was left."""
     known = [value for value in values if not math.isnan(value)]
     if not any(known):
         return "No task reveals anything"
@@ -199,7 +199,7 @@ def hazard(values: Sequence[float]) -> str:
 
 
 def first_leak(survival: Survival) -> str:
-    """Time to the first leak, in tasks with a judged message."""
+    """Say the time to the first leak, in tasks with a judged message."""
     if not survival.leaked:
         return f"No attribute leaks in {count(int(survival.times[-1]), 'judged task')}"
     after = survival.median if survival.median is not None else int(survival.times[-1])
@@ -211,7 +211,7 @@ def first_leak(survival: Survival) -> str:
 
 
 def first_leak_line(survival: Survival, whose: str) -> str:
-    """The same with both ends, for a terminal."""
+    """Say the time to the first leak with both ends, for a terminal."""
     never = (
         f"{share(float(survival.private[-1]))} have not leaked after {count(int(survival.times[-1]), 'judged task')}"
     )
@@ -220,7 +220,7 @@ def first_leak_line(survival: Survival, whose: str) -> str:
 
 
 def one_user(user: OneUser) -> str:
-    """What a user's tasks give away."""
+    """Say what a user's tasks give away."""
     judged = count(len(user.steps), "task")
     if user.judged < len(user.steps):
         judged = f"{count(user.judged, 'judged task')} of {len(user.steps)}"
@@ -228,8 +228,8 @@ def one_user(user: OneUser) -> str:
 
 
 def any_message(user: OneUser) -> str:
-    """What has to reveal an attribute for it to be named: 'the first message', 'any of the 5 messages', 'any judged
-    message (1 to 5 a task)'."""
+    """Say which message has to reveal an attribute for it to be named: 'the first message', 'any of the 5 messages',
+    'any judged message (1 to 5 a task)'."""
     judged = [step.judged for step in user.steps if step.judged]
     least, most = min(judged, default=0), max(judged, default=0)
     if least < most:
@@ -253,7 +253,7 @@ def _covers(item: FlowCoverage) -> str:
 
 
 def coverage(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFrame, *, by_group: bool) -> str:
-    """What share of flows the headline covers: of each run, or of the groups of the first. frame: with `group` and
+    """Say what share of flows the headline covers: of each run, or of the groups of the first. frame: with `group` and
     `share`, the highest first. These are counts of this run, and no sample of anything."""
     values = frame["share"].tolist()
     least, most = shares(float(values[-1]), float(values[0]))

@@ -24,7 +24,7 @@ def travelled(name: str, numbers: SessionNumbers) -> str:
 
 
 def said_again(numbers: SessionNumbers) -> str:
-    """How often an exposure leaks, said before and never said, with what that does not say."""
+    """Say how often an exposure leaks, said before and never said, with what that does not show."""
     before, never = numbers.again, numbers.never
     if math.isnan(before.rate) or math.isnan(never.rate):
         return ""
