@@ -4,8 +4,8 @@ Every metric is a pure function of `FlowArrays`: reveals and draws as integers, 
 run few enter a number, and what enters says little: whose attribute it is, in which context, and in how many of how
 many judged samples it was revealed. `FlowArrays` finds these entries once; most numbers are counted from them.
 
-A run that does not fit into memory comes in blocks of profiles, any other as one block, which is kept: so is what hangs
-on it, while a block of a large run goes with everything that was found in it.
+A run that does not fit into memory comes in blocks of profiles, any other as one block. That one block is cached with
+all that was computed from it; blocks of a large run are not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SUBSTRINGS = ("name", "address", "sex", "age")
 
 
 class IdentifierRule(StrEnum):
-    """Which attributes are never counted as violations, since a message has to be signed.
+    """Rules for the attributes that are never counted as violations, since a message has to be signed.
 
     exact: those that repeat the biography. substring: every key that contains name, address, sex or age, as the
     reference script does (it also drops mortgage and coverage). none: every attribute counts.
@@ -53,14 +53,13 @@ class IdentifierRule(StrEnum):
 class FlowArrays:
     """Counts and labels of a run, [profile, attribute, context]; attributes beyond a profile's own are padding.
 
-    reveals, draws: 0 where there is no flow (no memory held the attribute there). labels: codes of
-    flows.labels, those of pairs without a flow among them, since they say which contexts are retained;
-    UNLABELLED in the padding. counted: [profile, attribute], False for identifiers and padding. profiles, contexts:
-    the record's ids along their axes. read_at: at how many samples each flow is read at most, [profile, attribute,
-    context], where another run has fewer of it; None: at all of its own. planned: how many samples of each flow were
-    asked for, [profile, attribute, context], at least its draws and 0 where there is no flow; None: as many as were
-    judged. part: what of a run these profiles are; None: the whole of one. The integers are as small as they can be:
-    sum them, do not multiply them.
+    reveals, draws: 0 where there is no flow (no memory held the attribute there). labels: codes of flows.labels, those
+    of pairs without a flow among them, since they say which contexts are retained; UNLABELLED in the padding. counted:
+    [profile, attribute], False for identifiers and padding. profiles, contexts: the record's ids along their axes.
+    read_at: at how many samples each flow is read at most, [profile, attribute, context], where another run has fewer
+    of it; None: at all of its own. planned: how many samples of each flow were asked for, [profile, attribute,
+    context], at least its draws and 0 where there is no flow; None: as many as were judged. part: the part of a run
+    that these profiles are; None: all of it. The integers are as small as they can be: sum them, do not multiply them.
     """
 
     reveals: Ints
@@ -77,7 +76,7 @@ class FlowArrays:
 
     @property
     def whole(self) -> bool:
-        """Whether every planned sample of every flow is judged."""
+        """True if every planned sample of every flow is judged."""
         return self.planned is None or self.planned is self.draws
 
     @property
@@ -88,7 +87,7 @@ class FlowArrays:
     # cached_property writes to the instance's __dict__, which a frozen dataclass allows; `replace` leaves it behind.
     @cached_property
     def retained(self) -> Bools:
-        """Return the retained contexts of each profile: [profile, context]."""
+        """Retained contexts of each profile: [profile, context]."""
         return retained(self.labels)
 
     @cached_property
@@ -127,7 +126,7 @@ class FlowArrays:
         return self.entries(self.is_needed)
 
     def at(self, profiles: Ints, width: int | None = None, contexts: Ints | None = None) -> FlowArrays:
-        """These profiles and contexts alone (places along their axes; None: all), and the first attributes of each."""
+        """Return some profiles and contexts (places along their axes; None: all), with the first attributes of each."""
         width = self.counted.shape[1] if width is None else width
         contexts = np.arange(len(self.contexts)) if contexts is None else contexts
         rows, cells = np.ix_(profiles, np.arange(width)), np.ix_(profiles, np.arange(width), contexts)
@@ -146,11 +145,11 @@ class FlowArrays:
         )
 
     def entries(self, mask: Bools) -> Entries:
-        """These flows, one entry each. mask: [profile, attribute, context]."""
+        """Return these flows, one entry each. mask: [profile, attribute, context]."""
         return entries(mask, self.reveals, self.draws, self.read_at)
 
     def derived(self, question: Hashable, compute: Callable[[], T]) -> T:
-        """The answer to a question about these arrays, computed once and kept with them."""
+        """Return the answer to a question about these arrays, computed once and kept with them."""
         if question not in self._derived:
             self._derived[question] = compute()
         result: T = self._derived[question]
@@ -158,7 +157,7 @@ class FlowArrays:
 
 
 def of_arrays(function: Callable[[FlowArrays], T]) -> Callable[[FlowArrays], T]:
-    """For a pure function of arrays: computed once for the same arrays, and kept with them."""
+    """Compute a pure function of arrays once for the same arrays, and keep the result with them."""
 
     @functools.wraps(function)
     def ask(data: FlowArrays) -> T:
@@ -169,8 +168,8 @@ def of_arrays(function: Callable[[FlowArrays], T]) -> Callable[[FlowArrays], T]:
 
 @dataclass(frozen=True)
 class Names:
-    """What the attributes of the arrays are, [profile, attribute] each: id in the record (-1 in the padding), key,
-    domain, event ('' in the padding), and whether it repeats the biography."""
+    """Attributes of the arrays, [profile, attribute] each: id in the record (-1 in the padding), key, domain, event (''
+    in the padding), and whether it repeats the biography."""
 
     attribute: Ints
     key: Texts
@@ -180,7 +179,7 @@ class Names:
 
     @classmethod
     def unnamed(cls, profiles: int, attributes: int) -> Names:
-        """Names of arrays that come from nowhere: numbered attributes, none of them of the biography."""
+        """Return names for arrays without a record: numbered attributes, none of them of the biography."""
         blank = np.full((profiles, attributes), "", object)
         ids = np.arange(profiles * attributes).reshape(profiles, attributes)
         return cls(ids, blank, blank, blank, np.zeros((profiles, attributes), np.bool_))
@@ -211,7 +210,8 @@ _CONTEXTS = "SELECT DISTINCT context FROM {pairs} ORDER BY context"
 
 
 def flow_arrays(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
-    """The arrays of a run, whatever its memories held. Raises TooLargeError for one that does not fit into memory."""
+    """Return the arrays of a run, whatever its memories held. Raises TooLargeError for one that does not fit into
+    memory."""
     if not flows.fits(scope):
         raise parts.TooLargeError(scope)
     return _whole(flows, scope, rule)
@@ -227,13 +227,13 @@ def _whole(flows: Flows, scope: Scope, rule: IdentifierRule) -> FlowArrays:
 
 
 def blocks(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Iterator[FlowArrays]:
-    """The arrays of a run in blocks of profiles, in their order, all with the same attributes and contexts; one block
-    where all of it fits into memory."""
+    """Yield the arrays of a run in blocks of profiles, in their order, all with the same attributes and contexts; one
+    block where all of it fits into memory."""
     return (_block(flows, scope, part, rule) for part in flows.parts(scope))
 
 
 def _block(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule) -> FlowArrays:
-    """The arrays of some profiles of a run, with the attributes and contexts of all of them."""
+    """Return the arrays of some profiles of a run, with the attributes and contexts of all of them."""
     if not part.files:
         return _whole(flows, scope, rule)
     whole = axes(flows, scope)
@@ -244,7 +244,7 @@ def _block(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule) -> Flow
 def stretch(
     flows: Flows, scope: Scope, first: int, last: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> FlowArrays | None:
-    """The arrays of the profiles between two record ids; None where the run has none of them."""
+    """Return the arrays of the profiles between two record ids; None where the run has none of them."""
     if flows.fits(scope):
         whole = flow_arrays(flows, scope, rule)
         at = np.flatnonzero((np.array(whole.profiles) >= first) & (np.array(whole.profiles) <= last))
@@ -264,8 +264,8 @@ def stretch(
 
 
 def arrays_with(flows: Flows, scope: Scope, profile: int, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
-    """Arrays that hold a profile (by its record id): those of the run, of a large one its own alone. Raises KeyError
-    for one that the run does not have."""
+    """Return arrays that hold a profile (by its record id): those of the run, of a large one its own alone. Raises
+    KeyError for one that the run does not have."""
     data = flow_arrays(flows, scope, rule) if flows.fits(scope) else stretch(flows, scope, profile, profile, rule)
     if data is None or profile not in data.profiles:
         raise KeyError(f"the run has no profile {profile}")
@@ -274,15 +274,15 @@ def arrays_with(flows: Flows, scope: Scope, profile: int, rule: IdentifierRule =
 
 @cached
 def ranges(flows: Flows, scope: Scope) -> tuple[tuple[int, int], ...]:
-    """The first and the last profile (record ids) of each block of a run."""
+    """Return the first and the last profile (record ids) of each block of a run."""
     sql = "SELECT min(profile) AS first, max(profile) AS last FROM {pairs} HAVING count(*) > 0"
     return tuple((int(end["first"][0]), int(end["last"][0])) for end in flows.of_parts(scope, sql) if len(end["first"]))
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What the arrays of a whole run have along their axes: record ids of its profiles and contexts, ascending, and how
-    many attributes a profile has at most."""
+    """Axes of the arrays of a whole run: record ids of its profiles and contexts, ascending, and how many attributes a
+    profile has at most."""
 
     profiles: tuple[int, ...]
     attributes: int
@@ -291,7 +291,7 @@ class Axes:
 
 @cached
 def axes(flows: Flows, scope: Scope) -> Axes:
-    """The axes of a run of any size. Those of a large run are read from its files, and nothing is counted."""
+    """Return the axes of a run of any size. Those of a large run are read from its files, and nothing is counted."""
     if flows.fits(scope):
         data = flow_arrays(flows, scope)
         return Axes(data.profiles, data.labels.shape[1], data.contexts)
@@ -309,14 +309,15 @@ def axes(flows: Flows, scope: Scope) -> Axes:
 
 @cached
 def texts_of(flows: Flows, scope: Scope, name: str) -> tuple[str, ...]:
-    """The different texts of a run's attributes, in the order in which they first appear. name: 'key', 'domain' or
-    'event'."""
+    """Return the different texts of a run's attributes, in the order in which they first appear. name: 'key', 'domain'
+    or 'event'."""
     query = f"SELECT {name} AS text FROM {{pairs}} GROUP BY text ORDER BY min(profile * 1000000 + position)"
     return tuple(dict.fromkeys(str(text) for part in flows.of_parts(scope, query) for text in part["text"]))
 
 
 def text_codes(data: FlowArrays, name: str, texts: tuple[str, ...]) -> Ints:
-    """Which of these texts each attribute has: [profile, attribute], -1 where none of them. name: as in `texts_of`."""
+    """Return the position of each attribute's text among these: [profile, attribute], -1 for none. name: as in
+    `texts_of`."""
 
     def compute() -> Ints:
         own = getattr(data.names, name)
@@ -326,7 +327,7 @@ def text_codes(data: FlowArrays, name: str, texts: tuple[str, ...]) -> Ints:
 
 
 def _spread(data: FlowArrays, contexts: tuple[int, ...]) -> FlowArrays:
-    """The same among more contexts, in which these profiles have no pair."""
+    """Return the arrays with more contexts, in which these profiles have no pair."""
     if data.contexts == contexts:
         return data
     at = np.searchsorted(contexts, data.contexts)
@@ -351,8 +352,8 @@ def _under(arrays: FlowArrays, rule: IdentifierRule) -> FlowArrays:
 
 
 def _read(flows: Flows, scope: Scope, part: Part, width: int | None = None) -> FlowArrays:
-    """The arrays of a part by the exact rule, with its own contexts. width: attributes along the axis; None: as many
-    as these profiles have at most."""
+    """Return the arrays of a part by the exact rule, with its own contexts. width: attributes along the axis; None: as
+    many as these profiles have at most."""
     names, profiles = _names(pd.DataFrame(flows.arrays(scope, _NAMES, part=part)), width)
     contexts = tuple(int(c) for c in flows.arrays(scope, _CONTEXTS, part=part)["context"])
     shape = (*names.bio.shape, len(contexts))
@@ -385,13 +386,13 @@ def _names(frame: pd.DataFrame, width: int | None = None) -> tuple[Names, tuple[
 
 
 def _sealed(array: A) -> A:
-    """A cached array is shared by all who ask, so it is read-only."""
+    """Make an array read-only: cached arrays are shared by all callers."""
     array.flags.writeable = False
     return array
 
 
 def is_identifier(keys: npt.NDArray[np.object_], bio: Bools, rule: IdentifierRule) -> Bools:
-    """Return the attributes that the rule never counts as violations (`identifier_sql` says the same). keys, bio: one
+    """Return the attributes that the rule never counts as violations (`identifier_sql` does the same). keys, bio: one
     entry an attribute."""
     match rule:
         case IdentifierRule.EXACT:
@@ -404,7 +405,7 @@ def is_identifier(keys: npt.NDArray[np.object_], bio: Bools, rule: IdentifierRul
 
 
 def identifier_sql(rule: IdentifierRule) -> str:
-    """`is_identifier` of a row of the flow relation, as SQL."""
+    """Return `is_identifier` of a row of the flow relation, as SQL."""
     matches = f"regexp_matches(lower(key), '{'|'.join(SUBSTRINGS)}')"
     return {IdentifierRule.EXACT: "bio", IdentifierRule.SUBSTRING: matches, IdentifierRule.NONE: "false"}[rule]
 
@@ -419,7 +420,7 @@ def retained(labels: Ints) -> Bools:
 
 
 def mean_or_nan(values: Floats) -> float:
-    """The mean over the entries that are defined; nan where none is."""
+    """Return the mean over the entries that are defined; nan where none is."""
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if defined.size else float("nan")
 
@@ -442,14 +443,14 @@ class Entries:
     shape: tuple[int, int, int]
 
     def each(self, values: Floats | Ints) -> Floats | Ints:
-        """What stands for each entry, of [K] for the kinds."""
+        """Return the value of each entry. values: [K], one for each of the kinds."""
         result: Floats | Ints = values[self.outcomes]
         return result
 
     @cached_property
     def by_owner(self) -> tuple[Ints, Ints]:
-        """The owners of any flow, ascending, and how many flows of each kind each has: [rows], [rows, K]. Counted once:
-        several numbers ask for it."""
+        """Owners of any flow, ascending, and how many flows of each kind each has: [rows], [rows, K]. Counted once:
+        several numbers use it."""
         kinds = len(self.kinds)
         cells = self.owners * np.int64(kinds)  # may pass the 32 bits of the owners
         cells += self.outcomes
@@ -460,8 +461,9 @@ class Entries:
 
 
 def inappropriate_mask(draws: Ints, labels: Ints, counted: Bools, kept: Bools | None = None) -> Bools:
-    """Flows that can violate: [profile, attribute, context], True where the attribute is counted and inappropriate in
-    a retained context with at least one judged sample. kept: the retained contexts, where they are known already."""
+    """Return the flows that can violate: [profile, attribute, context], True where the attribute is counted and
+    inappropriate in a retained context with at least one judged sample. kept: the retained contexts, where they are
+    known already."""
     mask: Bools = labels == INAPPROPRIATE
     mask &= (retained(labels) if kept is None else kept)[:, None, :]
     mask &= counted[:, :, None]
@@ -470,8 +472,8 @@ def inappropriate_mask(draws: Ints, labels: Ints, counted: Bools, kept: Bools | 
 
 
 def necessary_mask(draws: Ints, labels: Ints, kept: Bools | None = None) -> Bools:
-    """Flows that completeness rests on: [profile, attribute, context], True where the attribute is necessary in a
-    retained context with at least one judged sample. Identifiers count here: a name can be necessary."""
+    """Return the flows that completeness rests on: [profile, attribute, context], True where the attribute is necessary
+    in a retained context with at least one judged sample. Identifiers count here: a name can be necessary."""
     mask: Bools = labels == NECESSARY
     mask &= (retained(labels) if kept is None else kept)[:, None, :]
     mask &= draws > 0
@@ -479,8 +481,8 @@ def necessary_mask(draws: Ints, labels: Ints, kept: Bools | None = None) -> Bool
 
 
 def entries(mask: Bools, reveals: Ints, draws: Ints, read_at: Ints | None = None) -> Entries:
-    """One entry for each flow of the mask, in the order of the arrays. All: [profile, attribute, context]. read_at:
-    as in FlowArrays."""
+    """Return one entry for each flow of the mask, in the order of the arrays. All: [profile, attribute, context].
+    read_at: as in FlowArrays."""
     flat = np.flatnonzero(mask)
     profiles, attributes, contexts = mask.shape
     size = int(draws.max()) + 1 if draws.size else 1
@@ -510,7 +512,7 @@ _DECIDED = "SELECT profile, position, context FROM {pairs} WHERE decided"
 
 
 def decided_pairs(flows: Flows, scope: Scope, data: FlowArrays) -> tuple[Ints, Ints, Ints]:
-    """Where people's decisions count in these arrays of a run, as positions along each axis."""
+    """Return the cells of these arrays of a run that people have decided, as positions along each axis."""
     rows = flows.arrays(scope, _DECIDED, part=data.part or IN_MEMORY)
     profiles, contexts = np.array(data.profiles, np.int64), np.array(data.contexts, np.int64)
     here = np.isin(rows["profile"], profiles) & np.isin(rows["context"], contexts)
@@ -520,6 +522,7 @@ def decided_pairs(flows: Flows, scope: Scope, data: FlowArrays) -> tuple[Ints, I
 
 
 def pair_rows(counts: VoteCounts, data: FlowArrays) -> Ints:
-    """Where each cell stands among the pairs of a labelling: [profile, attribute, context], -1 where it is none."""
+    """Return the row of each cell among the pairs of a labelling: [profile, attribute, context], -1 where it is
+    none."""
     # The padding has the attribute -1, which no pair has.
     return counts.positions(data.names.attribute.astype(np.int64)[:, :, None], np.array(data.contexts, np.int64))

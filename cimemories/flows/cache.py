@@ -1,8 +1,8 @@
-"""What was computed from the record, kept until the record moves.
+"""Cache of what was computed from the record, kept until the record moves.
 
 A result is kept under its question and the version of what it rests on: revisions of runs, labellings and datasets are
-part of the version, so nothing stale is ever found. Of each question the results that were not used for longest go
-first (cachetools.LRUCache).
+part of the version, so nothing stale is ever found. For each question the least recently used results go first
+(cachetools.LRUCache).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MOST = 128  # results of one question: a leaderboard asks each of its questions 
 
 
 class Cache:
-    """Results by question and version. Safe to share between threads, and no result is computed twice at once: who asks
-    for one that is being computed waits for it."""
+    """Results by question and version. Safe to share between threads. No result is computed twice at once: a caller
+    waits for one that is being computed."""
 
     def __init__(self) -> None:
         self._kept: dict[str, LRUCache[Hashable, Any]] = {}
@@ -39,8 +39,8 @@ class Cache:
         most: int = MOST,
         size: Callable[[T], int] | None = None,
     ) -> T:
-        """The result of a question at this version. most: how many are kept, or of which total `size`; one that is
-        larger than that is kept alone. What `compute` raises is passed on, and nothing is kept."""
+        """Return the result of a question at this version. most: how many are kept, or of which total `size`; one that
+        is larger than that is kept alone. What `compute` raises is passed on, and nothing is kept."""
         key = (question, version)
         with self._lock:
             if question not in self._kept:
@@ -54,7 +54,7 @@ class Cache:
         # Not under the lock of the cache: computing may take seconds, and may ask this cache other questions.
         with computing:
             with self._lock:
-                # Who waited for the computing finds its result here.
+                # A caller that waited for the computing finds its result here.
                 if version in kept:
                     return cast(T, kept[version])
             try:
@@ -68,12 +68,12 @@ class Cache:
         return value
 
     def has(self, question: str, version: Hashable) -> bool:
-        """Whether the result is there already."""
+        """Return whether the result is there already."""
         with self._lock:
             return version in self._kept.get(question, {})
 
     def kept(self, question: str) -> list[Any]:
-        """The results of a question that are there, in the order in which they were computed."""
+        """Return the results of a question that are there, in the order in which they were computed."""
         with self._lock:
             return list(self._kept.get(question, {}).values())
 
@@ -92,8 +92,8 @@ shared_cache = Cache()  # of this process, for keys that name their workspace
 def workspace_cached(
     most: int = MOST,
 ) -> Callable[[Callable[Concatenate[Store, P], T]], Callable[Concatenate[Store, P], T]]:
-    """For f(store, ...) whose arguments name the version of what it rests on: computed once for the same arguments, for
-    all threads and pages of this process. most: results kept. All who ask share the result: do not write to it."""
+    """Cache f(store, ...) whose arguments name the version of what it rests on, for all threads and pages of this
+    process. most: results kept. All callers share the result: do not write to it."""
 
     def decorate(function: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate[Store, P], T]:
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""What a workspace holds, as a page asks for it: one question a function, each in a short transaction of its own."""
+"""Contents of a workspace for pages: one question a function, each in a short transaction of its own."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ untie_servers = _asked(calls.untie, Role.OPERATOR)
 
 
 def labellings_of(store: Store, dataset_id: int, *, voted: bool = False) -> dict[str, LabellingRow]:
-    """The labellings of a dataset by id: the one that numbers rest on first (default_labelling), then the newest first.
+    """Return the labellings of a dataset by id: the one that numbers rest on first (default_labelling), then the newest
+    first.
 
     voted: leave out those without a single vote or imported share.
     """
@@ -77,14 +78,14 @@ def labellings_of(store: Store, dataset_id: int, *, voted: bool = False) -> dict
 
 
 def profile_with(store: Store, dataset_id: int, attribute_id: int) -> int | None:
-    """The profile of a dataset that has this attribute; None where none has."""
+    """Return the profile of a dataset that has this attribute; None where none has."""
     with store.read() as connection:
         owned = datasets.attribute_ids(connection, dataset_id)
     return next((profile for profile, own in owned.items() if attribute_id in own), None)
 
 
 def profile_names(store: Store, dataset_id: int) -> dict[int, str]:
-    """The profiles of a dataset by id, in their order: names only, however many attributes they have."""
+    """Return the profiles of a dataset by id, in their order: names only, however many attributes they have."""
     with store.read() as connection:
         rows = connection.execute(
             sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
@@ -93,7 +94,7 @@ def profile_names(store: Store, dataset_id: int) -> dict[int, str]:
 
 
 def profile_list(store: Store, dataset_id: int) -> tuple[list[Summary], list[str]]:
-    """The profiles of a dataset in a few words each, and the domains of their attributes."""
+    """Return the profiles of a dataset in a few words each, and the domains of their attributes."""
     with store.read() as connection:
         return datasets.profile_summaries(connection, dataset_id), list(datasets.domains_of(connection, dataset_id))
 
@@ -105,7 +106,7 @@ def run_ids(store: Store, text: str) -> list[str]:
 
 
 def decided_pairs(store: Store, dataset_id: int) -> int:
-    """On how many pairs of a dataset a person's decision stands."""
+    """Count the pairs of a dataset on which a person's decision stands."""
     with store.read() as connection:
         # Not counted in SQL: which decision stands is a rule over a pair's whole history, taken back ones included.
         standing = decisions.standing(decisions.history(connection, dataset_id))
@@ -113,38 +114,38 @@ def decided_pairs(store: Store, dataset_id: int) -> int:
 
 
 def audited_claims(store: Store, run_id: str) -> int:
-    """How many claims of a run's judges a person's verdict stands on."""
+    """Count the claims of a run's judges on which a person's verdict stands."""
     with store.read() as connection:
         return len(decisions.standing(audits.of_run(connection, run_id)))
 
 
 def judges_of_runs(store: Store, run_ids: Sequence[str]) -> dict[str, list[JudgeRow]]:
-    """The judges of each of these runs, in the order of the run; one connection for all."""
+    """Return the judges of each of these runs, in the order of the run; one connection for all."""
     with store.read() as connection:
         return {run_id: judgements.of_run(connection, run_id) for run_id in run_ids}
 
 
 def sources_of(store: Store, run_id: str) -> list[Source]:
-    """Which servers gave the answers that a run has so far; empty where it has no calls."""
+    """Return the servers that gave the answers that a run has so far; empty where it has no calls."""
     with store.read() as connection:
         return calls.origins(connection, [run_id])[run_id]
 
 
 def verdicts_on(store: Store, run_id: str) -> int:
-    """How many verdicts people have given on a run's judgements, taken back ones included."""
+    """Count the verdicts that people have given on a run's judgements, taken back ones included."""
     with store.read() as connection:
         return deleting.verdicts_on(connection, [run_id])
 
 
 def known_servers(store: Store) -> tuple[list[ServerId], list[Tie]]:
-    """The servers that work was planned on, and which of them people say are the same."""
+    """Return the servers that work was planned on, and which of them people say are the same."""
     with store.read() as connection:
         return calls.known(connection), calls.ties(connection)
 
 
 def pause(store: Store, work_id: str) -> bool:
-    """Ask the worker of a run, sweep, labelling or generation to stop once the calls in flight have ended. False, and
-    nothing in the log, where there is nothing to pause."""
+    """Ask the worker of a run, sweep, labelling or generation to stop once the calls in flight have ended. Returns
+    False, and logs nothing, if there is nothing to pause."""
     with store.write(Role.OPERATOR) as connection:
         stopped = work.request_pause(connection, work_id)
         if stopped:
@@ -153,8 +154,8 @@ def pause(store: Store, work_id: str) -> bool:
 
 
 def cancel(store: Store, work_id: str) -> bool:
-    """Ask the worker of a run, sweep, labelling or generation to stop; where none lives it is cancelled at once. False,
-    and nothing in the log, where it has ended."""
+    """Ask the worker of a run, sweep, labelling or generation to stop; without a live worker it is cancelled at once.
+    Returns False, and logs nothing, if it has ended."""
     with store.write(Role.OPERATOR) as connection:
         stopped = work.request_cancel(connection, work_id)
         if stopped:

@@ -54,9 +54,10 @@ _SIZES = ((127, "TINYINT", np.int8), (32_767, "SMALLINT", np.int16), (2**31 - 1,
 
 
 def flow_columns(flows: Flows, scope: Scope) -> Columns:
-    """The flows of a run in the order of profile, attribute and context: run, profile (id), user, attribute (id), key,
-    domain, event, context (id), recipient, task, sphere, label (a word of LABEL_WORDS), decided, identifier, retained,
-    expected, draws, reveals, judge (whose claims count), simulated. Empty columns for a run that plans nothing.
+    """Return the flows of a run in the order of profile, attribute and context: run, profile (id), user, attribute
+    (id), key, domain, event, context (id), recipient, task, sphere, label (a word of LABEL_WORDS), decided, identifier,
+    retained, expected, draws, reveals, judge (whose claims count), simulated. Empty columns for a run that plans
+    nothing.
 
     Attributes that no memory held are no flows and have no row.
     """
@@ -142,9 +143,9 @@ def _looked_up(ids: Array, texts: Mapping[int, str | None]) -> Coded:
 
 
 def response_columns(store: Store, scope: Scope) -> pd.DataFrame:
-    """The responses of a run, planned ones that are missing too: run, profile (id), user, context (id), recipient,
-    task, sphere, sample (from 0), response (id), status, cause, message (None where there is none), judgement (status
-    of the scope's first judge; None while it is owed), judgement_cause, reveals.
+    """Return the responses of a run, planned ones that are missing too: run, profile (id), user, context (id),
+    recipient, task, sphere, sample (from 0), response (id), status, cause, message (None where there is none),
+    judgement (status of the scope's first judge; None while it is owed), judgement_cause, reveals.
 
     reveals: how many attributes the message reveals in full, as the scope counts it; <NA> where not every judge that is
     counted has judged it. What the memory of the message did not hold is no reveal.

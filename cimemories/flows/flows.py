@@ -4,13 +4,13 @@
     run-3f9a 1       17        rent  housing divorce  false 39      2     5     1
 
 `draws` are judged samples whose memory held the attribute, `reveals` in how many of them it was revealed in full,
-`label` the effective label's code (a person's decision before the consensus; -1: nobody has labelled the pair, -2: it
-has too few votes for a label).
-Responses that are missing are in no `draws`; `expected` says how many were planned. An attribute that no planned memory
-of a context held is no flow there: it has no row in `flow`, and one with held = false in `pairs`. Not so in a run with
-a memory of the authors' code: there `draws` are all judged samples of the context. `retained` says whether the context
-counts for the profile, which its labels decide and no memory changes. A scope says whose claims `reveals` counts (one
-judge's, or what several say together) and whether people's verdicts go before them; draws are the judges' either way.
+`label` the effective label's code (a person's decision before the consensus; -1: the pair has no vote, -2: too few
+votes for a label). Responses that are missing are in no `draws`; `expected` says how many were planned. An attribute
+that no planned memory of a context held is no flow there: it has no row in `flow`, and one with held = false in
+`pairs`. Not so in a run with a memory of the authors' code: there `draws` are all judged samples of the context.
+`retained` says whether the context counts for the profile, which its labels decide and no memory changes. A scope says
+whose claims `reveals` counts (one judge's, or what several say together) and whether people's verdicts go before them;
+draws are the judges' either way.
 
 `flow_rows` brings from the record what the relation is joined from; DuckDB joins it. A relation is kept under the
 version of its scope, and built again when that has moved: nothing stale is ever shown as current.
@@ -62,8 +62,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RunRows:
-    """What the record has of a run for its flows, whatever the labels: planned (profile, context, level, memory,
-    expected, draws), reveals (attribute, context, reveals), and the partial memories of its messages."""
+    """Rows of the record for a run's flows, whatever the labels: planned (profile, context, level, memory, expected,
+    draws), reveals (attribute, context, reveals), and the partial memories of its messages."""
 
     planned: pd.DataFrame
     reveals: pd.DataFrame
@@ -71,14 +71,14 @@ class RunRows:
 
     @property
     def size(self) -> int:
-        """Rows of both."""
+        """Number of rows of both."""
         return len(self.planned) + len(self.reveals)
 
 
 def run_rows(
     store: Store, scope: Scope, profiles: Sequence[int] | None = None, held: PartialMemories | None = None
 ) -> RunRows:
-    """The arguments are those of `flow_rows`."""
+    """Read the rows of a run. The arguments are those of `flow_rows`."""
     run_id, judges = scope.run.id, scope.judge_ids
     with store.read() as connection:
         held = judgements.partial_memories(connection, run_id) if held is None else held
@@ -107,11 +107,11 @@ def flow_rows(
     held: PartialMemories | None = None,
     recorded: RunRows | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """What the flows of a run are joined from, as the record has it: planned (profile, context, level, expected,
-    draws), attributes, reveals (attribute, context, reveals), decisions and labels (attribute, context, label); and,
-    only where some memory leaves an attribute out and is none of the authors' compositions, held (attribute, context,
-    expected, draws). profiles: the rows of these alone (decisions and verdicts are those of all, which the join leaves
-    out); held: the partial memories of the run, where they are known already; recorded: what has been read of it."""
+    """Return the tables that the flows of a run are joined from: planned (profile, context, level, expected, draws),
+    attributes, reveals (attribute, context, reveals), decisions and labels (attribute, context, label); and, only where
+    some memory leaves an attribute out and is none of the authors' compositions, held (attribute, context, expected,
+    draws). profiles: the rows of these alone (decisions and verdicts are those of all, which the join leaves out);
+    held: the partial memories of the run, where they are known already; recorded: what has been read of it."""
     recorded = recorded or run_rows(store, scope, profiles, held)
     planned, held = recorded.planned, recorded.held
     attributes = _attributes(store, scope.dataset_version, tuple(sorted({int(p) for p in planned["profile"]})))
@@ -131,8 +131,8 @@ def flow_rows(
 # Of a few: runs of one dataset ask one after the other, and of a large one every block asks for its own.
 @workspace_cached(most=4)
 def _attributes(store: Store, _version: tuple[int, str, int], profiles: tuple[int, ...]) -> pd.DataFrame:
-    """The attributes of some profiles of a dataset at this version, one a row: attribute, then ATTRIBUTES, bio and
-    position."""
+    """Return the attributes of some profiles of a dataset at this version, one a row: attribute, then ATTRIBUTES, bio
+    and position."""
     columns = [attribute.c[name] for name in ATTRIBUTES]
     with store.read() as connection:
         rows = connection.execute(sa.select(*columns).where(attribute.c.profile.in_(profiles)))
@@ -144,10 +144,10 @@ def _attributes(store: Store, _version: tuple[int, str, int], profiles: tuple[in
     return frame
 
 
-# As many as people look at while others decide: each looks at the revision of when they came.
+# Enough for people who read while others decide: each reads the revision at which they came.
 @workspace_cached(most=16)
 def _decisions(store: Store, version: tuple[int, str, int]) -> pd.DataFrame:
-    """The labels that people have decided in a dataset at this version: attribute, context, label."""
+    """Return the labels that people have decided in a dataset at this version: attribute, context, label."""
     with store.read() as connection:
         standing = decisions.standing_labels(connection, version[0])
     return _decided([(attribute, context, CODES[Label(label)]) for attribute, context, label in standing])
@@ -158,8 +158,8 @@ def _decided(rows: list[tuple[int, int, int]]) -> pd.DataFrame:
 
 
 def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.DataFrame) -> pd.DataFrame:
-    """Planned and judged responses of each (attribute, context) whose memory holds the attribute: attribute, context,
-    expected, draws. Those of which none is planned have no row."""
+    """Return planned and judged responses of each (attribute, context) whose memory holds the attribute: attribute,
+    context, expected, draws. Those of which none is planned have no row."""
     whole = {int(str(p)): ids.to_numpy(np.int64) for p, ids in attributes.groupby("profile")["attribute"]}
     partial = {name: np.fromiter(sorted(ids), np.int64, len(ids)) for name, ids in held.items()}
     of_response = zip(by_memory["profile"], by_memory["memory"], strict=True)
@@ -173,7 +173,7 @@ def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.D
 
 
 def verdict_changes(connection: sa.Connection, scope: Scope, held: PartialMemories) -> list[tuple[int, int, int, int]]:
-    """By how much people's standing verdicts move the count of reveals: (response, attribute, context, + or -).
+    """Return by how much people's standing verdicts move the count of reveals: (response, attribute, context, + or -).
 
     Where one of the judges has no judgement of the response, the flow has no draw there that a verdict could speak for,
     and the verdict waits.
@@ -194,13 +194,13 @@ def verdict_changes(connection: sa.Connection, scope: Scope, held: PartialMemori
 
 
 def frame_of(rows: sa.CursorResult[tuple], columns: list[str]) -> pd.DataFrame:
-    """The rows of a query. As plain tuples: pandas asks rows of the record for attributes one by one, which takes
-    longer than everything else."""
+    """Return the rows of a query. As plain tuples: pandas asks rows of the record for attributes one by one, which
+    takes longer than everything else."""
     return pd.DataFrame([tuple(row) for some in rows.partitions(FETCHED) for row in some], columns=columns)
 
 
 def typed(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """The frame with these columns as whole numbers, which an empty one does not tell by itself."""
+    """Return the frame with these columns as whole numbers, which an empty one does not tell by itself."""
     return frame.astype(dict.fromkeys(columns, np.int64))
 
 
@@ -270,7 +270,7 @@ def _drop(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 class _Tables(LRUCache[str, str]):
-    """Names of DuckDB tables by the version of their scope; the one that was not used for longest is dropped."""
+    """Names of DuckDB tables by the version of their scope; the least recently used one is dropped."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         super().__init__(TABLES_KEPT)
@@ -296,7 +296,7 @@ class Flows:
         self._built = 0
 
     def table(self, scope: Scope) -> str:
-        """The name of the DuckDB table that holds the flows of this scope, built where it is not there yet."""
+        """Return the name of the DuckDB table that holds the flows of this scope, built where it is not there yet."""
         with self._lock:
             # Building stays under the lock: two threads that ask for a scope at once build it once.
             version = scope.version
@@ -308,15 +308,16 @@ class Flows:
             return self._tables[version]
 
     def query(self, scope: Scope, sql: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
-        """The answer to one question; in the SQL `{flow}` stands for the relation, `{pairs}` for the same with the rows
-        of attributes that no memory held, `{rows}` for what is kept of that: texts as enumerations, and no run."""
+        """Return the answer to one question. In the SQL `{flow}` stands for the relation, `{pairs}` for the same with
+        the rows of attributes that no memory held, `{rows}` for what is kept of that: texts as enumerations, and no
+        run."""
         return self._ask(scope, sql, parameters).df()
 
     def arrays(
         self, scope: Scope, sql: str, parameters: Sequence[object] = (), part: Part = IN_MEMORY
     ) -> dict[str, npt.NDArray[Any]]:
-        """The same as one numpy array a column, for numbers that are never missing: millions of rows without a copy.
-        part: of the run, whose rows `{pairs}` stands for; default: all."""
+        """Return the answer as one numpy array a column, for numbers that are never missing: millions of rows without a
+        copy. part: of the run, whose rows `{pairs}` stands for; default: all."""
         if part.files:
             return self.part(part, sql, parameters)
         result = self._ask(scope, sql, parameters)
@@ -330,16 +331,16 @@ class Flows:
         return self._duckdb.cursor().execute(sql, list(parameters))
 
     def cached(self, key: tuple[object, ...], compute: Callable[[], T], *, most: int = MOST) -> T:
-        """The result of a question, from the cache or computed now. key: the question, then the version of its scope
-        and whatever else it depends on. most: how many results of the question are kept."""
+        """Return the result of a question, from the cache or computed now. key: the question, then the version of its
+        scope and whatever else it depends on. most: how many results of the question are kept."""
         return self.cache.get(str(key[0]), key[1:], compute, most=most)
 
     def knows(self, key: tuple[object, ...]) -> bool:
-        """Whether the result of a question is in the cache."""
+        """Return whether the result of a question is in the cache."""
         return self.cache.has(str(key[0]), key[1:])
 
     def fits(self, scope: Scope) -> bool:
-        """Whether the flows of a run fit into memory together; else they are counted in blocks of profiles."""
+        """Return whether the flows of a run fit into memory together; else they are counted in blocks of profiles."""
         pairs = self.cached(_pairs_key(scope), lambda: parts.pairs_at_most(self.store, scope))
         return pairs < parts.LARGE_PAIRS
 
@@ -349,8 +350,8 @@ class Flows:
         self.cached(_parts_key(scope), lambda: own)
 
     def parts(self, scope: Scope) -> tuple[Part, ...]:
-        """The blocks of profiles that a run is counted in, in their order: one of a run that fits into memory, else
-        files, built where they are not there yet. Raises StoreError where they cannot be written."""
+        """Return the blocks of profiles that a run is counted in, in their order: one of a run that fits into memory,
+        else files, built where they are not there yet. Raises StoreError where they cannot be written."""
 
         def built() -> tuple[Part, ...]:
             if self.fits(scope):
@@ -362,7 +363,7 @@ class Flows:
         return self.cached(_parts_key(scope), built)
 
     def of_parts(self, scope: Scope, sql: str) -> list[dict[str, npt.NDArray[Any]]]:
-        """The answer of each part of a run, see `arrays`."""
+        """Return the answer of each part of a run, see `arrays`."""
         return [self.arrays(scope, sql, part=part) for part in self.parts(scope)]
 
     def part(
@@ -456,8 +457,8 @@ def _parts_key(scope: Scope) -> tuple[object, ...]:
 
 
 def cached(function: Callable[Concatenate[Flows, P], T]) -> Callable[Concatenate[Flows, P], T]:
-    """For a question f(flows, ...) about scopes: computed once for the same arguments, as long as nothing that its
-    scopes rest on has moved. All who ask share the result: do not write to it."""
+    """Cache a question f(flows, ...) about scopes: computed once for the same arguments, as long as nothing that its
+    scopes rest on has moved. All callers share the result: do not write to it."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -479,12 +480,14 @@ def _version(value: object) -> object:
 
 
 def relation_file(store: Store, scope: Scope) -> Path:
-    """Where the relation of a finished run is kept between processes: its rows in the columns of `pairs`."""
+    """Return the file that keeps the relation of a finished run between processes: its rows in the columns of
+    `pairs`."""
     return cache_file(store, _cache_name(scope), scope.version)
 
 
 def _cache_name(scope: Scope) -> str:
-    """Differs for every way of counting, so that the files of one do not push out those of another."""
+    """Return a name that differs for every way of counting, so that the files of one do not push out those of
+    another."""
     kind = "flows" if scope.verdicts == Verdicts.JUDGE else "audited"
     judges = ".".join(map(str, scope.judge_ids))
     how = f"_{scope.combine}" * (scope.combine != Combine.ONE) + "_grounded" * scope.grounded
@@ -494,5 +497,5 @@ def _cache_name(scope: Scope) -> str:
 
 @workspace_cached()
 def shared_flows(store: Store) -> Flows:
-    """The one set of flow relations of this process for a record: the app's threads and pages share it."""
+    """Return the one set of flow relations of this process for a record: the app's threads and pages share it."""
     return Flows(store)

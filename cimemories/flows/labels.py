@@ -1,5 +1,5 @@
-"""From votes to labels: the consensus rule (paper, Section 4.1.2), which rule holds, and the labels that it makes of
-the counted votes of a labelling. A dataset's current named rule holds for its labellings, else the paper's.
+"""From votes to labels: the consensus rule (paper, Section 4.1.2), and the labels that it makes of the counted votes of
+a labelling. A dataset's current named rule holds for its labellings, else the paper's.
 
 `vote_counts` is a dense array, kept as a file that can be deleted at any time, so that any rule can be tried on it in
 milliseconds; `consensus_labels` is what the current rule makes of it: attribute, context, label code, votes counted.
@@ -53,17 +53,17 @@ ONE_LOST_OF = 10
 
 
 def mixture(votes: npt.ArrayLike, priors: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """P(verdict | pair) = sum over personas of prior x share of votes.
+    """Return P(verdict | pair) = sum over personas of prior x share of votes.
 
     votes: counts [..., personas, 3] of necessary, inappropriate, abstain; votes that could not be parsed, or that
-    contradict themselves, are not among them. priors: [personas], adding up to 1. Returns shares [..., 3]; nan where
-    a persona with a prior above 0 has no counted vote, since its share is then unknown.
+    contradict themselves, are not among them. priors: [personas], adding up to 1. Returns shares [..., 3]; nan where a
+    persona with a prior above 0 has no counted vote, since its share is then unknown.
     """
     counts = np.asarray(votes, dtype=np.float64)
     weights = np.asarray(priors, dtype=np.float64)
     total = counts.sum(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
-        # 0 / 0 where a persona has no counted vote: nan, which is what it is to be.
+        # 0 / 0 where a persona has no counted vote: nan, as intended.
         shares = counts / total
     # A persona without a prior may lack votes: 0 x nan would be nan.
     shares = np.where((weights == 0)[:, None], 0.0, shares)
@@ -74,15 +74,15 @@ def mixture(votes: npt.ArrayLike, priors: npt.ArrayLike) -> npt.NDArray[np.float
 def consensus(
     votes: npt.ArrayLike, priors: npt.ArrayLike, threshold: float = 1.0, least: npt.ArrayLike = 0
 ) -> npt.NDArray[np.int8]:
-    """The label code of each pair: the verdict whose mixture probability reaches the threshold, else AMBIGUOUS.
+    """Return the label code of each pair: the verdict whose mixture probability reaches the threshold, else AMBIGUOUS.
 
     votes: counts [..., personas, 3] of necessary, inappropriate, abstain. threshold in (0.5, 1]; 1 is the paper's rule
     (no entropy: every counted vote of every persona agrees), decided on whole counts and not on rounded shares. least:
     counted votes that each persona with a prior above 0 must have, one number or [...]; a pair where one has fewer is
     TOO_FEW, whatever they say: of 10 votes that agree with probability 0.9 all do in 35 % of cases, of one that is left
     in 90 %, so lost votes would make a consensus of their own. With least 0 (shares without counts) a pair for which
-    such a persona has no vote is AMBIGUOUS. UNLABELLED where nobody voted. Raises ValueError for a threshold outside
-    its range or priors that are negative or do not add up to 1.
+    such a persona has no vote is AMBIGUOUS. UNLABELLED without any vote. Raises ValueError for a threshold outside its
+    range or priors that are negative or do not add up to 1.
     """
     counts = np.asarray(votes)
     weights = np.asarray(priors, dtype=np.float64)
@@ -132,12 +132,13 @@ class AppliedRule:
 
     @property
     def is_paper(self) -> bool:
-        """Whether this is the paper's rule, by name: a named rule with the same numbers is not."""
+        """True if this is the paper's rule, by name: a named rule with the same numbers is not."""
         return self.name == PAPER_NAME
 
     @property
     def digest(self) -> str:
-        """Changes whenever the numbers of the rule change: a part of the name of all that is cached from it."""
+        """Digest that changes whenever the numbers of the rule change: a part of the name of all that is cached from
+        it."""
         numbers = [self.threshold, list(self.priors), self.least_votes]
         return content_hash([*numbers, *self._further.values()])[:12]
 
@@ -172,7 +173,7 @@ class AppliedRule:
 
 
 def paper_rule(personas: Sequence[Persona], note: str = "") -> AppliedRule:
-    """The paper's rule (Section 4.1.2: no entropy) with the priors of these personas."""
+    """Return the paper's rule (Section 4.1.2: no entropy) with the priors of these personas."""
     return AppliedRule(PAPER_NAME, PAPER_THRESHOLD, _keys(personas), tuple(p.prior for p in personas), note)
 
 
@@ -184,7 +185,7 @@ def custom_rule(
     least_votes: int | None = None,
     both_lists: str = labellings.BOTH_LISTS[0],
 ) -> AppliedRule:
-    """A custom rule for these personas. Raises StoreError where the numbers are no rule, or the priors are not
+    """Return a custom rule for these personas. Raises StoreError where the numbers are no rule, or the priors are not
     for exactly these personas."""
     labellings.check_rule(threshold, priors, least_votes, both_lists)
     keys = _keys(personas)
@@ -198,7 +199,7 @@ def custom_rule(
 
 
 def fitted(row: RuleRow | None, personas: Sequence[Persona]) -> AppliedRule:
-    """The current rule of a dataset, by persona key, for the personas of one of its labellings.
+    """Return the current rule of a dataset, by persona key, for the personas of one of its labellings.
 
     Where the keys are not the same, the rule says nothing of some persona: the paper's rule holds then, and the note
     says so.
@@ -216,7 +217,8 @@ def fitted(row: RuleRow | None, personas: Sequence[Persona]) -> AppliedRule:
 
 
 def applied_rule(connection: sa.Connection, labelling_id: str) -> AppliedRule:
-    """The rule that turns the votes of a labelling into its labels now. Raises StoreError for an unknown labelling."""
+    """Return the rule that turns the votes of a labelling into its labels now. Raises StoreError for an unknown
+    labelling."""
     row = work.load(connection, labelling_id)
     dataset_id = int(row["dataset"])
     personas = list(labellings.personas(connection, labelling_id).values())
@@ -231,7 +233,7 @@ def applied_rule(connection: sa.Connection, labelling_id: str) -> AppliedRule:
 
 
 def rule_of(store: Store, labelling_id: str) -> AppliedRule:
-    """`applied_rule` for who has no connection at hand."""
+    """Return `applied_rule`; opens its own connection."""
     with store.read() as connection:
         return applied_rule(connection, labelling_id)
 
@@ -254,8 +256,8 @@ class VoteCounts:
     attributes, contexts: ids [pairs]. votes: [pairs, personas, 3], necessary, inappropriate and abstain; counts, or of
     an imported labelling the shares of its file (0 to 1 a persona). personas: in the order of the middle axis.
     revision: of the labelling that these were read at. planned: how many votes of each persona were planned on a pair,
-    counted or lost: [pairs], or one number for all. conflicts: votes in both lists, [pairs, personas]; None for none at
-    all. both_lists: whether these are among the necessary ones here.
+    counted or lost: [pairs], or one number for all. conflicts: votes in both lists, [pairs, personas]; None if there
+    are none. both_lists: whether these are among the necessary ones here.
     """
 
     labelling_id: str
@@ -270,7 +272,7 @@ class VoteCounts:
     both_lists: str = labellings.BOTH_LISTS[0]
 
     def under(self, both_lists: str) -> VoteCounts:
-        """The same votes with those in both lists as a rule has them."""
+        """Return the votes with those in both lists as a rule has them."""
         if both_lists == self.both_lists or self.conflicts is None:
             return replace(self, both_lists=both_lists)
         votes = self.votes.copy()
@@ -278,19 +280,20 @@ class VoteCounts:
         return replace(self, votes=votes, both_lists=both_lists)
 
     def labels(self, rule: AppliedRule) -> npt.NDArray[np.int8]:
-        """The label code of each pair by this rule: [pairs]; UNLABELLED where no vote is counted, TOO_FEW where a
-        persona has fewer than the rule asks for."""
+        """Return the label code of each pair by this rule: [pairs]; UNLABELLED where no vote is counted, TOO_FEW where
+        a persona has fewer than the rule asks for."""
         votes = self.under(rule.both_lists).votes
         return consensus(votes, rule.priors, rule.threshold, self.needed(rule.least_votes))
 
     def needed(self, least_votes: int | None) -> npt.NDArray[np.int64] | int:
-        """Counted votes that a rule asks of each persona: [pairs], or one number for all; 0 for imported shares."""
+        """Return the counted votes that a rule asks of each persona: [pairs], or one number for all; 0 for imported
+        shares."""
         if self.imported:
             return 0
         return self.planned - self.planned // ONE_LOST_OF if least_votes is None else least_votes
 
     def at(self, rows: slice | npt.NDArray[Any]) -> VoteCounts:
-        """These pairs alone: a slice, positions or a mask [pairs]."""
+        """Return some of the pairs: a slice, positions or a mask [pairs]."""
         planned = self.planned if isinstance(self.planned, int) else self.planned[rows]
         return replace(
             self,
@@ -302,7 +305,7 @@ class VoteCounts:
         )
 
     def positions(self, attributes: npt.NDArray[np.int64], contexts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Where these pairs stand among the pairs here, -1 where they do not: [...] of ids that broadcast to it."""
+        """Return the rows of pairs among those here, -1 for pairs that are not: [...] of ids that broadcast to it."""
         # A pair as one number: pairs are ordered by both ids, so their numbers are sorted and one search finds all.
         width = int(max(self.contexts.max(initial=0), contexts.max(initial=0))) + 1
         numbers, wanted = self.attributes * width + self.contexts, attributes * width + contexts
@@ -314,11 +317,11 @@ class VoteCounts:
 
 
 def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
-    """The labelling that numbers rest on unless another is asked for: the one that a person chose last, else of the
-    finished ones, or of all with a vote where none is finished, the one that covers most (profile, context) pairs, of
-    two alike the newest; None without votes. A labelling of one context so moves no number of the others. One that came
-    with somebody's results, beside others, only where there is no other: to import a run must not move the numbers of
-    the runs that are there."""
+    """Return the labelling that numbers rest on unless another is asked for; None without votes. It is the one that a
+    person chose last. Else, of the finished ones (of all with a vote where none is finished), it is the one that covers
+    most (profile, context) pairs, of equals the newest: a labelling of one context so moves no number of the others.
+    One that was imported with results is taken only where there is no other: importing a run must not move the numbers
+    of the others."""
     with store.read() as connection:
         rows = labellings.all_rows(connection, dataset_id)
     voted = [row for row in rows if row.imported or row.ballots.get(labellings.OK)]
@@ -354,14 +357,14 @@ def unlabelled_text(store: Store, row: LabellingRow | None, most: int | None = N
 
 
 def chosen_labelling(store: Store, dataset: DatasetRow, labelling_id: str | None) -> LabellingRow | None:
-    """The labelling of that id, or the default one. Raises StoreError where the dataset has none of that id."""
+    """Return the labelling of that id, or the default one. Raises StoreError where the dataset has none of that id."""
     if labelling_id is None:
         return default_labelling(store, dataset.id)
     return labelling_named(store, dataset.id, dataset.name, labelling_id)
 
 
 def labelling_named(store: Store, dataset_id: int, dataset_name: str, labelling_id: str) -> LabellingRow:
-    """The labelling of a dataset of that id. Raises StoreError where there is none."""
+    """Return the labelling of a dataset of that id. Raises StoreError where there is none."""
     with store.read() as connection:
         rows = {row.id: row for row in labellings.all_rows(connection, dataset_id)}
     if labelling_id not in rows:
@@ -371,8 +374,8 @@ def labelling_named(store: Store, dataset_id: int, dataset_name: str, labelling_
 
 
 def consensus_labels(store: Store, labelling_id: str) -> pd.DataFrame:
-    """Columns attribute, context (ids), label (code), votes (counted ones, of all personas; 0 for
-    labels that were imported as shares).
+    """Return columns attribute, context (ids), label (code), votes (counted ones, of all personas; 0 for labels that
+    were imported as shares).
 
     By the dataset's current rule, else the paper's with the priors that the labelling was planned with (`fitted`).
     Pairs without any vote are not in the table; those with too few have the code TOO_FEW. Made of the counts each time,
@@ -384,8 +387,8 @@ def consensus_labels(store: Store, labelling_id: str) -> pd.DataFrame:
 def labels_under(
     store: Store, labelling: LabellingRow | None, rule: AppliedRule | None, profiles: Sequence[int] | None = None
 ) -> pd.DataFrame:
-    """The same of a labelling as it was read, by this rule (None: the one that holds); empty without a labelling.
-    profiles: of these alone; None: of all."""
+    """Return `consensus_labels` of a labelling as it was read, by this rule (None: the one that holds); empty without a
+    labelling. profiles: of these alone; None: of all."""
     if labelling is None:
         return pd.DataFrame({name: np.zeros(0, np.int64) for name in COLUMNS})
     if rule is None:
@@ -397,12 +400,12 @@ def labels_under(
 
 
 def votes_of(store: Store, labelling: LabellingRow, profiles: Sequence[int]) -> VoteCounts:
-    """`vote_counts` of some profiles alone, for labellings that do not fit into memory."""
+    """Return `vote_counts` of some profiles alone, for labellings that do not fit into memory."""
     return _read_votes(store, labelling.id, labelling.revision, imported=labelling.imported, profiles=profiles)
 
 
 def label_frame(counts: VoteCounts, rule: AppliedRule) -> pd.DataFrame:
-    """What a rule makes of these votes, in the columns of consensus_labels."""
+    """Apply a rule to these votes: the columns of consensus_labels."""
     counts = counts.under(rule.both_lists)
     labels = counts.labels(rule)
     # Shares of a file are no votes, however many there were.
@@ -419,9 +422,9 @@ def label_frame(counts: VoteCounts, rule: AppliedRule) -> pd.DataFrame:
 
 
 def vote_counts(store: Store, labelling_id: str) -> VoteCounts:
-    """All counted votes of a labelling, from memory, else from its Parquet file, else from the record; votes in both
-    lists as the rule has them that holds now. The arrays are shared: do not write to them. Raises StoreError for an
-    unknown labelling."""
+    """Return all counted votes of a labelling, from memory, else from its Parquet file, else from the record; votes in
+    both lists as the rule has them that holds now. The arrays are shared: do not write to them. Raises StoreError for
+    an unknown labelling."""
     with store.read() as connection:
         row, rule = work.load(connection, labelling_id), applied_rule(connection, labelling_id)
     counts = _votes(store, labelling_id, int(row["revision"]), imported=row["endpoint"] == labellings.IMPORTED)
@@ -436,11 +439,12 @@ def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) ->
 def _read_votes(
     store: Store, labelling_id: str, revision: int, *, imported: bool, profiles: Sequence[int] | None = None
 ) -> VoteCounts:
-    """The votes at a revision, of these profiles (None: of all), from their Parquet file, else from the record."""
+    """Return the votes at a revision, of these profiles (None: of all), from their Parquet file, else from the
+    record."""
     name = f"counts-{labelling_id}"
     if profiles is not None:
         name += f"-profiles{profiles[0]}to{profiles[-1]}of{len(profiles)}"
-    # 'conflicts': files of before had no such columns.
+    # 'conflicts': older files had no such columns.
     path = cache_file(store, name, f"{revision}-conflicts")
     frame = read_cache(path)
     with store.read() as connection:
@@ -472,7 +476,7 @@ def _read_votes(
 def _planned(
     connection: sa.Connection, labelling_id: str, pairs: pd.DataFrame, profiles: Sequence[int] | None = None
 ) -> npt.NDArray[np.int16]:
-    """How many draws were planned on each pair: those of its profile and context. 0 for imported shares."""
+    """Return how many draws were planned on each pair: those of its profile and context. 0 for imported shares."""
     draws = labellings.planned_draws(connection, labelling_id, profiles)
     dataset_id = int(work.load(connection, labelling_id)["dataset"])
     ids = datasets.attribute_ids(connection, dataset_id, profiles)
@@ -483,15 +487,15 @@ def _planned(
 
 
 def _one_number(planned: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64] | int:
-    """One number where all pairs have the same, as they do unless a labelling was extended in part."""
+    """Return one number where all pairs have the same, as they do unless a labelling was extended in part."""
     same = len(planned) == 0 or bool((planned == planned[0]).all())
     return int(planned[:1].sum()) if same else planned.astype(np.int64)
 
 
 def _counted(tallies: npt.NDArray[np.float64], personas: list[int], imported: bool) -> pd.DataFrame:
-    """One row a pair: attribute, context, a column for each persona's necessary, inappropriate and abstain, and then
-    one for each persona's votes in both lists.
-    tallies: attribute, context, persona and its counts, one row after the other."""
+    """Return one row a pair: attribute, context, a column for each persona's necessary, inappropriate and abstain, and
+    then one for each persona's votes in both lists. tallies: attribute, context, persona and its counts, one row after
+    the other."""
     columns = ["attribute", "context", "persona", *map(str, Verdict)]
     rows = pd.DataFrame(tallies.reshape(-1, len(columns)), columns=columns)
     # Sorted by attribute, then context: the order that VoteCounts promises and `searchsorted` needs.
@@ -513,23 +517,24 @@ def _counted(tallies: npt.NDArray[np.float64], personas: list[int], imported: bo
 
 
 def cache_file(store: Store, name: str, version: str) -> Path:
-    """Where a rebuildable table of this name and version is kept.
+    """Return the path of a rebuildable table of this name and version.
 
-    Numbers are read from these files, so one that came with the workspace of somebody else must not be believed: the
-    name holds what only this place can have, and such a file is never found.
+    Numbers are read from these files, so one that came with a copied workspace must not be trusted: the name holds a
+    key that only this place has, and such a file is never found.
     """
     return store.workspace / "cache" / f"{name}-{version}-{_place_key(store.workspace)}.parquet"
 
 
 def _place_key(workspace: Path) -> str:
-    """16 hexadecimal digits that differ for every copy of a workspace, and stay when it is moved on the same disk.
+    """Return 16 hexadecimal digits that differ for every copy of a workspace, and stay when it is moved on the same
+    disk.
 
     Made of the inode number and the change time of a file of ours: a copied or unpacked one gets new ones from the
-    system, and nobody can set them. Where the file is missing and cannot be made, every call gives another key.
+    system, and no program can set them. Where the file is missing and cannot be made, every call gives another key.
     """
     file = workspace / ORIGIN
     try:
-        # lexists and lstat: a link is taken as what it is, never followed to a file of somebody else's.
+        # lexists and lstat: a link is taken as what it is, never followed to another user's file.
         if not os.path.lexists(file) and not readonly.chosen():
             files.make_file(file)
         status = file.lstat()
@@ -539,7 +544,7 @@ def _place_key(workspace: Path) -> str:
 
 
 def read_cache(path: Path) -> pd.DataFrame | None:
-    """A table that write_cache wrote; None where there is none, or only a damaged one (after a power cut, say)."""
+    """Read a table that write_cache wrote; None where there is none, or only a damaged one (after a power cut, say)."""
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError):  # pyarrow's errors of a file that is no whole Parquet file are ValueErrors
@@ -547,8 +552,8 @@ def read_cache(path: Path) -> pd.DataFrame | None:
 
 
 def write_cache(write: Callable[[Path], object], path: Path, name: str) -> None:
-    """Let `write` write a rebuildable table, whole or not at all, and drop its older versions. A disk that is full (an
-    OSError) is no reason to fail: the table is only built again next time. Nothing is written by a read-only app."""
+    """Let `write` write a rebuildable table, whole or not at all, and drop its older versions. A full disk (an OSError)
+    is no failure: the table is only built again next time. Nothing is written by a read-only app."""
     # A name of its own, so that two threads that write the same table do not share a draft.
     draft = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.draft")
     if readonly.chosen():
@@ -556,7 +561,7 @@ def write_cache(write: Callable[[Path], object], path: Path, name: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(draft)
-        # A rename is whole: who reads meanwhile finds the old file or the new one.
+        # A rename is atomic: readers find the old file or the new one.
         draft.replace(path)
         for old in path.parent.glob(f"{name}-*.parquet"):
             if old != path:

@@ -38,7 +38,7 @@ class Part:
 
     @property
     def sql(self) -> str:
-        """Its rows, as what stands after FROM."""
+        """Source of its rows, as SQL after FROM."""
         rows = f"read_parquet([{', '.join(map(quoted, self.files))}])"
         if self.stretch is None:
             return rows
@@ -49,13 +49,14 @@ IN_MEMORY = Part(())
 
 
 def quoted(text: object) -> str:
-    """As a string of SQL, for what takes no parameters (views, files); the name of a folder is the user's."""
+    """Return a text as a string of SQL, for statements without parameters (views, files); folder names are the
+    user's."""
     return "'" + str(text).replace("'", "''") + "'"
 
 
 def pairs_at_most(store: Store, scope: Scope) -> int:
-    """About how many pairs (profile, attribute, context) a run plans: its slots times the mean number of attributes of
-    its dataset, rounded up to _MOST_ATTRIBUTES where even that is not large."""
+    """Estimate how many pairs (profile, attribute, context) a run plans: its slots times the mean number of attributes
+    of its dataset, rounded up to _MOST_ATTRIBUTES where even that is not large."""
     slots = scope.run.expected // max(scope.run.samples, 1)
     if slots * _MOST_ATTRIBUTES < LARGE_PAIRS:
         return slots * _MOST_ATTRIBUTES
@@ -70,7 +71,7 @@ def pairs_at_most(store: Store, scope: Scope) -> int:
 def build(
     store: Store, scope: Scope, folder: Path, name: str, write: Callable[[Sequence[int], Path], None]
 ) -> list[Path]:
-    """The parts of a run, in the order of its profiles; those that are not there are written by `write` (ids of
+    """Return the parts of a run, in the order of its profiles; those that are not there are written by `write` (ids of
     profiles, file). name: of this way of counting; folders of its older versions are dropped. Raises StoreError in a
     read-only app, and where the disk is full."""
     with store.read() as connection:
@@ -99,7 +100,7 @@ def build(
 
 
 class TooLargeError(StoreError):
-    """Of numbers that are not counted in blocks: the flows of a run do not fit into memory."""
+    """Error of numbers that are not counted in blocks: the flows of a run do not fit into memory."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(

@@ -2,10 +2,10 @@
 
     parts = list(each_block(flows, [scope], rule, _sums_of_block, n))
 
-A run that fits into memory is one block, and what is found in its arrays hangs on them.
+A run that fits into memory is one block, and what is computed from its arrays is kept with them.
 
-Each process is told once what is asked, counts every n-th block, and sends what it found, block by block. It waits
-until that is read, so no more than one result a process is on its way, whatever there is to count.
+Each process is told once what is asked, counts every n-th block, and sends its results, block by block. It waits
+until each is read, so no more than one result a process is on its way, whatever there is to count.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LEAST_BLOCKS = 40  # of a process, where none is asked for: to start takes it as
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of every block of the run that has most, and of the same profiles of the others. ask: a function of
-    a module, called with flows, scopes and arrays, then args and kwargs. parts: of each scope."""
+    """A question about every block of the run that has most, and the same profiles of the others. ask: a function of a
+    module, called with flows, scopes and arrays, then args and kwargs. parts: of each scope."""
 
     scopes: tuple[Scope, ...]
     parts: tuple[tuple[Part, ...], ...]
@@ -50,7 +50,7 @@ class Task:
         return max(map(len, self.parts))
 
     def of_block(self, flows: Flows, number: int) -> tuple[bool, Any]:
-        """Whether all runs have profiles in a block, and what is said of it."""
+        """Return whether all runs have profiles in a block, and the answer for it."""
         lead = self.scopes[[len(own) for own in self.parts].index(self.blocks)]
         first, last = arrays.ranges(flows, lead)[number]
         every = [arrays.stretch(flows, scope, first, last, self.rule) for scope in self.scopes]
@@ -67,9 +67,9 @@ def each_block(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Iterator[T]:
-    """Evaluate `ask` on each block of the same profiles of these runs, in their order, by several processes where
-    there are many; those that some run lacks may be among them. One block where all runs fit into memory. ask: a
-    function of a module."""
+    """Evaluate `ask` on each block of the same profiles of these runs, in their order; large runs use several
+    processes. Profiles that some run lacks may be among them. One block where all runs fit into memory. ask: a function
+    of a module."""
     any_block = False
     if not all(map(flows.fits, scopes)):
         task = Task(tuple(scopes), tuple(map(flows.parts, scopes)), rule, ask, args, kwargs)
@@ -78,20 +78,20 @@ def each_block(
                 any_block = True
                 yield answer
     if not any_block:
-        # Of runs without a profile in common any will do: what has none says so.
+        # Runs without a profile in common: any block will do, since `ask` finds nothing in common.
         every = [next(arrays.blocks(flows, scope, rule)) for scope in scopes]
         yield ask(flows, scopes, every, *args, **kwargs)
 
 
 def added(parts: Sequence[T]) -> T:
-    """Dataclasses of one kind added up, field by field: what blocks have found of a run as a whole."""
+    """Add up dataclasses of one kind, field by field: the sums of blocks give those of a run."""
     first, *others = parts
     names = [field.name for field in fields(first)]  # type: ignore[arg-type]
     return type(first)(*(sum((getattr(part, name) for part in others), getattr(first, name)) for name in names))
 
 
 def number_of(blocks: int) -> int:
-    """How many processes count so many blocks; 1: this one alone."""
+    """Return how many processes count so many blocks; 1: this one alone."""
     given = os.environ.get(VARIABLE, "")
     if given.isascii() and given.isdigit():
         return max(1, min(int(given), blocks))
@@ -99,8 +99,8 @@ def number_of(blocks: int) -> int:
 
 
 def answers(flows: Flows, task: Task) -> Iterator[tuple[bool, Any]]:
-    """What `Task.of_block` gives of every block, in their order, by as many processes as `number_of` says. Raises
-    StoreError where one of them ends early, and what it raised."""
+    """Yield `Task.of_block` of every block, in their order, by as many processes as `number_of` says. Raises StoreError
+    where one of them ends early, and what it raised."""
     processes = number_of(task.blocks)
     if processes == 1:
         yield from (task.of_block(flows, number) for number in range(task.blocks))
@@ -160,9 +160,9 @@ def main(source: IO[bytes], sink: IO[bytes]) -> None:
         for number in numbers:
             pickle.dump(task.of_block(flows, number), sink, protocol=pickle.HIGHEST_PROTOCOL)
             sink.flush()
-    except BrokenPipeError:  # nobody waits for the rest
+    except BrokenPipeError:  # the parent has stopped reading
         pass
-    except Exception as error:  # any: it is the parent's to say
+    except Exception as error:  # any: the parent raises it
         pickle.dump(error, sink)
         sink.flush()
     finally:

@@ -1,4 +1,4 @@
-"""How far a run has come, stage by stage, as a page or a script asks for it again and again."""
+"""Progress of a run, stage by stage, for pages and scripts that poll it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cimemories.store.tables import judgement, response
 ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
 RESUMABLE = (WorkStatus.PAUSED, WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
 GATE, DRAFT, MESSAGES, JUDGE, CHECK = "gate", "draft", "messages", "judge", "check"
-# What another attempt may bring; the other ways to be missing are the model's own.
+# Statuses that another attempt may change; the other ways to be missing are the model's own.
 RETRIED = (ResponseStatus.FAILED, ResponseStatus.OWED)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a run. kind: gate, draft, messages, judge or check; name: who it is by, empty for the model itself.
+    """One stage of a run. kind: gate, draft, messages, judge or check; name: of its judge, empty for the model itself.
 
     expected: what the stage has to do as far as is known now (only an answered message is judged); done: what is there;
     missing: what was tried and is missing for now. retried: of these, what failed and can be asked for again.
@@ -55,7 +55,7 @@ class RunProgress:
     said of one, empty while the run is active; error: why it ended early; slowed: what slows it down while it is
     active, '' for nothing; cost: what its calls have used, by kind and model, and cost so far.
 
-    imported: it was read from a file, so nobody can be asked for its messages.
+    imported: it was read from a file, so its messages cannot be asked for again.
     """
 
     status: WorkStatus
@@ -85,12 +85,13 @@ class RunProgress:
 
     @property
     def to_settle(self) -> int:
-        """What all stages have to do together, as far as is known now."""
+        """Number of units that all stages have to do together, as far as is known now."""
         return sum(stage.expected for stage in self.stages)
 
     @property
     def retriable(self) -> int:
-        """What one more attempt would ask for: messages that failed or are owed, and judgements that are not there."""
+        """Number of units that one more attempt would ask for: messages that failed or are owed, and judgements that
+        are missing."""
         messages = 0 if self.imported else sum(self.responses.get(status, 0) for status in RETRIED)
         answered = self.responses.get(ResponseStatus.OK, 0)
         judging = [stage for stage in self.stages if stage.kind in (JUDGE, CHECK)]
@@ -99,7 +100,7 @@ class RunProgress:
 
 
 def run_progress(store: Store, run_id: str) -> RunProgress:
-    """Where a run stands now. Raises StoreError where it is gone."""
+    """Return the progress of a run now. Raises StoreError where it is gone."""
     with store.read() as connection:
         row = runs.named(connection, run_id)
         owner = work.load(connection, run_id)
@@ -134,7 +135,7 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
 
 
 def _by_judge(connection: sa.Connection, run_id: str) -> dict[int, dict[str, int]]:
-    """Judgements of every judge and checker of a run, by status."""
+    """Count the judgements of every judge and checker of a run, by status."""
     counts: dict[int, dict[str, int]] = {}
     for judge_id, status, count in connection.execute(
         sa.select(judgement.c.judge, judgement.c.status, sa.func.count())
@@ -147,7 +148,7 @@ def _by_judge(connection: sa.Connection, run_id: str) -> dict[int, dict[str, int
 
 
 def _before(row: RunRow, calls: Mapping[str, ModelCalls]) -> list[Stage]:
-    """The stage of a mitigation that goes before the messages: draws of its calls."""
+    """Return the stage of a mitigation that goes before the messages: draws of its calls."""
     kind = row.manifest.mitigation.kind
     if kind not in ("gate", "rewrite"):
         return []

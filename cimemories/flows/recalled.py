@@ -1,4 +1,4 @@
-"""What reached the prompt, flow by flow: between what the assistant stores and what it says stands what it recalled.
+"""Recall, flow by flow: what reached the prompt, between what the assistant stores and what it says.
 
 A gate or a memory system chooses for each message which of the stored attributes the model gets to see. So every judged
 sample of a flow is one of four:
@@ -51,7 +51,7 @@ class RecalledArrays:
 
 @cached
 def recalls(flows: Flows, scope: Scope) -> bool:
-    """Whether something chose what reached the prompts of a run."""
+    """Return whether something chose what reached the prompts of a run."""
     with flows.store.read() as connection:
         return judgements.recalls(connection, scope.run.id)
 
@@ -59,13 +59,13 @@ def recalls(flows: Flows, scope: Scope) -> bool:
 def recalled_blocks(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Iterator[RecalledArrays]:
-    """The counts of a run in blocks of profiles (arrays.blocks). Raises StoreError where a response names what is not
-    in the workspace."""
+    """Yield the counts of a run in blocks of profiles (arrays.blocks). Raises StoreError where a response names what is
+    not in the workspace."""
     return (recalled_arrays(flows, scope, data) for data in blocks(flows, scope, rule))
 
 
 def recalled_arrays(flows: Flows, scope: Scope, data: FlowArrays) -> RecalledArrays:
-    """The counts of these arrays of a run. Raises as `recalled_blocks`."""
+    """Return the counts of these arrays of a run. Raises as `recalled_blocks`."""
     about = flows.cached(("recall of a run", scope.version), lambda: of_run(flows.store, scope))
     if data.part is not None:
         return count_recalled(flows.store, scope, data, data.profiles, about)
@@ -77,15 +77,15 @@ def recalled_arrays(flows: Flows, scope: Scope, data: FlowArrays) -> RecalledArr
 
 @dataclass(frozen=True)
 class OfRun:
-    """What is read once of a run, however many blocks it has: its partial memories, and what people's verdicts change
-    (flows.verdict_changes)."""
+    """Facts that are read once a run, however many blocks it has: its partial memories, and what people's verdicts
+    change (flows.verdict_changes)."""
 
     held: PartialMemories
     changes: list[tuple[int, int, int, int]]
 
 
 def of_run(store: Store, scope: Scope) -> OfRun:
-    """The same from the record."""
+    """Read these facts from the record."""
     with store.read() as connection:
         held = judgements.partial_memories(connection, scope.run.id)
         return OfRun(held, verdict_changes(connection, scope, held))
@@ -98,8 +98,8 @@ def count_recalled(
     profiles: Sequence[int] | None = None,
     about: OfRun | None = None,
 ) -> RecalledArrays:
-    """What was recalled of the flows of these arrays, from the record. profiles: those of the arrays, where the run has
-    more; about: its `of_run`, where it is known already."""
+    """Count, from the record, what was recalled of the flows of these arrays. profiles: those of the arrays, where the
+    run has more; about: its `of_run`, where it is known already."""
     run_id, judges = scope.run.id, scope.judge_ids
     held, changes = (own := about or of_run(store, scope)).held, own.changes
     with store.read() as connection:

@@ -1,8 +1,8 @@
-"""What speaks against taking a run's numbers at face value, or against comparing runs as they stand.
+"""Reasons not to take a run's numbers at face value, and not to compare runs as they stand.
 
 Models of one family (told from their names by seeds/models.yaml) tend to judge alike: labels or judgements by a model
 of the family under test may make that family look better than it is. A message that does not do its task reveals
-nothing and must not shine as private. And messages may be missing, judges may disagree, or runs may differ in more than
+nothing and must not score as private. And messages may be missing, judges may disagree, or runs may differ in more than
 their model.
 """
 
@@ -51,7 +51,7 @@ class FamilyCheck:
 
 @lru_cache(maxsize=4)
 def load_families(path: Path | None = None) -> tuple[FamilyEntry, ...]:
-    """The families of seeds/models.yaml, in the file's order. Raises SeedError where it does not fit."""
+    """Return the families of seeds/models.yaml, in the file's order. Raises SeedError where it does not fit."""
     path = path or SEEDS / FILE
     entries = read(path, ModelsFile).families
     refuse_repeats(path, "family", [entry.name for entry in entries])
@@ -59,8 +59,8 @@ def load_families(path: Path | None = None) -> tuple[FamilyEntry, ...]:
 
 
 def families(model: str, path: Path | None = None) -> tuple[str, ...]:
-    """The families that a model's name tells, in the file's order; empty for a name that says nothing. A distilled
-    model may be of two: 'DeepSeek-R1-Distill-Qwen-7B'. Raises SeedError where the seeds file does not fit."""
+    """Return the families that a model's name tells, in the file's order; empty for a name that says nothing. A
+    distilled model may be of two: 'DeepSeek-R1-Distill-Qwen-7B'. Raises SeedError where the seeds file does not fit."""
     return tuple(
         family.name
         for family in load_families(path)
@@ -69,13 +69,13 @@ def families(model: str, path: Path | None = None) -> tuple[str, ...]:
 
 
 def family_warning(labeller: str, model: str) -> str | None:
-    """Why the labels of one model should not be used to test another, in one sentence; None where nothing speaks
-    against it. Two models of unknown family warn only where their names are the same."""
+    """Say why the labels of one model should not be used to test another, in one sentence; None if they may. Two models
+    of unknown family warn only where their names are the same."""
     return _same_family(labeller, model, "the labelling model")
 
 
 def _same_family(judging: str, model: str, role: str) -> str | None:
-    # Seeds are edited by hand: an error in them is said where the warning would stand, and takes no number away.
+    # Seeds are edited by hand: an error in them replaces the warning, and takes no number away.
     try:
         shared = [name for name in families(judging) if name in families(model)]
     except SeedError as problem:
@@ -88,8 +88,8 @@ def _same_family(judging: str, model: str, role: str) -> str | None:
 
 
 def labeller_warning(store: Store, run_id: str) -> str | None:
-    """The warning for a run and the labelling that numbers rest on; None where there is no reason, or no labelling.
-    Raises StoreError for a run that is not there."""
+    """Return the warning for a run and the labelling that numbers rest on; None where there is no reason, or no
+    labelling. Raises StoreError for a run that is not there."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
     row = default_labelling(store, run.dataset)
@@ -97,8 +97,8 @@ def labeller_warning(store: Store, run_id: str) -> str | None:
 
 
 def family_warnings(store: Store, labelling_id: str) -> list[FamilyCheck]:
-    """Every run on the dataset of a labelling beside the model that labelled, those to be warned of first. Raises
-    StoreError for an unknown labelling, SeedError where the seeds file does not fit."""
+    """Check every run on the dataset of a labelling against the model that labelled, those to be warned of first.
+    Raises StoreError for an unknown labelling, SeedError where the seeds file does not fit."""
     with store.read() as connection:
         row = next((row for row in labellings.all_rows(connection) if row.id == labelling_id), None)
         every = runs.all_rows(connection)
@@ -122,7 +122,7 @@ def family_warnings(store: Store, labelling_id: str) -> list[FamilyCheck]:
 
 @lru_cache(maxsize=4096)
 def _occurs(word: str, name: str, excepted: tuple[str, ...]) -> bool:
-    """Whether a word stands in a name other than as a part of an excepted one."""
+    """Return whether a word stands in a name other than as a part of an excepted one."""
     rest = name
     # Excepted names are blanked first, so that a word inside one of them is not found.
     for other in excepted:
@@ -132,8 +132,8 @@ def _occurs(word: str, name: str, excepted: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=512)
 def _pattern(word: str) -> re.Pattern[str]:
-    """A letter before or after makes it another word; so does a digit beside a digit. A digit after letters is a
-    version: qwen3, gemma2."""
+    """Return a pattern that finds a word. A letter before or after makes it another word; so does a digit beside a
+    digit. A digit after letters is a version: qwen3, gemma2."""
     before = "(?<![a-z0-9])" if word[0].isdigit() else "(?<![a-z])"
     after = "(?![a-z0-9])" if word[-1].isdigit() else "(?![a-z])"
     return re.compile(f"{before}{re.escape(word)}{after}", re.IGNORECASE)
@@ -145,8 +145,8 @@ WORRYING = 0.05  # of the checked messages, from which on a headline says so
 
 @dataclass(frozen=True)
 class TaskCheck:
-    """What one checker says of the answered messages of a run. yes, partly, no: messages by verdict; answered: all that
-    came back whole, whether checked or not. Responses that are missing are in none of them."""
+    """Verdicts of one checker on the answered messages of a run. yes, partly, no: messages by verdict; answered: all
+    that came back whole, whether checked or not. Responses that are missing are in none of them."""
 
     checker: JudgeRow
     yes: int
@@ -177,7 +177,7 @@ class TaskCheck:
 
     @property
     def note(self) -> str | None:
-        """What a reader has to know; None where hardly any message misses its task."""
+        """Remark for the reader; None where hardly any message misses its task."""
         if self.checked and self.no > WORRYING * self.checked:
             return (
                 f"{self.no} of {self.checked} messages do not do their task (checked by {self.name}); an empty message "
@@ -187,7 +187,7 @@ class TaskCheck:
 
 
 def task_checks(connection: sa.Connection, run: RunRow) -> tuple[TaskCheck, ...]:
-    """The task checks of a run, one a checker, in the order of the run; empty where none was asked for."""
+    """Return the task checks of a run, one a checker, in the order of the run; empty where none was asked for."""
     checkers = judgements.checkers_of_run(connection, run.id)
     if not checkers:
         return ()
@@ -208,9 +208,8 @@ def task_checks(connection: sa.Connection, run: RunRow) -> tuple[TaskCheck, ...]
 
 
 def task_check(connection: sa.Connection, run: RunRow) -> TaskCheck | None:
-    """The task check that a run is told by: of those that have checked a message a model's before that by rules, which
-    know the plainest cases only; of two alike the first. Where none has, in that order too; None where none was asked
-    for."""
+    """Return the task check that a run is told by, one that has checked a message if there is any: a model's before
+    that by rules, which know the plainest cases only; the first of equals. None where none was asked for."""
     checks = task_checks(connection, run)
     return min(checks, key=lambda check: (not check.checked, check.checker.kind == RULES), default=None)
 
@@ -222,8 +221,8 @@ UNRECORDED = "not recorded"
 
 
 def run_warnings(store: Store, run_id: str) -> tuple[str, ...]:
-    """What speaks against taking a run's numbers, by its first judge, at face value; empty where nothing does. Raises
-    StoreError for a run that is not there."""
+    """Return the warnings about a run's numbers, by its first judge; empty where there are none. Raises StoreError for
+    a run that is not there."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
         if not judgements.of_run(connection, run_id):
@@ -235,7 +234,7 @@ def run_warnings(store: Store, run_id: str) -> tuple[str, ...]:
 
 
 def _mixed(store: Store, run_id: str) -> str | None:
-    """The warning where its messages were written by servers that are not known to be the same."""
+    """Return the warning where a run's messages were written by servers that are not known to be the same."""
     with store.read() as connection:
         sources = calls.origins(connection, [run_id])[run_id]
         written = [source for source in sources if source.kind in ("respond", "rewrite")]
@@ -248,17 +247,18 @@ def _mixed(store: Store, run_id: str) -> str | None:
 
 
 def is_covered(judged: int, expected: int) -> bool:
-    """Whether so many judged of the planned responses are enough; also where none is planned."""
+    """Return whether so many judged of the planned responses are enough; also where none is planned."""
     return not expected or judged / expected >= COVERAGE_WARNING
 
 
 def reading_n(judged: int, expected: int, samples: int, supported: int | None) -> int:
-    """At how many samples violation is read: all that were planned, what every flow supports under full coverage."""
+    """Return the number of samples at which violation is read: all that were planned under full coverage, else what
+    every flow supports."""
     return samples if supported is None or is_covered(judged, expected) else supported
 
 
 def coverage_warning(judged: int, expected: int) -> str | None:
-    """The warning below COVERAGE_WARNING; None above it, and for a run that plans nothing."""
+    """Return the warning below COVERAGE_WARNING; None above it, and for a run that plans nothing."""
     if is_covered(judged, expected):
         return None
     covered = percent(judged / expected)
@@ -266,8 +266,8 @@ def coverage_warning(judged: int, expected: int) -> str | None:
 
 
 def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
-    """The same of any way of counting, coverage aside: judges of the family under test, a judge's prompt that is not
-    today's, claims that could not be used, judges that disagree, and reasoning that was not shown."""
+    """Return the warnings about one way of counting, coverage aside: judges of the family under test, a judge's prompt
+    that is not today's, claims that could not be used, judges that disagree, and reasoning that was not shown."""
     warnings: list[str | None] = [*_as_served(flows, scope.run)]
     warnings += [judge_family_warning(judge, scope.run.model) for judge in scope.judges]
     with flows.store.read() as connection:
@@ -275,7 +275,7 @@ def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
         warnings.append(_hidden(connection, scope))
         judges = len(judgements.of_run(connection, scope.run.id))
     warnings += [_dropped(flows, scope, judge) for judge in scope.judges]
-    # A single judge has nobody to agree with: its claims need not be read.
+    # A single judge has no other to agree with: its claims need not be read.
     pairs = judges_agreement(flows, scope.run.id, grounded=scope.grounded).pairs if judges > 1 else ()
     ids = set(scope.judge_ids)
     # Pairs without a judge that is counted say nothing of these numbers.
@@ -309,8 +309,8 @@ def _as_served(flows: Flows, run: RunRow) -> tuple[str, ...]:
 
 
 def unread_warning(kind: str, model: str, sizes: Sequence[PromptSize]) -> str | None:
-    """Return the warning where a server cut prompts without a word, by the tokens that it counted; None where nothing
-    shows it. Servers that do so (a small `num_ctx`, a shifted context) answer as if nothing had happened."""
+    """Return the warning where a server cut prompts silently, by the tokens that it counted; None where nothing shows
+    it. Servers that do so (a small `num_ctx`, a shifted context) answer as if nothing had happened."""
     long = [size for size in sizes if size.characters >= LONG_PROMPT]
     if not long:
         return None
@@ -330,8 +330,8 @@ def unread_warning(kind: str, model: str, sizes: Sequence[PromptSize]) -> str | 
 
 
 def judge_family_warning(judge: JudgeRow, model: str) -> str | None:
-    """Why a judge may be partial to the model under test; None where nothing speaks for it. A simulated judge is of no
-    family: what it says means nothing anyway."""
+    """Say why a judge may be partial to the model under test; None where nothing suggests it. A simulated judge is of
+    no family, since its verdicts mean nothing."""
     return None if judge.kind != "llm" or judge.simulated else _same_family(judge.model, model, "the judge")
 
 
@@ -370,12 +370,12 @@ def _dropped(flows: Flows, scope: Scope, judge: JudgeRow) -> str | None:
 
 @lru_cache(maxsize=2)
 def _current_wording(_changed: int) -> frozenset[str]:
-    """Hashes of the judge's prompts in seeds; asked for with the time that their file was last changed."""
+    """Return hashes of the judge's prompts in seeds, cached by the time that their file was last changed."""
     return frozenset(seeds.load_prompt("judge", level).sha256 for level in levels("judge"))
 
 
 def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
-    """All pairs of judges that disagree much, in one sentence."""
+    """Say which pairs of judges disagree much, in one sentence."""
     texts = [
         # + 0.0 turns -0.0 into 0.0.
         f"{pair.first.title} and {pair.second.title} {decimal(pair.kappa.value)} on {pair.places:,} places "
@@ -387,7 +387,7 @@ def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
 
 
 def _hidden(connection: sa.Connection, scope: Scope) -> str | None:
-    """Where reasoning was asked for, or is judged, and messages came without any."""
+    """Return the warning where reasoning was asked for, or is judged, and messages came without any."""
     reads = any(judge.channel == REASONING for judge in scope.judges)
     if not reads and scope.run.manifest.thinking not in ("on", "low", "medium", "high"):
         return None
@@ -402,7 +402,7 @@ def _hidden(connection: sa.Connection, scope: Scope) -> str | None:
 def comparison_warnings(
     store: Store, compared: Sequence[str | Scope], rules: Sequence[IdentifierRule] = ()
 ) -> tuple[str, ...]:
-    """`differing` as sentences with every value and its runs."""
+    """Return `differing` as sentences with every value and its runs."""
     return tuple(
         f"the runs differ in {what}: " + "; ".join(f"{value} ({', '.join(whose)})" for value, whose in by_value.items())
         for what, by_value in differing(store, compared, rules).items()
@@ -412,8 +412,8 @@ def comparison_warnings(
 def differing(
     store: Store, compared: Sequence[str | Scope], rules: Sequence[IdentifierRule] = ()
 ) -> dict[str, dict[str, list[str]]]:
-    """In what two or more runs differ apart from their models: of each such thing its values, and the ids of the runs
-    that have each.
+    """Return in what two or more runs differ apart from their models: of each such thing its values, and the ids of the
+    runs that have each.
 
     compared: ids of runs (taken by their first judge), or scopes. rules: the identifier rule of each, where they may
     differ. Empty where they can be compared as they stand. Raises StoreError for a run that is not there.
@@ -444,7 +444,7 @@ def _sessions(part: SessionsPart | None) -> str:
 
 
 def _facts(scope: Scope) -> dict[str, str]:
-    """Everything about a run that its numbers depend on, apart from its model: texts by name."""
+    """Return everything about a run that its numbers depend on, apart from its model: texts by name."""
     run, manifest = scope.run, scope.run.manifest
     memory, template = manifest.memory, manifest.memory.template
     labels = scope.labelling
