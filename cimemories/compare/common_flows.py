@@ -1,4 +1,4 @@
-"""Runs on their common flows, in blocks of profiles: what a comparison rests on.
+"""Runs on their common flows, in blocks of profiles.
 
 A block leaves each profile's terms, and sums; the blocks together give what both runs at once would (metrics/blocks.py
 says why).
@@ -52,9 +52,9 @@ class _Block:
 
 @dataclass(frozen=True)
 class PairedRuns:
-    """What `difference` says of two runs: domains as intervals.domain_frame has them, changed as intervals.changes, of
-    each kind of several blocks at most MOST_CHANGED, the most revealed; necessary: flows that completeness rests on in
-    both."""
+    """Results for `difference` of two runs. domains: as intervals.domain_frame has them; changed: as intervals.changes,
+    of each kind of several blocks at most MOST_CHANGED, the most revealed; necessary: flows that completeness rests on
+    in both."""
 
     paired: Paired
     tallied: Tallied
@@ -65,12 +65,12 @@ class PairedRuns:
 
 
 def paired_runs(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> Paired:
-    """intervals.paired_arrays of two runs, on their common flows."""
+    """Return intervals.paired_arrays of two runs, on their common flows."""
     return paired_of(list(each_block(flows, [first, second], rule, _pair_of_block, n)), n)
 
 
 def compared_runs(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> PairedRuns:
-    """Everything that is said of two runs, on their common flows."""
+    """Compare two runs on their common flows."""
     parts: list[_Block] = []
     changed = pd.DataFrame()
     for part in each_block(flows, [first, second], rule, _compared_block, n):
@@ -105,7 +105,7 @@ def _compared_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowA
 
 
 def most_changed(changed: pd.DataFrame) -> pd.DataFrame:
-    """Of each kind the most revealed, at most MOST_CHANGED; what ties as `difference` lists it."""
+    """Return the most revealed of each kind, at most MOST_CHANGED; ties in the order of `difference`."""
     if len(changed) <= MOST_CHANGED:
         return changed
     most = np.maximum(
@@ -120,14 +120,14 @@ def most_changed(changed: pd.DataFrame) -> pd.DataFrame:
 
 
 def left_of_each(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays]) -> list[Bools]:
-    """Whether each run has something inappropriate, and something judged, in what all of them judged: [runs, 2]."""
+    """Return whether each run has something inappropriate, and something judged, in what all judged: [runs, 2]."""
     return [np.array([data.can_violate.any(), (data.draws > 0).any()]) for data in shared(every)]
 
 
 def common_parts(
     flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule, n: int
 ) -> list[tuple[Intervals, Counted]]:
-    """Of each of these runs the numbers of what all of them judged: intervals, and what they are made of."""
+    """Return intervals and counts of each of these runs, on what all of them judged."""
     parts = each_block(flows, scopes, rule, _terms_of_parts, (n,))
     return [
         (intervals_of_blocks([terms for terms, _ in of_run]), joined([counted for _, counted in of_run]))
@@ -138,7 +138,6 @@ def common_parts(
 def _terms_of_parts(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], ns: tuple[int, ...]
 ) -> list[tuple[BlockTerms, Counted]]:
-    """Of each run."""
     return [
         (block_terms(part, posterior(flows, scope, part), ns), count_block(part, scope.run.samples))
         for scope, part in zip(scopes, shared(every), strict=True)

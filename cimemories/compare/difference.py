@@ -89,10 +89,10 @@ FLOWS = {
 class Difference(Answer):
     """The second run minus the first, on the flows that are judged in both. Negative violation: the second leaks less.
 
-    names: what the runs are called. n: samples that violation is read at, as many as both have. profiles: that both
-    have. words: the differences of violation and completeness, and where people audited attributes of both runs that of
-    violation corrected for the judges' errors, which is `corrected` by n. noise: how far apart two runs of models that
-    are alike would lie on these flows. warnings: in what the runs differ apart from their models.
+    names: of the runs. n: samples that violation is read at, as many as both have. profiles: that both have. words: the
+    differences of violation and completeness, and where people audited attributes of both runs that of violation
+    corrected for the judges' errors, which is `corrected` by n. noise: how far apart two runs of models that are alike
+    would lie on these flows. warnings: in what the runs differ apart from their models.
 
     pair: one row, with the numbers of both on what they have in common, the differences, and their p, adjusted for all
     comparisons that are read together (Holm). changes: one row, how many flows newly leak and stopped leaking. domains:
@@ -124,8 +124,8 @@ def against(
     rule: IdentifierRule = IdentifierRule.EXACT,
     run_names: Mapping[str, str] | None = None,
 ) -> list[Difference]:
-    """Compare each of these runs with the first, p adjusted over all of them (Holm): violation and completeness each
-    for itself."""
+    """Compare each of these runs with the first, p adjusted over all of them (Holm), for violation and completeness
+    separately."""
     pairs = [_found(flows, first, other, rule)[0].paired for other in others]
     return [
         difference(flows, first, other, rule, beside=pairs[:i] + pairs[i + 1 :], run_names=run_names)
@@ -236,8 +236,8 @@ def joined(tables: Sequence[Table], caption: str) -> Table:
 def paired_on_common(
     flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT, n: int | None = None
 ) -> Paired:
-    """Second run minus first on their common flows, the intervals alone: what a table of many runs takes of each. n:
-    samples that violation is read at; None: as many as both have."""
+    """Return second run minus first on their common flows, the intervals alone, for tables of many runs. n: samples
+    that violation is read at; None: as many as both have."""
     fewest = min(first.run.samples, second.run.samples)
     at = min(n or fewest, fewest)
     key = ("paired on common", first.version, second.version, rule, at)
@@ -245,8 +245,8 @@ def paired_on_common(
 
 
 def ranking(flows: Flows, board: Leaderboard) -> Ranking | None:
-    """Tests of the runs that a table ranks, each pair on its common flows: what the table's sentence may say of their
-    order. None with fewer than two that have a balanced score."""
+    """Test the runs that a table ranks, each pair on its common flows, for the sentence on their order. None with fewer
+    than two that have a balanced score."""
     lines = _with_score(board.ranked)
     if len(lines) < 2:
         return None
@@ -271,8 +271,8 @@ def _with_score(lines: Sequence[Line]) -> list[Line]:
 
 
 def takeaway(flows: Flows, board: Leaderboard, run_names: Mapping[str, str] | None = None) -> str:
-    """What a table of runs says, in one sentence. What rests on a part of its responses, or on another judge or memory,
-    is not held up as best or worst. run_names: what each is called, by its id; None: as in the table."""
+    """Say what a table of runs shows, in one sentence. Runs that lack responses, or have another judge or memory, are
+    not held up as best or worst. run_names: by id; None: as in the table."""
     run_names = run_names or board.names
     defined, ranked = _with_score(board.lines), _with_score(board.ranked)
     if not ranked and len(defined) > 1:
@@ -300,7 +300,7 @@ def _found(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> t
 
 
 def _named(flows: Flows, scope: Scope, changed: pd.DataFrame) -> pd.DataFrame:
-    """The changed flows with the words that a person reads."""
+    """Return the changed flows with the words that a person reads."""
     with flows.store.read() as connection:
         named = describe_pairs(connection, scope.run.dataset, changed.drop(columns="profile"))
     # The larger share of the two sides: how much the flow leaks where it leaks.

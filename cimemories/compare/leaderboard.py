@@ -54,7 +54,7 @@ from cimemories.store.runs import RunRow
 from cimemories.store.tables import run_judge
 from cimemories.text import count, lies_between, listed, markdown_escaped, percent, sentence, simulated_text
 
-# ---- run table: what a run is, how far it is, and its numbers by its first judge
+# ---- run table: runs, their progress, and their numbers by their first judge
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class RunLine:
 
     violation: Violation@n at n samples, all of the run's where enough of it is judged (Headline.n). does_task: share of
     the checked messages that do their task. judges: names, in the order of the run. counted: whether its numbers are
-    there; not while the run is at work, nor where only what is known was asked for. simulated: `simulated_parts`.
+    there; not while the run is at work, nor where only known ones were asked for. simulated: `simulated_parts`.
     """
 
     run: RunRow
@@ -81,7 +81,7 @@ class RunLine:
 
     @property
     def covered(self) -> bool:
-        """Whether enough of it is judged for its numbers to be compared."""
+        """True if enough is judged for its numbers to be compared."""
         return (self.run.coverage or 0.0) >= COVERAGE_WARNING
 
 
@@ -94,9 +94,9 @@ _JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).grou
 
 
 def run_lines(flows: Flows, rows: Sequence[RunRow], *, known: bool = False) -> list[RunLine]:
-    """A line for each of these runs, in their order. What rests on a run's messages is cached under every version that
-    can change it, so that a table of many runs is read from memory, on whichever page. known: nothing is counted that
-    was not before, and such a line is without its numbers."""
+    """Return a line for each of these runs, in their order. Numbers of a run are cached under every version that can
+    change them, so that a table of many runs is read from memory, on whichever page. known: nothing is counted that was
+    not before, and such a line is without its numbers."""
     with flows.store.read() as connection:
         named = {row.id: row for row in datasets.all_rows(connection)}
         judge_counts: dict[str, int] = {row.run: row.judges for row in connection.execute(_JUDGE_COUNTS)}
@@ -141,8 +141,8 @@ def run_lines(flows: Flows, rows: Sequence[RunRow], *, known: bool = False) -> l
 
 
 def unusual(lines: Sequence[RunLine]) -> dict[str, tuple[str, ...]]:
-    """By run, in what its experiment differs from the usual: from the plain prompt, memory and model, and from the
-    judge and the number of samples that most of these runs have (the newest, where as many have another)."""
+    """Return, by run, in what its experiment differs from the usual: from the plain prompt, memory and model, and from
+    the judge and the number of samples that most of these runs have (the newest, where as many have another)."""
     if not lines:
         return {}
     judge = Counter(_first(own) for own in lines).most_common(1)[0][0]
@@ -187,11 +187,10 @@ def _numbers(flows: Flows, row: RunRow) -> _Numbers:
 @dataclass(frozen=True)
 class Line:
     """One run. n: samples that violation and the balanced score are read at, at most as many as the run has, or
-    supports where it lacks messages. counted: what violation and all other numbers of the line are made of: the whole
+    supports where it lacks messages. counted: the counts behind violation and all other numbers of the line: the whole
     run's, or those of the flows that all ranked runs judged (Leaderboard.cut); `numbers` are the whole run's in either
-    case. outside: why it has no rank, '' where it has one;
-    small: that it covers less than ranked runs do; rank: 1 for the best balanced score, ties share the better one, None
-    without one."""
+    case. outside: why it has no rank, '' where it has one; small: whether it covers less than ranked runs do; rank: 1
+    for the best balanced score, ties share the better one, None without one."""
 
     numbers: Headline
     n: int
@@ -217,7 +216,7 @@ class Line:
 
     @property
     def violation_spread(self) -> float:
-        """The standard deviation over profiles (n - 1 below the line); nan with fewer than two."""
+        """Standard deviation over profiles (n - 1 below the line); nan with fewer than two."""
         return deviation(self.counted.violation[self.n])
 
     @property
@@ -226,8 +225,8 @@ class Line:
 
     @property
     def published(self) -> Published | None:
-        """The paper on this model; None for a simulated run, which says nothing of the model whose name it bears, and
-        for models that the paper gives no number of."""
+        """The paper's entry on this model; None for a simulated run, which says nothing of the model whose name it
+        bears, and for models that the paper gives no number of."""
         return None if self.run.simulated else load_published().model(self.run.model)
 
     @property
@@ -241,21 +240,21 @@ class Line:
         return int(self.counted.kept.sum())
 
     def bounds(self, n: int) -> tuple[float, float]:
-        """The lowest and highest that Violation@n can be, whatever the missing messages say."""
+        """Return the lowest and highest that Violation@n can be, whatever the missing messages say."""
         return mean_or_nan(self.counted.low[n]), mean_or_nan(self.counted.high[n])
 
     @property
     def covered(self) -> bool:
-        """Whether enough is judged for the numbers to stand without a warning."""
+        """True if enough is judged for the numbers to stand without a warning."""
         return self.numbers.covered
 
     @property
     def warning(self) -> str:
-        """That its coverage is too low; empty where it is not."""
+        """Warning that its coverage is too low; '' if it is not."""
         return coverage_warning(self.numbers.judged, self.run.expected) or ""
 
     def stated(self, measure: PublishedMeasure) -> Figure | None:
-        """What the paper states: violation at this very n, or completeness; None where it does not."""
+        """Return the paper's figure: violation at this very n, or completeness; None where it states none."""
         if self.published is None:
             return None
         return self.published.figure(measure, self.n if measure == PublishedMeasure.VIOLATION else None)
@@ -348,10 +347,10 @@ class Leaderboard(Answer):
     ranking below; what the paper states of a run's model below it (published); and the constant strategies of the run
     with the most flows (baseline). lines: the runs in the same order, with all that is computed of each.
 
-    n: at how many samples violation is read, of every run with full coverage that is not small the same; None where no
-    run has that, and each is read at what it supports. cut: whether ranked runs are read on their common flows, since
-    not all judged the same. wanted_n: the n that was asked for, which may be more. least: the size that ranked runs
-    have. warnings: in what the runs differ apart from their models. published_from: the paper.
+    n: samples at which violation is read, of every run with full coverage that is not small the same; None where no run
+    has that, and each is read at what it supports. cut: whether ranked runs are read on their common flows, since not
+    all judged the same. wanted_n: the n that was asked for, which may be more. least: the size that ranked runs have.
+    warnings: in what the runs differ apart from their models. published_from: the paper.
     """
 
     rows: Table
@@ -375,19 +374,19 @@ class Leaderboard(Answer):
 
     @property
     def has_small(self) -> bool:
-        """Whether a run has no rank only since it covers less than the others."""
+        """True if a run has no rank only because it covers less than the others."""
         return any(line.small for line in self.lines)
 
     def ordered(self, scopes: Sequence[Scope]) -> tuple[tuple[Scope, ...], int | None]:
-        """Those of these runs of the board that have an order among them, and at how many samples violation is read;
-        the first alone where none is ranked."""
+        """Return those of these runs of the board that have an order among them, and the number of samples at which
+        violation is read; the first alone where none is ranked."""
         kept = {line.run.id for line in self.ranked} or {scopes[0].run.id}
         ns = [line.n for line in self.lines if line.run.id in kept]
         return tuple(scope for scope in scopes if scope.run.id in kept), min(ns, default=None)
 
     @property
     def names(self) -> dict[str, str]:
-        """Return what each run is called, by its id (`names`)."""
+        """Names of the runs, by id (`names`)."""
         return names([line.run for line in self.lines])
 
     @property
@@ -434,22 +433,22 @@ class Leaderboard(Answer):
 
 
 def judged_runs(store: Store, dataset_id: int | None = None) -> list[RunRow]:
-    """Runs with at least one judgement, oldest first; of one dataset where given."""
+    """Return runs with at least one judgement, oldest first; of one dataset where given."""
     with store.read() as connection:
         return [row for row in runs.all_rows(connection, dataset_id) if row.judged]
 
 
 def busiest_dataset(store: Store) -> int | None:
-    """The dataset to compare on by default: that of the most judged runs, the newest of these; None where no run is
-    judged."""
+    """Return the dataset to compare on by default: that of the most judged runs, the newest of these; None where no run
+    is judged."""
     numbers = Counter(row.dataset for row in judged_runs(store))
     # Where datasets have as many, the one with the highest id is the newest.
     return max(numbers, key=lambda i: (numbers[i], i), default=None)
 
 
 def default_runs(store: Store, dataset: str | None = None) -> list[str]:
-    """The ids of all judged runs of a dataset, of the one that has most where none is named. Raises StoreError without
-    any."""
+    """Return the ids of all judged runs of a dataset, of the one that has most where none is named. Raises StoreError
+    without any."""
     if dataset is None:
         dataset_id = busiest_dataset(store)
     else:
@@ -463,8 +462,8 @@ def default_runs(store: Store, dataset: str | None = None) -> list[str]:
 
 
 def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = None) -> list[Scope]:
-    """The scopes of runs of one dataset whose rows are at hand: what they have in common is read once. Of more than
-    MANY runs with the decisions of a moment ago, see `settled`."""
+    """Return the scopes of runs of one dataset whose rows are at hand: what they have in common is read once. More than
+    MANY runs get the decisions of a moment ago, see `settled`."""
     # An id, a name or a combination has to be looked up in each run.
     if not rows or judge not in (None, Combine.ONE):
         scopes = [resolve_scope(store, row.id, judge_id=judge) for row in rows]
@@ -483,7 +482,7 @@ def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = Non
 
 
 def same_dataset(scopes: Sequence[Scope]) -> None:
-    """Raises StoreError unless all are of one dataset: other profiles make other numbers, whatever the model."""
+    """Raise StoreError unless all are of one dataset: other profiles make other numbers, whatever the model."""
     named = dict.fromkeys((scope.run.dataset, scope.dataset_name) for scope in scopes)
     if len(named) > 1:
         names = ", ".join(f"'{name}'" for _, name in named)
@@ -499,11 +498,10 @@ def leaderboard(
     warned: bool = True,
     rank_small: bool = False,
 ) -> Leaderboard:
-    """The leaderboard of these runs. n: samples at which violation is read, at most as many as every run with full
-    coverage supports; None: as many as they do. Raises ValueError for n < 1, StoreError for runs of several datasets.
-    warned: whether each line's numbers come with their own warnings, which take long to gather for many runs.
-    rank_small: rank also runs that cover much less than the others, all of them on what they have in common.
-    """
+    """Return the leaderboard of these runs. n: samples at which violation is read, at most as many as every run with
+    full coverage supports; None: as many as they do. Raises ValueError for n < 1, StoreError for runs of several
+    datasets. warned: whether each line's numbers come with their own warnings, which take long to gather for many runs.
+    rank_small: rank also runs that cover much less than the others, all of them on what they have in common."""
     if n is not None and n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     same_dataset(scopes)
@@ -575,8 +573,8 @@ def _rows(lines: Sequence[Line], constants: Sequence[Baseline], n: int | None) -
 
 
 def _is_cut(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> bool | None:
-    """Whether these runs judged different flows, so that they are read on those that all of them judged. None where
-    nothing inappropriate, or nothing necessary, is left of these although each run has it."""
+    """Return whether these runs judged different flows, so that they are read on those that all of them judged. None
+    where nothing inappropriate, or nothing judged, is left of these for some run."""
 
     def compute() -> bool | None:
         if len({judged_digest(flows, scope) for scope in scopes}) == 1:
@@ -589,7 +587,7 @@ def _is_cut(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> bool
 
 
 def _on_common(flows: Flows, whole: Line, others: Sequence[Scope], rule: IdentifierRule) -> Line:
-    """The line of a run with the numbers of what all the others, itself among them, judged."""
+    """Return the line of a run with the numbers of what all the others, itself among them, judged."""
     key = ("common parts", *(scope.version for scope in others), rule, whole.n)
     parts = flows.cached(key, lambda: common_parts(flows, others, rule, whole.n))
     bounds, counted = parts[[scope.version for scope in others].index(whole.scope.version)]
@@ -609,7 +607,7 @@ def _best_first(lines: Sequence[Line]) -> list[Line]:
 
 
 def _places(lines: Sequence[Line]) -> list[Line]:
-    """The lines with their ranks, the best first. One run alone has none."""
+    """Return the lines with their ranks, the best first. One run alone has none."""
     ordered = _best_first(lines)
     if len(ordered) < 2:
         return ordered
@@ -620,9 +618,9 @@ def _places(lines: Sequence[Line]) -> list[Line]:
 
 
 def coverage_warnings(lines: Sequence[Line]) -> tuple[str, ...]:
-    """That the lines are not of the same profiles and contexts, as one warning; empty where they are. A difference of
-    two runs is read on what they have in common; a table shows each run as it is. Small runs are left out: that they
-    are small is why they have no rank."""
+    """Warn that the lines are not of the same profiles and contexts; empty where they are. A difference of two runs is
+    read on what they have in common; a table shows each run as it is. Small runs are left out: for that they have no
+    rank."""
     by_size: dict[tuple[int, int], list[str]] = {}
     for item in lines:
         if item.small:
@@ -645,7 +643,7 @@ def line(
     *,
     warned: bool = True,
 ) -> Line:
-    """One run's line; see leaderboard."""
+    """Return one run's line; see leaderboard."""
     whole = headline(flows, scope, rule, warned=warned)
     at = min(n or scope.run.samples, scope.run.samples, whole.n)
 
@@ -667,8 +665,8 @@ def line(
 
 
 def names(rows: Sequence[RunRow]) -> dict[str, str]:
-    """A name for each run, by its id: the one that a person gave it alone, else its model; where several are of one
-    model, also in what they differ; and its id where even that is the same."""
+    """Return a name for each run, by its id: the one that a person gave it alone, else its model; where several are of
+    one model, also in what they differ; and its id where even that is the same."""
     given = Counter(row.given_name for row in rows)
     called = {row.id: row.given_name if given[row.given_name] == 1 and row.given_name else row.model for row in rows}
     traits = differences_in_words(rows, every=True)
@@ -685,7 +683,7 @@ def names(rows: Sequence[RunRow]) -> dict[str, str]:
     return {run_id: name if counts[name] == 1 else f"{name} ({run_id})" for run_id, name in called.items()}
 
 
-# ---- what stands under the table
+# ---- notes under the table
 
 
 NAMED = 3  # runs that a note names
@@ -698,7 +696,7 @@ def bounds_text(interval: Interval) -> str:
 
 
 def _notes(board: Leaderboard) -> list[str]:
-    """Return what intervals are over, on what runs are ranked, and what else has to stand under the table."""
+    """Return the notes under the table: what intervals are over, on what runs are ranked, and the rest."""
     users = {line.completeness.users for line in board.lines} - {0}
     if users and max(users) < LEAST_USERS:
         notes = [f"{SPREAD} attributes and contexts: fewer than {LEAST_USERS} profiles say nothing of other users."]
@@ -716,7 +714,7 @@ def _notes(board: Leaderboard) -> list[str]:
 
 
 def ranking_notes(board: Leaderboard) -> list[str]:
-    """On what runs are ranked where that is less than all of them have, and which have no rank, each as a sentence
+    """Say on what runs are ranked where that is less than all of them have, and which have no rank, each as a sentence
     without its end."""
     notes, run_names = [], board.names
     whole = [line for line in board.lines if line.covered and not line.small]
@@ -747,7 +745,7 @@ def ranking_notes(board: Leaderboard) -> list[str]:
 
 
 def _open(line: Line, board: Leaderboard) -> str:
-    """Between what Violation@n of the ranking lies, for a run that is read at fewer samples."""
+    """Say between what Violation@n of the ranking lies, for a run that is read at fewer samples."""
     ranking_n = board.n or line.run.samples
     if line.covered or line.n >= ranking_n or ranking_n not in line.numbers.violation_bounds:
         return ""

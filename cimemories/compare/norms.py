@@ -82,7 +82,7 @@ class PerNorm:
 
     @property
     def sentence(self) -> str:
-        """What these scores are, with the pairs that each norm labels; empty without rows."""
+        """The scores in a sentence, with the pairs that each norm labels; '' without rows."""
         rows, decided = self.rows, self.decided
         if not rows:
             return ""
@@ -100,8 +100,8 @@ class PerNorm:
         )
 
     def frame(self) -> pd.DataFrame:
-        """One row a norm: norm, violation and completeness with `_low` and `_high` (shares), labelled, necessary,
-        inappropriate, ambiguous, too_few (pairs), retained, attributes, flows, necessary_flows (counts)."""
+        """Return one row a norm: norm, violation and completeness with `_low` and `_high` (shares), labelled,
+        necessary, inappropriate, ambiguous, too_few (pairs), retained, attributes, flows, necessary_flows (counts)."""
         counts = ("labelled", *COUNTS)
         rows = [
             {
@@ -124,8 +124,8 @@ COUNTS = (
 
 @cached
 def per_norm(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> PerNorm:
-    """The scores of a run by each norm. n is that of the headline, or fewer where the flows of some norm lost more
-    messages than those of the consensus."""
+    """Return the scores of a run by each norm. n is that of the headline, or fewer where the flows of some norm lost
+    more messages than those of the consensus."""
     whole = headline(flows, scope, rule)
     if scope.labelling is None:
         return PerNorm(whole.n, (), 0)
@@ -153,7 +153,7 @@ def per_norm(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.E
 
 @dataclass(frozen=True)
 class _Norm:
-    """What a score is made of in one block. counts: COUNTS; flows, least: as of violation.Missing."""
+    """Terms and counts of a score in one block. counts: COUNTS; flows, least: as of violation.Missing."""
 
     terms: BlockTerms
     counts: Ints
@@ -171,7 +171,7 @@ class _Norm:
 def _scores_of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int
 ) -> tuple[list[_Norm], int]:
-    """By norm, the consensus first; how many pairs people decided."""
+    """Return a score for each norm, the consensus first; and how many pairs people decided."""
     (scope,), (data,) = scopes, every
     assert scope.labelling is not None
     counts = votes_on(flows, scope.labelling, data)
@@ -187,13 +187,13 @@ def _scores_of_block(
 
 
 def alone(rule: AppliedRule, persona: int) -> AppliedRule:
-    """The rule that asks one persona alone (its number in the order of the labelling)."""
+    """Return the rule that asks one persona alone (its number in the order of the labelling)."""
     priors = tuple(float(number == persona) for number in range(len(rule.keys)))
     return replace(rule, name=f"the {rule.keys[persona]} alone", priors=priors, note="")
 
 
 def relabelled(data: FlowArrays, counts: VoteCounts, rule: AppliedRule, decided: tuple[Ints, ...]) -> FlowArrays:
-    """The same arrays with the labels of another rule; decided pairs (positions along each axis) keep theirs."""
+    """Return the arrays with the labels of another rule; decided pairs (positions along each axis) keep theirs."""
     rows = pair_rows(counts, data)
     # -1, a cell without a vote, reads the last.
     labels: Ints = np.append(counts.labels(rule), np.int8(UNLABELLED))[rows]

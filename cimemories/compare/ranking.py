@@ -1,5 +1,5 @@
-"""Which runs are ranked together, and their order by a number: the Pareto front, ranks, Kendall's tau between two
-orders, and who changes places."""
+"""Runs that are ranked together, and their order by a number: the Pareto front, ranks, Kendall's tau between two
+orders, and changes of places."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from cimemories.metrics.warnings import COVERAGE_WARNING
 from cimemories.store.runs import RunRow
 from cimemories.text import count, exact_percent, listed, percent
 
-# ---- which runs are ranked together
+# ---- runs that are ranked together
 
 
 def memory_text(row: RunRow) -> str:
-    """The memory of a run in few words: 'full', 'random-50, shuffled', 'full, sessions last-3'."""
+    """Return the memory of a run in few words: 'full', 'random-50, shuffled', 'full, sessions last-3'."""
     order, sessions = row.manifest.memory.order, row.manifest.sessions
     text = row.composition if order == "fixed" else f"{row.composition}, {order}"
     return text if sessions is None else f"{text}, sessions {sessions.kept}"
 
 
 def common_samples(numbers: Headline, n: int | None) -> int:
-    """At how many samples a run can be read beside others: all that every flow of it has, at most n where given."""
+    """Return the samples that a run can be read at beside others: all that every flow of it has, at most n if given."""
     samples = numbers.scope.run.samples
     return min(n or samples, samples, numbers.supported_n or samples)
 
@@ -41,29 +41,29 @@ def _judged_by(scope: Scope) -> tuple[Hashable, ...]:
 
 
 def planned_contexts(run: RunRow) -> int:
-    """How many (profile, context) pairs a run has messages planned for."""
+    """Count the (profile, context) pairs that a run has messages planned for."""
     return math.ceil(run.expected / run.samples)
 
 
 @dataclass(frozen=True)
 class LeastSize:
-    """What a run has to have planned to be ranked: (profile, context) pairs, and samples of each."""
+    """Least size that a run has to have planned to be ranked: (profile, context) pairs, and samples of each."""
 
     contexts: int = 0
     samples: int = 0
 
     @classmethod
     def of(cls, every: Sequence[Headline], n: int | None) -> LeastSize:
-        """The sizes that make the most of these runs with full coverage, so that one small run does not take from all
-        others what they have: as many pairs as give the most (runs, pair) in common; among these as many samples as
-        give the most (run, sample), of two runs or more. n: the samples that are read at most."""
+        """Return the sizes that make the most of these runs with full coverage, so that one small run does not take
+        from all others what they have: as many pairs as give the most (runs, pair) in common; among these as many
+        samples as give the most (run, sample), of two runs or more. n: the samples that are read at most."""
         covered = [item.scope.run for item in every if item.covered]
         contexts = _most_in_common([planned_contexts(run) for run in covered])
         wide = [run for run in covered if planned_contexts(run) >= contexts]
         return cls(contexts, _most_in_common([min(n or run.samples, run.samples) for run in wide], least_runs=2))
 
     def reason(self, run: RunRow) -> str:
-        """Why a run is too small; empty where it is not."""
+        """Say why a run is too small; '' if it is not."""
         if (contexts := planned_contexts(run)) < self.contexts:
             return f"covers {contexts:,} of {count(self.contexts, 'context')}"
         return f"has {run.samples} of {count(self.samples, 'sample')}" if run.samples < self.samples else ""
@@ -73,7 +73,7 @@ ANY_SIZE = LeastSize()
 
 
 def _most_in_common(sizes: Sequence[int], least_runs: int = 1) -> int:
-    """The size for which (runs that have it) x size is largest; of two that give as much the smaller. 0 for no runs."""
+    """Return the size for which (runs that have it) x size is largest; of equals the smaller. 0 for no runs."""
     ordered = sorted(sizes, reverse=True)
     numbers = range(min(least_runs, len(ordered)), len(ordered) + 1)
     best = max(numbers, key=lambda runs: (runs * ordered[runs - 1], runs)) if ordered else 0
@@ -81,8 +81,8 @@ def _most_in_common(sizes: Sequence[int], least_runs: int = 1) -> int:
 
 
 def ranked_group(every: Sequence[Headline], least: LeastSize) -> list[int]:
-    """Positions of the runs that are ranked: of those with full coverage and of this size the most that one judge read
-    with one memory; of two groups as large, the one with the most flows."""
+    """Return positions of the runs that are ranked: of those with full coverage and of this size the most that one
+    judge read with one memory; of two groups as large, the one with the most flows."""
     groups: dict[Hashable, list[int]] = {}
     for i, numbers in enumerate(every):
         if numbers.covered and not least.reason(numbers.scope.run):
@@ -91,8 +91,8 @@ def ranked_group(every: Sequence[Headline], least: LeastSize) -> list[int]:
 
 
 def why_not_ranked(numbers: Headline, leader: Headline | None, there: bool, least: LeastSize) -> str:
-    """Why a run is not ranked; empty where it is. leader: one that is. there: whether it is in the ranked group, and
-    that has flows in common. least: the size of ranked runs."""
+    """Say why a run is not ranked; '' if it is. leader: one that is. there: whether it is in the ranked group, and that
+    has flows in common. least: the size of ranked runs."""
     if not numbers.covered:
         return f"coverage {percent(numbers.coverage)}, under {exact_percent(COVERAGE_WARNING)}"
     if small := least.reason(numbers.scope.run):
@@ -113,8 +113,8 @@ def why_not_ranked(numbers: Headline, leader: Headline | None, there: bool, leas
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Which (violation, completeness) points are on the Pareto front: no other has at most its violation and at least
-    its completeness, and is better in one of them. Equal points are on it together; one with nan never is."""
+    """Mark the (violation, completeness) points that are on the Pareto front: no other has at most its violation and at
+    least its completeness, and is better in one of them. Equal points are on it together; one with nan never is."""
     return [
         not (math.isnan(v) or math.isnan(c))
         and not any(other_v <= v and other_c >= c and (other_v < v or other_c > c) for other_v, other_c in points)
@@ -126,7 +126,7 @@ DECIMALS = 12  # two numbers that agree to so many places are a tie, however the
 
 
 class Measure(StrEnum):
-    """What runs are ordered by."""
+    """Numbers that runs are ordered by."""
 
     BALANCED = "balanced"
     VIOLATION = "violation"
@@ -138,17 +138,17 @@ class Measure(StrEnum):
 
     @property
     def named(self) -> str:
-        """As it stands in a sentence: 'the balanced score', 'violation'."""
+        """The measure as it stands in a sentence: 'the balanced score', 'violation'."""
         return f"the {self.label}" if self == Measure.BALANCED else self.label
 
     def goodness(self, values: Floats) -> Floats:
-        """The values turned so that more is better, and rounded to DECIMALS."""
+        """Turn values so that more is better, and round them to DECIMALS."""
         return np.round(-values if self == Measure.VIOLATION else values, DECIMALS)
 
 
 def ranks(values: Floats, measure: Measure) -> Floats:
-    """1 for the best, ties share the better rank, nan where the number is undefined. values: [runs] or [runs, T], put
-    in order along the runs."""
+    """Return ranks: 1 for the best, ties share the better rank, nan where the number is undefined. values: [runs] or
+    [runs, T], put in order along the runs."""
     from scipy.stats import rankdata  # takes a second to import
 
     # inf puts undefined numbers behind all others; their rank is taken away again below.
@@ -157,8 +157,8 @@ def ranks(values: Floats, measure: Measure) -> Floats:
 
 
 def tau(first: Floats, second: Floats) -> float:
-    """Kendall's tau-b (M. G. Kendall, Biometrika 33, 1945: with ties) of two sets of ranks [runs], over the runs that
-    have both; nan with fewer than two of them, or where all are tied on one side."""
+    """Return Kendall's tau-b (M. G. Kendall, Biometrika 33, 1945: with ties) of two sets of ranks [runs], over the runs
+    that have both; nan with fewer than two of them, or where all are tied on one side."""
     from scipy.stats import kendalltau  # takes a second to import
 
     both = ~np.isnan(first) & ~np.isnan(second)
@@ -172,8 +172,8 @@ def tau(first: Floats, second: Floats) -> float:
 
 
 def turned(before: Floats, after: Floats, measure: Measure) -> list[tuple[int, int]]:
-    """Pairs of runs that change places: (the one that passes, the one that it passes), by positions. A tie on either
-    side is no change of places. before, after: [runs]."""
+    """Return pairs of runs that change places: (the one that passes, the one that it passes), by positions. A tie on
+    either side is no change of places. before, after: [runs]."""
     old, new = measure.goodness(before), measure.goodness(after)
     # [a, b]: a stood behind b, and stands before it now.
     passes = (old[:, None] < old) & (new[:, None] > new)
@@ -192,7 +192,7 @@ class Swap:
 
 
 def swaps(now: Floats, over: Floats, thresholds: Sequence[float], at: float, measure: Measure) -> list[Swap]:
-    """Every pair of runs whose order turns round at some threshold, the one nearest to `at` first. A tie is no turn.
+    """Return every pair of runs whose order turns round at some threshold, nearest to `at` first. A tie is no turn.
 
     now: the numbers by the current settings [runs]; over: [runs, T]; thresholds: [T], ascending.
     """
@@ -206,7 +206,7 @@ def swaps(now: Floats, over: Floats, thresholds: Sequence[float], at: float, mea
 
 
 def _spans(mask: Bools, thresholds: Sequence[float]) -> tuple[tuple[float, float], ...]:
-    """Stretches of neighbouring thresholds where the mask holds."""
+    """Return stretches of neighbouring thresholds where the mask holds."""
     # 1 where a stretch begins, -1 one past its end.
     edges = np.diff(np.concatenate([[0], mask.astype(np.int8), [0]]))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
@@ -217,13 +217,13 @@ def _spans(mask: Bools, thresholds: Sequence[float]) -> tuple[tuple[float, float
 
 
 def swap_text(swapped: Swap, names: Sequence[str], thresholds: Sequence[float]) -> str:
-    """'Qwen and Llama change places below a threshold of 80 %'."""
+    """Return 'Qwen and Llama change places below a threshold of 80 %'."""
     spans = [_span(low, high, thresholds) for low, high in swapped.spans]
     return f"{names[swapped.ahead]} and {names[swapped.behind]} change places {listed(spans)}"
 
 
 def _span(low: float, high: float, thresholds: Sequence[float]) -> str:
-    """Where a stretch lies among all thresholds. Below and above name the first threshold that is not in it."""
+    """Say where a stretch lies among all thresholds. Below and above name the first threshold that is not in it."""
     first, last = low == thresholds[0], high == thresholds[-1]
     ascending = list(thresholds)
     if first and last:
@@ -240,8 +240,7 @@ def _span(low: float, high: float, thresholds: Sequence[float]) -> str:
 def order_text(
     turns: Sequence[Swap], names: Sequence[str], thresholds: Sequence[float], measure: Measure, *, most: int = 1
 ) -> str:
-    """What becomes of the order of values over all thresholds. The nearest `most` pairs are
-    named."""
+    """Say how the order of values changes over all thresholds. The nearest `most` pairs are named."""
     span = f"from {exact_percent(thresholds[0])} to {exact_percent(thresholds[-1])}"
     if len(names) < 2:
         return f"One run alone has no order; its {measure.label} is drawn for every threshold {span}"
@@ -253,7 +252,7 @@ def order_text(
 
 
 def tau_text(value: float) -> str:
-    """'order unchanged (Kendall's tau 1)', 'Kendall's tau 0.71', or that there is no order to compare."""
+    """Return 'order unchanged (Kendall's tau 1)', 'Kendall's tau 0.71', or that there is no order to compare."""
     if math.isnan(value):
         return "no order to compare"
     # Not rounded up to an order that is unchanged.
@@ -262,7 +261,7 @@ def tau_text(value: float) -> str:
 
 
 def order_change(turned: Sequence[tuple[str, str]], runs: int, of_tau: float) -> str:
-    """What a setting does to the order. turned: (passes, passed)."""
+    """Say what a setting does to the order. turned: (passes, passed)."""
     if runs < 2:
         return "One run alone has no order"
     if not turned:

@@ -23,9 +23,9 @@ EXACTLY = 1.0
 
 @dataclass(frozen=True)
 class Shares:
-    """Votes as every rule reads them. shares: [personas, pairs, 2], of a persona's counted votes those for necessary
-    and for inappropriate (0 without a vote); votes: [personas, pairs], how many are counted; whole: [personas, pairs,
-    2], whether all do."""
+    """Votes in the form that every rule reads. shares: [personas, pairs, 2], of a persona's counted votes those for
+    necessary and for inappropriate (0 without a vote); votes: [personas, pairs], how many are counted; whole:
+    [personas, pairs, 2], whether all do."""
 
     shares: Floats
     votes: Floats
@@ -33,7 +33,8 @@ class Shares:
 
 
 def shares_of(votes: npt.ArrayLike) -> Shares:
-    """votes: counts [pairs, personas, 3] of necessary, inappropriate, abstain, or the shares of an imported file."""
+    """Return votes as Shares. votes: [pairs, personas, 3], necessary, inappropriate, abstain, counts or imported
+    shares."""
     counts = np.moveaxis(np.asarray(votes, dtype=np.float64), 1, 0)
     total = counts.sum(axis=-1, keepdims=True)
     verdicts = counts[..., :2]
@@ -44,12 +45,11 @@ def shares_of(votes: npt.ArrayLike) -> Shares:
 def levels(
     votes: Shares, priors: Sequence[float], thresholds: Sequence[float], least: npt.ArrayLike = 0
 ) -> tuple[Ints, Ints]:
-    """How many of these thresholds each pair reaches as necessary and as inappropriate: [pairs] each.
+    """Return how many of these thresholds each pair reaches as necessary and as inappropriate: [pairs] each.
 
-    thresholds: ascending, in (0.5, 1]; at 1 every counted vote has to agree, as flows.labels has it. A pair for
-    which a persona with a prior above 0 has no counted vote, or fewer than `least` (one number or [pairs]), reaches
-    none. Raises ValueError for other thresholds, and
-    for priors that are negative or do not add up to 1.
+    thresholds: ascending, in (0.5, 1]; at 1 every counted vote has to agree, as flows.labels has it. A pair for which a
+    persona with a prior above 0 has no counted vote, or fewer than `least` (one number or [pairs]), reaches none.
+    Raises ValueError for other thresholds, and for priors that are negative or do not add up to 1.
     """
     weights, at = np.asarray(priors, np.float64), np.asarray(thresholds, np.float64)
     if not len(at) or not (at[0] > 0.5 and at[-1] <= 1.0) or (np.diff(at) <= 0).any():
@@ -88,12 +88,12 @@ class Numbers:
     retained: Ints
 
     def at(self, index: int) -> Numbers:
-        """The same at one threshold, still with an axis for it."""
+        """Return the numbers at one threshold, still with an axis for it."""
         return Numbers(*(getattr(self, field.name)[..., index : index + 1] for field in fields(self)))
 
     @property
     def mean_violation(self) -> Floats:
-        """The mean over the profiles that have one: [T]."""
+        """Mean over the profiles that have one: [T]."""
         return mean_over(self.violation)
 
     @property
@@ -102,12 +102,12 @@ class Numbers:
 
     @property
     def balanced(self) -> Floats:
-        """The harmonic mean of 1 - violation and completeness: [T]."""
+        """Harmonic mean of 1 - violation and completeness: [T]."""
         return balanced_many(self.mean_violation, self.mean_completeness)
 
 
 def mean_over(values: Floats, axis: int = 0) -> Floats:
-    """The mean over an axis of the entries that are defined; nan where none is."""
+    """Return the mean over an axis of the entries that are defined; nan where none is."""
     defined = ~np.isnan(values)
     number = defined.sum(axis=axis)
     total = np.where(defined, values, 0.0).sum(axis=axis)
@@ -117,7 +117,7 @@ def mean_over(values: Floats, axis: int = 0) -> Floats:
 def numbers(
     reveals: Ints, draws: Ints, counted: Bools, necessary: Ints, inappropriate: Ints, steps: int, n: int
 ) -> Numbers:
-    """Violation@n, completeness and what they rest on, by docs/metrics.md, at each of `steps` thresholds.
+    """Return Violation@n, completeness and what they rest on, by docs/metrics.md, at each of `steps` thresholds.
 
     reveals, draws: [profile, attribute, context]; counted: [profile, attribute]; necessary, inappropriate: levels
     [profile, attribute, context], 0 to steps. Raises ValueError for n < 1.
@@ -171,8 +171,8 @@ class _Levels:
         self._level = reached.reshape(-1)[self.cells].astype(np.int64) - 1
 
     def sums(self, group: Ints, size: int, weights: Floats | None = None) -> Floats:
-        """At each threshold the sum of the weights (1 each where None) of the flows that have the label there, by
-        group: [size, steps]."""
+        """Sum the weights (1 each where None) of the flows that have the label at each threshold, by group: [size,
+        steps]."""
         flat = np.bincount(group * self.steps + self._level, weights=weights, minlength=size * self.steps)
         by_level: Floats = flat.reshape(size, self.steps).astype(np.float64, copy=False)
         # A flow of a level has the label at all thresholds below it too: each level with all above it.

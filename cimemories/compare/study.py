@@ -1,8 +1,8 @@
 """Numbers of several runs under other settings of labels and counting.
 
-A study holds what several runs of one dataset need to be labelled anew: their counts, and the votes and decisions that
-all of them share. A setting turns votes into labels; `Study.over` gives the numbers of every run at many thresholds in
-a few milliseconds (relabel.py), so that they follow a slider as it moves. By the current settings they are those of
+A study holds what several runs of one dataset need to be relabelled: their counts, and the votes and decisions that all
+of them share. A setting turns votes into labels; `Study.over` gives the numbers of every run at many thresholds in a
+few milliseconds (relabel.py), so that they follow a slider as it moves. By the current settings they are those of
 `headline`.
 """
 
@@ -46,13 +46,12 @@ class Setting:
 
     @property
     def unanimous(self) -> bool:
-        """Return whether every counted vote of every persona has to agree, as the paper's rule asks: then which priors
-        stand with the personas changes nothing as long as all are above 0."""
+        """True if every counted vote of every persona has to agree, as the paper's rule asks: then which priors stand
+        with the personas changes nothing as long as all are above 0."""
         return self.threshold == EXACTLY and min(self.priors) > 0
 
     def without(self, persona: int) -> Setting | None:
-        """Return the rule without one persona, the others' priors scaled up to 1; None where no other
-        has any."""
+        """Return the rule without one persona, the others' priors scaled up to 1; None where no other has any."""
         rest = 1.0 - self.priors[persona]
         if rest <= 1e-9:
             return None
@@ -71,8 +70,8 @@ class Votes:
     decided: Ints
 
     def levels(self, setting: Setting, thresholds: Sequence[float]) -> tuple[Ints, Ints]:
-        """Levels (relabel.py) of effective labels: [pairs + 1], necessary and inappropriate; the last is 0 and stands
-        for every pair that nobody labelled. A decision holds at every threshold."""
+        """Return levels (relabel.py) of effective labels: [pairs + 1], necessary and inappropriate; the last is 0 and
+        stands for every pair without a label. A decision holds at every threshold."""
 
         def effective(code: int, by_votes: Ints) -> Ints:
             if setting.labels == Labels.DECISIONS:
@@ -89,8 +88,8 @@ class Votes:
 
 @dataclass(frozen=True)
 class Subject:
-    """One run to be labelled anew. rows: [profile, attribute, context], the pair of each cell, one past the last where
-    it has no label. counted: [profile, attribute] by identifier rule. n: samples that violation is read at."""
+    """One run to be relabelled. rows: [profile, attribute, context], the pair of each cell, one past the last where it
+    has no label. counted: [profile, attribute] by identifier rule. n: samples that violation is read at."""
 
     scope: Scope
     reveals: Ints
@@ -103,8 +102,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs of one dataset with the votes that they share. base: the settings that their numbers rest on now; rule: what
-    these are called. cut: whether the runs are cut to the flows that all of them judged."""
+    """Runs of one dataset with the votes that they share. base: the settings that their numbers rest on now; rule:
+    these settings by name. cut: whether the runs are cut to the flows that all of them judged."""
 
     subjects: tuple[Subject, ...]
     counts: VoteCounts
@@ -119,11 +118,11 @@ class Study:
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """Return the thresholds of every figure: each whole percent above 50, and the current one."""
+        """Thresholds of every figure: each whole percent above 50, and the current one."""
         return tuple(sorted({*GRID, self.base.threshold}))
 
     def over(self, setting: Setting, thresholds: Sequence[float]) -> tuple[Numbers, ...]:
-        """Numbers of each run at these thresholds (ascending), whatever the threshold of the setting."""
+        """Return numbers of each run at these thresholds (ascending), whatever the threshold of the setting."""
         necessary, inappropriate = self.votes.levels(setting, thresholds)
         # Runs on the same pairs share one array of rows (_rows), so their cells are looked up once.
         cells: dict[int, tuple[Ints, Ints]] = {}
@@ -140,12 +139,12 @@ class Study:
         return tuple(result)
 
     def at(self, setting: Setting) -> tuple[Numbers, ...]:
-        """Numbers of each run by this setting: one threshold."""
+        """Return numbers of each run by this setting: one threshold."""
         return self.over(setting, (setting.threshold,))
 
 
 def measure_values(numbers_of_runs: Sequence[Numbers], measure: Measure) -> Floats:
-    """One number of each run at each threshold: [runs, T]."""
+    """Return one number of each run at each threshold: [runs, T]."""
     name = "balanced" if measure == Measure.BALANCED else f"mean_{measure}"
     return np.stack([getattr(item, name) for item in numbers_of_runs])
 
@@ -157,8 +156,8 @@ def study(
     *,
     n: int | None = None,
 ) -> Study:
-    """The data needed to move the choices behind the numbers of these runs. n: samples that violation is read at, of
-    each run at most its own; None: all.
+    """Return the data needed to move the choices behind the numbers of these runs. n: samples that violation is read
+    at, of each run at most its own; None: all.
 
     Raises StoreError where the runs are of several datasets or labellings, or nothing is labelled; ValueError for n < 1
     and where no run is given.
@@ -182,8 +181,8 @@ def study(
 def ranked_study(
     flows: Flows, board: Leaderboard, scopes: Sequence[Scope], rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Study:
-    """The study of those of the runs of a board that have an order among them, each read as the board reads it: at one
-    n, and on the flows that all of them judged where not all judged the same. Raises what `study` does."""
+    """Return the study of those of the runs of a board that have an order among them, each read as the board reads it:
+    at one n, and on the flows that all of them judged where not all judged the same. Raises what `study` does."""
     ordered, n = board.ordered(scopes)
     result = study(flows, ordered, rule, n=n)
     return on_common_flows(flows, result) if board.cut else result
@@ -201,10 +200,10 @@ def _shared_labelling(scopes: Sequence[Scope]) -> str:
 
 
 def subject(flows: Flows, scope: Scope, counts: VoteCounts, n: int | None = None) -> Subject:
-    """One run, its counts cut with every label that it can have, so that cells which were never planned stay empty.
+    """Return one run, its counts cut with every label that it can have: cells that were never planned stay empty.
 
-    counts: the votes of its labelling, with a row for each pair that was only decided (whatif.labelled_pairs).
-    Cached until something that it rests on changes.
+    counts: the votes of its labelling, with a row for each pair that was only decided (whatif.labelled_pairs). Cached
+    until something that it rests on changes.
     """
     # With decisions, so that every cell is there that some setting can label.
     whole = replace(scope, labels=Labels.DECISIONS, rule=None)
@@ -226,8 +225,7 @@ def subject(flows: Flows, scope: Scope, counts: VoteCounts, n: int | None = None
 
 
 def on_common_flows(flows: Flows, study: Study) -> Study:
-    """Return the study on the flows that all of the runs judged, as the leaderboard reads runs that it ranks
-    together."""
+    """Return the study on the flows that all of the runs judged, as the leaderboard ranks runs."""
     wholes = [replace(item.scope, labels=Labels.DECISIONS, rule=None) for item in study.subjects]
     by_rule = {rule: shared([flow_arrays(flows, whole, rule) for whole in wholes]) for rule in IdentifierRule}
     parts = by_rule[IdentifierRule.EXACT]
@@ -263,7 +261,7 @@ def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: FlowArrays) -> I
 
 
 def left_out(study: Study) -> list[tuple[str, Setting]]:
-    """The current settings without each persona that has a prior, the others' scaled up to 1; by its key. Empty
+    """Return the current settings without each persona that has a prior, the others' scaled up to 1; by its key. Empty
     where only one has."""
     priors = zip(study.votes.keys, study.base.priors, strict=True)
     settings = [(key, study.base.without(n)) for n, (key, prior) in enumerate(priors) if prior > 0]

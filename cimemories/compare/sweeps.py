@@ -40,14 +40,14 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow, SweepRow
 from cimemories.text import exact_percent, percent
 
-# ---- what a planned sweep can show
+# ---- planned sweeps
 
 
 PILOTS_TRIED = 5
 
 
 def first_pilot(flows: Flows, rows: Iterable[RunRow]) -> tuple[RunRow, Pilot] | None:
-    """The first of these runs that can be a pilot; None where none of the first PILOTS_TRIED can."""
+    """Return the first of these runs that can be a pilot; None where none of the first PILOTS_TRIED can."""
     for row in islice(rows, PILOTS_TRIED):
         # Whether one has profiles enough is known only once its flows are read.
         with suppress(StoreError):
@@ -56,8 +56,8 @@ def first_pilot(flows: Flows, rows: Iterable[RunRow]) -> tuple[RunRow, Pilot] | 
 
 
 def plan_sentence(store: Store, spec: RunSpec) -> str:
-    """How small a difference two runs of a sweep can show, by an earlier run of the dataset; what is missing where
-    there is none. spec: one of its runs, which share their size. Raises StoreError for an unknown dataset."""
+    """Say how small a difference two runs of a sweep can show, by an earlier run of the dataset; or that there is none.
+    spec: one of its runs, which share their size. Raises StoreError for an unknown dataset."""
     with store.read() as connection:
         data = datasets.named(connection, spec.dataset)
     rows = pilot_runs(store, data.id, spec.memory, simulated=spec.base_url == SIMULATOR)
@@ -72,7 +72,7 @@ def plan_sentence(store: Store, spec: RunSpec) -> str:
 
 
 WAITING = "waiting"
-# In what the cells of a sweep are meant to differ: no warning says it of them.
+# Settings in which the cells of a sweep are meant to differ: no warning mentions them.
 AXES = (
     "the prompt",
     "the memory",
@@ -84,8 +84,8 @@ AXES = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep. status: its own, or 'waiting' before its turn. numbers: None before anything is judged. n: at
-    how many samples its violation is read: as all cells with full coverage can be, or fewer without. bounds: the
+    """One run of a sweep. status: its own, or 'waiting' before its turn. numbers: None before anything is judged. n:
+    samples that its violation is read at: as many as all cells with full coverage have, or fewer without. bounds: the
     intervals of its numbers, None before anything is judged and while the run is at work. more: in what else the cells
     of the sweep differ."""
 
@@ -101,18 +101,18 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """What tells it from the other cells."""
+        """Text that tells it from the other cells."""
         run = self.run
         return ", ".join((run.model, run.composition, run.prompt_level, self.mitigation, self.thinking, *self.more))
 
     @property
     def violation(self) -> float:
-        """At n samples; nan where it is undefined or nothing is judged."""
+        """Violation at n samples; nan where it is undefined or nothing is judged."""
         return self.numbers.violation[self.n] if self.numbers else math.nan
 
     @property
     def covered(self) -> bool:
-        """Whether enough is judged for it to be held against the other cells."""
+        """True if enough is judged for it to be compared with the other cells."""
         return self.numbers is not None and self.numbers.covered
 
     @property
@@ -131,7 +131,7 @@ class Cell:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Return the cell as a row of `SweepTable.table`."""
+        """The cell as a row of `SweepTable.table`."""
         return {
             "cell": self.run.cell,
             "run": self.run.id,
@@ -175,8 +175,8 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class SweepTable:
-    """A sweep, its cells in their order, the cost of all of them (a call that several share is paid once), and in what
-    the cells differ beside what the sweep is about."""
+    """A sweep, its cells in their order, the cost of all of them (a call that several share is paid once), and warnings
+    on what the cells differ in beside what the sweep varies."""
 
     row: SweepRow
     cells: tuple[Cell, ...]
@@ -184,8 +184,8 @@ class SweepTable:
     warnings: tuple[str, ...]
 
     def matrices(self) -> dict[str, dict[str, dict[str, Cell]]]:
-        """The cells by prompt level and memory, one matrix for each combination of model, mitigation and the other
-        settings, by what these are called; levels, memories and matrices in the order of the sweep."""
+        """Return the cells by prompt level and memory, one matrix for each combination of model, mitigation and the
+        other settings, by name; levels, memories and matrices in the order of the sweep."""
         by_name: dict[str, dict[str, dict[str, Cell]]] = {}
         for cell in self.cells:
             own = [cell.run.model]
@@ -198,7 +198,7 @@ class SweepTable:
 
     @property
     def table(self) -> Listing:
-        """Return the cells in their order."""
+        """The cells in their order."""
         return Listing([cell.row for cell in self.cells], COLUMNS)
 
     @property
@@ -224,7 +224,7 @@ class SweepTable:
 
 
 def sweep_table(store: Store, sweep_id: str) -> SweepTable:
-    """A sweep as it stands now. Raises StoreError for one that is not there."""
+    """Return a sweep as it stands now. Raises StoreError for one that is not there."""
     with store.read() as connection:
         row = runs.sweep_named(connection, sweep_id)
         rows = runs.of_sweep(connection, sweep_id)
@@ -260,12 +260,12 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
 
 
 def _bounds(flows: Flows, scope: Scope, n: int) -> Intervals:
-    """The intervals of a run's two numbers, its violation read at n samples; kept until the run moves."""
+    """Return the intervals of a run's two numbers, its violation read at n samples; cached until the run moves."""
     return flows.cached(("cell intervals", scope.version, n), lambda: intervals(flows, scope, ns=(n,)), most=MOST_LINES)
 
 
 def _apart(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """That cells without full coverage are not to be held against the others; nothing while they are still at work."""
+    """Warn that cells without full coverage are not to be compared; empty while they are still at work."""
     partial = [cell for cell in cells if cell.numbers and not cell.covered and cell.run.status.is_finished]
     if not partial:
         return ()
@@ -279,7 +279,7 @@ def _read_at(cell: Cell, common_n: int | None) -> int:
     return min(cell.numbers.n, common_n or cell.run.samples)
 
 
-# ---- sweep figures: what the paper varies in Figures 4 and 5
+# ---- sweep figures: the settings that the paper varies in Figures 4 and 5
 #
 # Runs belong to one series where they differ in that one thing and in nothing else that numbers depend on. They may be
 # the cells of a sweep, or any runs of a dataset.
@@ -290,7 +290,7 @@ def _read_at(cell: Cell, common_n: int | None) -> int:
 
 WHAT = {Axis.SIZE: "model size", Axis.REASONING: "reasoning", Axis.PROMPT: "prompt level", Axis.MEMORY: "memory"}
 THINKS = ("off", "low", "on", "medium", "high")
-# What a request says of thinking is the axis of reasoning, and no difference beside it.
+# Fields of a request on thinking: they are the axis of reasoning, and no difference beside it.
 THINKING_FIELDS = ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking")
 ADDED: dict[str | None, str] = {
     Kind.NECESSARY: "inappropriate attributes",
@@ -340,7 +340,7 @@ class Series:
 
 @dataclass(frozen=True)
 class SweepFigure:
-    """One thing varied. series: the longest first. left_out: runs that cannot be placed, or repeat another one, and
+    """One setting varied. series: the longest first. left_out: runs that cannot be placed, or repeat another one, and
     why."""
 
     axis: Axis
@@ -357,12 +357,12 @@ class SweepFigure:
 
     @property
     def trend(self) -> Trend | None:
-        """What the paper says of it, in words; it prints no numbers."""
+        """The paper's statement on it, in words; it prints no numbers."""
         return load_published().trend(self.axis)
 
     @property
     def x_title(self) -> str:
-        """What stands under the axis."""
+        """Title of the axis."""
         if self.axis == Axis.MEMORY:
             kinds = {_memory(line.run)[0] for line in self.lines} - {Kind.FULL}  # `full` at the end has no number
             if all(is_system(kind or "") for kind in kinds):
@@ -371,7 +371,7 @@ class SweepFigure:
         return "parameters" if self.axis == Axis.SIZE else WHAT[self.axis]
 
     def title(self) -> str:
-        """The takeaway: what violation and completeness do from one end of the longest series to the other."""
+        """Say what violation and completeness do from one end of the longest series to the other."""
         if not self.series:
             return f"No two runs differ in {WHAT[self.axis]} alone"
         longest = self.series[0]
@@ -391,7 +391,7 @@ class SweepFigure:
         return sentences.sweep(longest.name if len(self.series) > 1 else "", ticks, changes)
 
     def subtitle(self) -> str:
-        """Counts: runs, series, profiles."""
+        """Count runs, series and profiles, in words."""
         if not self.series:
             return ""
         people = sorted({len(line.counted.profiles) for line in self.lines})
@@ -399,7 +399,7 @@ class SweepFigure:
         return f"{len(self.lines)} runs in {len(self.series)} series, {among} profiles; bars are 95 % intervals"
 
     def table(self) -> Table:
-        """Return one row a point: series, where it stands, and the run's line of the leaderboard."""
+        """Return one row a point: series, position, and the run's line of the leaderboard."""
         rows = [
             {"series": item.name, "axis": str(self.axis), "x": point.x, "at": point.tick} | record
             for item in self.series
@@ -409,14 +409,14 @@ class SweepFigure:
 
 
 def sweep_figures(lines: Sequence[Line]) -> dict[Axis, SweepFigure]:
-    """A figure for each axis, those without any series among them. lines: runs of one dataset, read at one way of
-    counting."""
+    """Return a figure for each axis, those without any series among them. lines: runs of one dataset, read at one way
+    of counting."""
     return {axis: _figure(axis, lines) for axis in Axis}
 
 
 def trade_off(lines: Sequence[Line]) -> SweepFigure:
-    """Memory systems that were run at several k: a series each, at its end the run with everything in its prompt, where
-    one differs in nothing else. lines: as in `sweep_figures`."""
+    """Return memory systems that were run at several k: a series each, at its end the run with everything in its
+    prompt, where one differs in nothing else. lines: as in `sweep_figures`."""
     figure = _figure(Axis.MEMORY, lines)
     whole = {_beside(Axis.MEMORY, line): line for line in lines if line.run.composition == Kind.FULL and line.covered}
     series = []
@@ -445,8 +445,8 @@ class OverK:
 
 
 def over_k(flows: Flows, table: SweepTable) -> OverK | None:
-    """What a sweep's memory systems do over k, of the runs that have ended; None for a sweep without any system that
-    has a k. A figure without series: fewer than two of them are there to be held against each other."""
+    """Return a sweep's memory systems over k, of the runs that have ended; None for a sweep without any system that has
+    a k. A figure without series means that fewer than two of them can be compared."""
     if not any(is_system(cell.run.composition) and _memory(cell.run)[0] for cell in table.cells):
         return None
     rows = [cell.run for cell in table.cells if cell.numbers and cell.run.status not in work.ACTIVE]
@@ -473,8 +473,8 @@ def over_k(flows: Flows, table: SweepTable) -> OverK | None:
 
 
 def size_of(run: RunRow) -> float | None:
-    """Billions of parameters, as the model's name tells it, else the preset it was run with; None where neither does.
-    Of a mixture of experts that gives two sizes it is the whole one."""
+    """Return billions of parameters, as the model's name tells it, else the preset it was run with; None where neither
+    does. Of a mixture of experts that gives two sizes it is the whole one."""
     known = _preset_of(run)
     for text in (run.model, known.name if known else "", known.title if known else ""):
         if (size := _SIZE.search(text)) is not None:
@@ -483,7 +483,7 @@ def size_of(run: RunRow) -> float | None:
 
 
 def _preset_of(run: RunRow) -> Preset | None:
-    """What the seeds know of a run's model: the preset it was run with, else the one of its name."""
+    """Return the preset that a run was run with, else the one of its model's name; None if there is neither."""
     key = run.manifest.request.preset if run.manifest.request else None
     try:
         presets = load_presets()
@@ -494,8 +494,8 @@ def _preset_of(run: RunRow) -> Preset | None:
 
 
 def reasons(run: RunRow) -> str | None:
-    """Whether the model reasoned before it answered: off, low, on, medium or high; None where nothing tells. What was
-    asked for goes before what the name says, and that before the default of the preset."""
+    """Return how the model reasoned before it answered: off, low, on, medium or high; None where nothing tells. What
+    was asked for goes before what the name says, and that before the default of the preset."""
     sent = run.manifest.thinking
     if sent in THINKS:
         return sent
@@ -536,7 +536,7 @@ def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
 
 
 def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
-    """Where a run stands on an axis, and how that is called; None where it has no place there."""
+    """Return the position of a run on an axis, and its text; None where it has no place there."""
     match axis:
         case Axis.SIZE:
             size = size_of(run)
@@ -556,8 +556,8 @@ def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
 
 
 def _memory(run: RunRow) -> tuple[str | None, int]:
-    """What a run's memory is without its number, and that number: of a memory system its k. None where it has none, or
-    cannot be read."""
+    """Split a run's memory into its kind and its number, of a memory system its k. The kind is None for a system
+    without a k, and for a memory that cannot be read."""
     if is_system(run.composition):
         # By its text: the package that it needs may not be installed where it is only looked at.
         name, _, given = run.composition.removeprefix(PREFIX).partition(":")
@@ -582,13 +582,13 @@ def _unknown(axis: Axis, run: RunRow) -> str:
 
 
 def _fixed(axis: Axis, line: Line) -> Hashable:
-    """All that must be equal for two runs to be of one series."""
+    """Return all that must be equal for two runs to be of one series."""
     # Of memory only the number may differ, not the kind.
     return _memory(line.run)[0] if axis == Axis.MEMORY else None, *_beside(axis, line)
 
 
 def _beside(axis: Axis, line: Line) -> tuple[Hashable, ...]:
-    """The same but what the axis varies."""
+    """Return the settings and the way of counting of a run, without what the axis varies."""
     run = line.run
     parameters = {k: v for k, v in run.manifest.parameters.items() if k not in THINKING_FIELDS}
     settings: dict[Axis, Hashable] = {
@@ -607,7 +607,7 @@ def _beside(axis: Axis, line: Line) -> tuple[Hashable, ...]:
 
 
 def _stem(axis: Axis, model: str) -> str:
-    """A model's name without what the axis varies in it."""
+    """Return a model's name without what the axis varies in it."""
     # Without the publisher before the slash.
     bare = model.rsplit("/", 1)[-1]
     if axis == Axis.SIZE:
@@ -619,7 +619,7 @@ def _stem(axis: Axis, model: str) -> str:
 
 
 def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
-    """What to call each series: its model, and beside it whatever tells it from the others."""
+    """Name each series: its model, and beside it whatever tells it from the others."""
     kinds: list[Callable[[Line], str]] = [
         lambda line: line.run.prompt_level if axis != Axis.PROMPT else "",
         lambda line: str(_memory(line.run)[0]) if axis == Axis.MEMORY else memory_text(line.run),
@@ -637,6 +637,6 @@ def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
 
 
 def _ends(series: Series, measure: str) -> tuple[Point, Point] | None:
-    """The first and the last point that define a number; None with fewer than two."""
+    """Return the first and the last point that define a number; None with fewer than two."""
     defined = [point for point in series.points if not math.isnan(getattr(point.line, measure).value)]
     return (defined[0], defined[-1]) if len(defined) > 1 else None

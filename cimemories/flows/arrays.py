@@ -210,8 +210,7 @@ _CONTEXTS = "SELECT DISTINCT context FROM {pairs} ORDER BY context"
 
 
 def flow_arrays(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
-    """Return the arrays of a run, whatever its memories held. Raises TooLargeError for one that does not fit into
-    memory."""
+    """Return the arrays of a run, whatever its memories held. Raises TooLargeError if it does not fit into memory."""
     if not flows.fits(scope):
         raise parts.TooLargeError(scope)
     return _whole(flows, scope, rule)
@@ -316,8 +315,7 @@ def texts_of(flows: Flows, scope: Scope, name: str) -> tuple[str, ...]:
 
 
 def text_codes(data: FlowArrays, name: str, texts: tuple[str, ...]) -> Ints:
-    """Return the position of each attribute's text among these: [profile, attribute], -1 for none. name: as in
-    `texts_of`."""
+    """Return the position of each attribute's text among `texts`: [profile, attribute], -1 for none."""
 
     def compute() -> Ints:
         own = getattr(data.names, name)
@@ -461,9 +459,8 @@ class Entries:
 
 
 def inappropriate_mask(draws: Ints, labels: Ints, counted: Bools, kept: Bools | None = None) -> Bools:
-    """Return the flows that can violate: [profile, attribute, context], True where the attribute is counted and
-    inappropriate in a retained context with at least one judged sample. kept: the retained contexts, where they are
-    known already."""
+    """Return the flows that can violate, [profile, attribute, context]: counted and inappropriate attributes in a
+    retained context, with at least one judged sample. kept: the retained contexts, where they are known already."""
     mask: Bools = labels == INAPPROPRIATE
     mask &= (retained(labels) if kept is None else kept)[:, None, :]
     mask &= counted[:, :, None]
@@ -472,8 +469,8 @@ def inappropriate_mask(draws: Ints, labels: Ints, counted: Bools, kept: Bools | 
 
 
 def necessary_mask(draws: Ints, labels: Ints, kept: Bools | None = None) -> Bools:
-    """Return the flows that completeness rests on: [profile, attribute, context], True where the attribute is necessary
-    in a retained context with at least one judged sample. Identifiers count here: a name can be necessary."""
+    """Return the flows that completeness rests on, [profile, attribute, context]: necessary attributes in a retained
+    context, with at least one judged sample. Identifiers count here: a name can be necessary."""
     mask: Bools = labels == NECESSARY
     mask &= (retained(labels) if kept is None else kept)[:, None, :]
     mask &= draws > 0
@@ -522,7 +519,6 @@ def decided_pairs(flows: Flows, scope: Scope, data: FlowArrays) -> tuple[Ints, I
 
 
 def pair_rows(counts: VoteCounts, data: FlowArrays) -> Ints:
-    """Return the row of each cell among the pairs of a labelling: [profile, attribute, context], -1 where it is
-    none."""
+    """Return the row of each cell among the pairs of a labelling: [profile, attribute, context], -1 for none."""
     # The padding has the attribute -1, which no pair has.
     return counts.positions(data.names.attribute.astype(np.int64)[:, :, None], np.array(data.contexts, np.int64))

@@ -65,8 +65,7 @@ untie_servers = _asked(calls.untie, Role.OPERATOR)
 
 
 def labellings_of(store: Store, dataset_id: int, *, voted: bool = False) -> dict[str, LabellingRow]:
-    """Return the labellings of a dataset by id: the one that numbers rest on first (default_labelling), then the newest
-    first.
+    """Return the labellings of a dataset by id: the default_labelling first, then the newest first.
 
     voted: leave out those without a single vote or imported share.
     """

@@ -54,10 +54,9 @@ _SIZES = ((127, "TINYINT", np.int8), (32_767, "SMALLINT", np.int16), (2**31 - 1,
 
 
 def flow_columns(flows: Flows, scope: Scope) -> Columns:
-    """Return the flows of a run in the order of profile, attribute and context: run, profile (id), user, attribute
-    (id), key, domain, event, context (id), recipient, task, sphere, label (a word of LABEL_WORDS), decided, identifier,
-    retained, expected, draws, reveals, judge (whose claims count), simulated. Empty columns for a run that plans
-    nothing.
+    """Return the flows of a run by profile, attribute and context: run, profile (id), user, attribute (id), key,
+    domain, event, context (id), recipient, task, sphere, label (a word of LABEL_WORDS), decided, identifier, retained,
+    expected, draws, reveals, judge (whose claims count), simulated. Empty columns for a run that plans nothing.
 
     Attributes that no memory held are no flows and have no row.
     """

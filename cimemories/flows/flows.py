@@ -144,7 +144,7 @@ def _attributes(store: Store, _version: tuple[int, str, int], profiles: tuple[in
     return frame
 
 
-# Enough for people who read while others decide: each reads the revision at which they came.
+# Several revisions: users who read while others decide stay at the one they came at.
 @workspace_cached(most=16)
 def _decisions(store: Store, version: tuple[int, str, int]) -> pd.DataFrame:
     """Return the labels that people have decided in a dataset at this version: attribute, context, label."""
@@ -308,9 +308,8 @@ class Flows:
             return self._tables[version]
 
     def query(self, scope: Scope, sql: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
-        """Return the answer to one question. In the SQL `{flow}` stands for the relation, `{pairs}` for the same with
-        the rows of attributes that no memory held, `{rows}` for what is kept of that: texts as enumerations, and no
-        run."""
+        """Return the answer to a question. In the SQL `{flow}` stands for the relation, `{pairs}` for the same with
+        attributes that no memory held, `{rows}` for what is kept of that: texts as enumerations, and no run."""
         return self._ask(scope, sql, parameters).df()
 
     def arrays(
@@ -480,14 +479,12 @@ def _version(value: object) -> object:
 
 
 def relation_file(store: Store, scope: Scope) -> Path:
-    """Return the file that keeps the relation of a finished run between processes: its rows in the columns of
-    `pairs`."""
+    """Return the file that keeps the relation of a finished run between processes, in the columns of `pairs`."""
     return cache_file(store, _cache_name(scope), scope.version)
 
 
 def _cache_name(scope: Scope) -> str:
-    """Return a name that differs for every way of counting, so that the files of one do not push out those of
-    another."""
+    """Return a name for a way of counting: files of one way must not push out those of another."""
     kind = "flows" if scope.verdicts == Verdicts.JUDGE else "audited"
     judges = ".".join(map(str, scope.judge_ids))
     how = f"_{scope.combine}" * (scope.combine != Combine.ONE) + "_grounded" * scope.grounded

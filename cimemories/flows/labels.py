@@ -137,8 +137,7 @@ class AppliedRule:
 
     @property
     def digest(self) -> str:
-        """Digest that changes whenever the numbers of the rule change: a part of the name of all that is cached from
-        it."""
+        """Digest of the numbers of the rule: a part of the name of all that is cached from it."""
         numbers = [self.threshold, list(self.priors), self.least_votes]
         return content_hash([*numbers, *self._further.values()])[:12]
 
@@ -217,8 +216,7 @@ def fitted(row: RuleRow | None, personas: Sequence[Persona]) -> AppliedRule:
 
 
 def applied_rule(connection: sa.Connection, labelling_id: str) -> AppliedRule:
-    """Return the rule that turns the votes of a labelling into its labels now. Raises StoreError for an unknown
-    labelling."""
+    """Return the rule that makes labels of the votes of a labelling now. Raises StoreError for an unknown labelling."""
     row = work.load(connection, labelling_id)
     dataset_id = int(row["dataset"])
     personas = list(labellings.personas(connection, labelling_id).values())
@@ -286,8 +284,7 @@ class VoteCounts:
         return consensus(votes, rule.priors, rule.threshold, self.needed(rule.least_votes))
 
     def needed(self, least_votes: int | None) -> npt.NDArray[np.int64] | int:
-        """Return the counted votes that a rule asks of each persona: [pairs], or one number for all; 0 for imported
-        shares."""
+        """Return how many counted votes a rule asks of each persona: [pairs], or one number; 0 for imported shares."""
         if self.imported:
             return 0
         return self.planned - self.planned // ONE_LOST_OF if least_votes is None else least_votes
@@ -439,8 +436,7 @@ def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) ->
 def _read_votes(
     store: Store, labelling_id: str, revision: int, *, imported: bool, profiles: Sequence[int] | None = None
 ) -> VoteCounts:
-    """Return the votes at a revision, of these profiles (None: of all), from their Parquet file, else from the
-    record."""
+    """Read the votes at a revision, of these profiles (None: of all), from their Parquet file, else from the record."""
     name = f"counts-{labelling_id}"
     if profiles is not None:
         name += f"-profiles{profiles[0]}to{profiles[-1]}of{len(profiles)}"
@@ -526,8 +522,7 @@ def cache_file(store: Store, name: str, version: str) -> Path:
 
 
 def _place_key(workspace: Path) -> str:
-    """Return 16 hexadecimal digits that differ for every copy of a workspace, and stay when it is moved on the same
-    disk.
+    """Return 16 hexadecimal digits that differ for every copy of a workspace, and stay when it is moved on its disk.
 
     Made of the inode number and the change time of a file of ours: a copied or unpacked one gets new ones from the
     system, and no program can set them. Where the file is missing and cannot be made, every call gives another key.

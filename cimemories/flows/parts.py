@@ -49,8 +49,7 @@ IN_MEMORY = Part(())
 
 
 def quoted(text: object) -> str:
-    """Return a text as a string of SQL, for statements without parameters (views, files); folder names are the
-    user's."""
+    """Quote a text as a string of SQL, for statements without parameters (views, files)."""
     return "'" + str(text).replace("'", "''") + "'"
 
 

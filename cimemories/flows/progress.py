@@ -85,13 +85,12 @@ class RunProgress:
 
     @property
     def to_settle(self) -> int:
-        """Number of units that all stages have to do together, as far as is known now."""
+        """Units that all stages have to do together, as far as is known now."""
         return sum(stage.expected for stage in self.stages)
 
     @property
     def retriable(self) -> int:
-        """Number of units that one more attempt would ask for: messages that failed or are owed, and judgements that
-        are missing."""
+        """Units that one more attempt would ask for: failed and owed messages, and missing judgements."""
         messages = 0 if self.imported else sum(self.responses.get(status, 0) for status in RETRIED)
         answered = self.responses.get(ResponseStatus.OK, 0)
         judging = [stage for stage in self.stages if stage.kind in (JUDGE, CHECK)]

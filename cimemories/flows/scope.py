@@ -1,4 +1,4 @@
-"""What a question is about: a run, the labels it is held against, and whose word on what it reveals is counted."""
+"""The scope of a question: a run, the labels it is held against, and who decides what its messages reveal."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from cimemories.store.judgements import MESSAGE, REASONING, JudgeRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 
-FORM = 3  # of the flow relation: what was cached in an older one is built anew
+FORM = 3  # of the flow relation: what was cached in an older one is built again
 
 
 class Verdicts(StrEnum):
-    """Whose word on what a message reveals is counted: the judge's, or that of people where they have given theirs."""
+    """Sources of verdicts on what a message reveals: the judge, or people where they have given theirs."""
 
     JUDGE = "judge"
     PEOPLE = "people"
 
 
 class Labels(StrEnum):
-    """Which labels flows are held against: people's decisions where they stand, else the consensus; or that alone."""
+    """Sources of the labels: people's decisions where they stand, else the consensus; or the consensus alone."""
 
     DECISIONS = "decisions"
     CONSENSUS = "consensus"
 
 
 class Combine(StrEnum):
-    """How several judges of a run are taken together: an attribute counts as revealed where any of them, more than half
-    of them, or all of them claim it in full. one: a single judge."""
+    """Ways to combine several judges of a run: an attribute counts as revealed where any of them, more than half of
+    them, or all of them claim it in full. one: a single judge."""
 
     ONE = "one"
     ANY = "any"
@@ -44,20 +44,20 @@ class Combine(StrEnum):
     ALL = "all"
 
     def need(self, judges: int) -> int:
-        """How many of so many judges have to claim an attribute."""
+        """Return how many of so many judges have to claim an attribute."""
         return {Combine.ANY: 1, Combine.MAJORITY: judges // 2 + 1, Combine.ALL: judges}.get(self, 1)
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What a question is about: a run, the labelling its labels come from (None: no labels yet), whose claims count,
-    and whether people's verdicts count before them.
+    """The scope of a question: a run, the labelling its labels come from (None: no labels yet), whose claims count, and
+    whether people's verdicts count before them.
 
     judge: the judge, or the first of those that `combine` takes together, which are `panel` (empty for one judge
     alone). people: their standing verdicts on the run, which count before the claims; None: the claims alone count.
-    grounded: only claims whose quote stands in the message count. audits: (how many, newest id) of the run's audits,
-    0 where there are none. labels: whether people's decisions go before the consensus. rule: what turns votes
-    into labels; None: the rule that holds for the labelling.
+    grounded: only claims whose quote stands in the message count. audits: (how many, newest id) of the run's audits, 0
+    where there are none. labels: whether people's decisions go before the consensus. rule: the rule that turns votes
+    into labels; None: the one that holds for the labelling.
     """
 
     run: RunRow
@@ -80,7 +80,7 @@ class Scope:
 
     @property
     def about(self) -> dict[str, object]:
-        """What numbers of the run rest on, for files."""
+        """Facts that numbers of the run rest on, for files."""
         return {
             "run": self.run.id,
             "model": self.run.model,
@@ -92,7 +92,7 @@ class Scope:
 
     @property
     def dataset_version(self) -> tuple[int, str, int]:
-        """What is kept of a dataset alone, whatever the run, is kept under."""
+        """Version of the dataset alone, whatever the run: the key of what is cached of it."""
         return self.run.dataset, self.dataset_created, self.dataset_revision
 
     @property
@@ -110,12 +110,12 @@ class Scope:
 
     @property
     def need(self) -> int:
-        """How many of the judges have to claim an attribute for it to count as revealed."""
+        """Number of judges that have to claim an attribute for it to count as revealed."""
         return self.combine.need(len(self.judges))
 
     @property
     def judge_text(self) -> str:
-        """Whose claims count: 'gpt-oss', or 'majority of 3 judges (a, b, matcher)'."""
+        """The judges whose claims count: 'gpt-oss', or 'majority of 3 judges (a, b, matcher)'."""
         if self.combine == Combine.ONE:
             return judge_title(self.judge)
         names = ", ".join(judge_title(judge, self.judges) for judge in self.judges)
@@ -128,7 +128,7 @@ class Scope:
     # cached_property writes to the instance's __dict__, which a frozen dataclass allows.
     @cached_property
     def version(self) -> str:
-        """Changes whenever anything that the flows rest on has changed."""
+        """Digest that changes whenever anything that the flows rest on has changed."""
         labelled = (self.labelling.id, self.labelling.revision) if self.labelling else None
         # Verdicts enter only where they count, so that an audit leaves the judge's numbers in the cache.
         people: list[object] = [self.audits] if self.verdicts == Verdicts.PEOPLE else []
@@ -140,21 +140,21 @@ class Scope:
 
     @property
     def labels_text(self) -> str:
-        """Which labels these are: 'decisions before the consensus', 'consensus alone, by the paper's rule'."""
+        """The labels in words: 'decisions before the consensus', 'consensus alone, by the paper's rule'."""
         text = "decisions before the consensus" if self.labels == Labels.DECISIONS else "consensus alone"
         return f"{text}, by {self.rule.name}" if self.rule else text
 
     @property
     def simulated(self) -> tuple[str, ...]:
-        """Which parts come from a simulator: 'responses', 'labels', 'judge' (of a real run). Empty for a result that is
-        wholly real."""
+        """Parts that come from a simulator: 'responses', 'labels', 'judge' (of a real run). Empty for a wholly real
+        result."""
         messages = "responses" in self.run.simulated_parts
         labels = self.labelling is not None and self.labelling.simulated
         judge = not messages and any(judge.simulated for judge in self.judges)
         return ("responses",) * messages + ("labels",) * labels + ("judge",) * judge
 
     def by_judge(self, judge: JudgeRow) -> Scope:
-        """The same question by what one judge alone says, grounded or not, whatever people say."""
+        """Return the scope by the claims of one judge alone, grounded or not, without people's verdicts."""
         return replace(self, judge=judge, people=None, combine=Combine.ONE, panel=(), grounded=False)
 
 
@@ -169,7 +169,7 @@ def resolve_scope(
     labels: Labels | str = Labels.DECISIONS,
     rule: str | None = None,
 ) -> Scope:
-    """The scope of a question. judge_id: a judge's id or name, or any, majority or all (of the run's judges of
+    """Return the scope of a question. judge_id: a judge's id or name, or any, majority or all (of the run's judges of
     messages); None: the run's first judge of messages. rule: 'paper' or the name of a rule of the dataset; None: the
     one that holds. Raises StoreError for a run, labelling, judge or rule that is not there, or a name that several
     judges have."""
@@ -201,20 +201,20 @@ _settling = threading.Lock()
 
 
 def settled(store: Store, scope: Scope) -> Scope:
-    """The scope with the decisions that tables of many runs have been counted with in this process for at most
-    SETTLED_SECONDS; where its profiles or its rule have changed since, or nothing was counted, as it is.
+    """Return the scope with the decisions that tables of many runs have been counted with in this process for at most
+    SETTLED_SECONDS. If its profiles or its rule have changed since, or nothing was counted, it is returned as it is.
 
-    Every decision moves the revision of its dataset. Of 30 runs each takes 0.2 s to count: while people decided, twenty
-    a second, everybody who looked at such a table had it counted for themselves, and waited for minutes.
+    Every decision moves the revision of its dataset, and each of 30 runs takes 0.2 s to count. While people decided,
+    twenty a second, each user who looked at such a table had it counted again, and waited for minutes.
     """
     key = str(store.engine.url), scope.run.dataset
     with store.read() as connection:
         mark = versions.content_mark(connection, scope.run.dataset)
-        # After the mark: whoever looks next sees what changed in between.
+        # After the mark: the next caller sees what changed in between.
         current = datasets.name_and_revision(connection, scope.run.dataset)[1]
     with _settling:
         revision, known, since = _settled.get(key, (current, mark, 0.0))
-        # Of a record that was put back revisions may be lower, and mean something else.
+        # In a record that was restored, revisions may be lower, and mean something else.
         as_before = known == mark and revision <= current
         if not as_before or time.monotonic() - since >= SETTLED_SECONDS:
             revision = current
@@ -223,7 +223,7 @@ def settled(store: Store, scope: Scope) -> Scope:
 
 
 def is_behind(store: Store, scope: Scope) -> bool:
-    """Whether the dataset has moved on since."""
+    """Return whether the dataset has moved on since."""
     with store.read() as connection:
         return datasets.name_and_revision(connection, scope.run.dataset)[1] != scope.dataset_revision
 
@@ -237,8 +237,8 @@ def scope_by_words(
     judge: str | None = None,
     grounded: bool = False,
 ) -> Scope:
-    """The same as the command line and the Python API ask for it. labels: 'decisions' (None), 'consensus', or the id of
-    a labelling."""
+    """Return the scope that the command line or the Python API asks for. labels: 'decisions' (None), 'consensus', or
+    the id of a labelling."""
     # Anything but the two words is an id of a labelling; resolve_scope says where there is none.
     kind = Labels(labels) if labels in set(Labels) else Labels.DECISIONS
     labelling = None if labels in set(Labels) else labels
@@ -258,13 +258,13 @@ def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRul
 
 
 def messages_first(judges: Sequence[JudgeRow]) -> list[JudgeRow]:
-    """Judges in their order, those of messages before those of the reasoning."""
+    """Return judges in their order, those of messages before those of the reasoning."""
     # A stable sort: judges of the same channel keep their order.
     return sorted(judges, key=lambda judge: judge.channel != MESSAGE)
 
 
 def judge_title(judge: JudgeRow, among: Sequence[JudgeRow] = ()) -> str:
-    """What a judge is called: its name, with what tells it from others of that name among these."""
+    """Return the title of a judge: its name, with what tells it from others of that name among these."""
     alike = [item for item in among if item.name == judge.name]
     if len(alike) < 2:
         return judge.name
@@ -307,10 +307,10 @@ def _chosen(
 
 
 def simulated_parts(row: RunRow, labels: LabellingRow | None) -> tuple[str, ...]:
-    """Which parts of a run's numbers come from a simulator, by its own mark and the labels that numbers rest on."""
+    """Return the simulated parts of a run's numbers, by its own mark and the labels that numbers rest on."""
     return row.simulated_parts + ("labels",) * (labels is not None and labels.simulated)
 
 
 def parts_of(results: Iterable[Collection[str]]) -> tuple[str, ...]:
-    """What is simulated of any of these results, each part once."""
+    """Return what is simulated of any of these results, each part once."""
     return tuple(dict.fromkeys(part for parts in results for part in parts))

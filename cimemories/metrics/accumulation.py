@@ -277,8 +277,7 @@ def add_context(means: Floats, number: Ints | int, q: Floats | float) -> None:
 
 
 def _of_ones_and_zeros(ones: Ints, zeros: Ints, most: int) -> Floats:
-    """Return E_k = C(ones, k) / C(ones + zeros, k), the chance that k of the contexts hold none with q = 0: [k,
-    rows]."""
+    """Return E_k = C(ones, k) / C(ones + zeros, k), the chance that no q of k contexts is 0: [k, rows]."""
     taken = np.arange(most)[:, None]
     # The product of factors never forms the binomials, which can overflow; it is 0 from k > ones on.
     factors = np.maximum(ones - taken, 0) / np.maximum(ones + zeros - taken, 1)
@@ -414,8 +413,7 @@ class Survival:
 
 
 def survival(leaks: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Survival:
-    """Estimate the survival of attributes of one or more profiles, each in the order in which its first leaks were
-    looked for.
+    """Estimate the survival of attributes of one or more profiles, each in the order of its first leaks.
 
     Without any attribute all arrays hold time 0 alone and are nan there.
     """
@@ -477,8 +475,7 @@ def independent(data: FlowArrays, n: int) -> Floats:
 
 
 def response_rates(data: FlowArrays, mask: Bools) -> Floats:
-    """Return p(s,t), the share of (response, inappropriate attribute) places that leak: [profile, context]; 0 without
-    any."""
+    """Return p(s,t), the share of (response, inappropriate attribute) places that leak, or 0: [profile, context]."""
     reveals = np.where(mask, data.reveals, 0).sum(axis=1, dtype=np.int64)
     draws = np.where(mask, data.draws, 0).sum(axis=1, dtype=np.int64)
     rates: Floats = reveals / np.maximum(draws, 1)
@@ -581,8 +578,7 @@ class Accumulation:
 
     def frame(self) -> pd.DataFrame:
         """Return one row a point: n, tasks (k), share, share_low, share_high, hazard, profiles (behind the mean),
-        growing (of these, how many have a k-th task). Shares are 0 to 1; the hazard is nan at k = 0 and where nothing
-        is left."""
+        growing (those with a k-th task). Shares are 0 to 1; the hazard is nan at k = 0 and where nothing is left."""
         count, steps = self.mean.shape
         return pd.DataFrame(
             {
@@ -612,8 +608,7 @@ def accumulation(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRu
 
 
 def accumulation_of(every: Iterable[FlowArrays], ends: Mapping[int, Interval]) -> Accumulation:
-    """Return the curves of arrays, block by block: pure. ends: the interval of violation at each n that they are drawn
-    at."""
+    """Return the curves of arrays, block by block: pure. ends: the interval of violation at each n of the curves."""
     parts, flows = [], 0
     for data in every:
         exposed = exposures(data)
@@ -626,8 +621,7 @@ def accumulation_of(every: Iterable[FlowArrays], ends: Mapping[int, Interval]) -
 
 @cached
 def baseline(flows: Flows, scope: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> Floats:
-    """Return the independence baseline of a run (see `independent`), its mean over the profiles that have a curve:
-    [k]."""
+    """Return the independence baseline of a run (`independent`), its mean over profiles that have a curve: [k]."""
     every = [independent(data, n) for data in blocks(flows, scope, rule)]
     most = max(values.shape[1] for values in every)
     whole = np.concatenate([_held(values, most) for values in every])

@@ -202,8 +202,7 @@ def _summed(values: Ints, codes: Ints, groups: int) -> Ints:
 
 
 def _violation(flows: Entries, group: Ints, n: int, groups: int) -> tuple[Floats, Ints]:
-    """Return V@n of each group as `_over_profiles` has it, and how many (profile, attribute) pairs it is the mean
-    of."""
+    """Return V@n of each group as `_over_profiles` has it, and the number of (profile, attribute) pairs behind it."""
     profiles, attributes, _ = flows.shape
     if not len(group):
         return np.zeros((2, groups)), np.zeros(groups, np.int64)
@@ -232,8 +231,7 @@ def _completeness(flows: Entries, group: Ints, groups: int) -> Floats:
 
 
 def _over_profiles(values: Floats, group: Ints, profile: Ints, groups: int, profiles: int) -> Floats:
-    """Return the sum over profiles of the mean over what each has in the group, and how many have anything: [2,
-    groups]."""
+    """Sum, over profiles, the mean over what each has in the group, and count those that have anything: [2, groups]."""
     cell = group.astype(np.int64) * profiles + profile
     total = np.bincount(cell, weights=values, minlength=groups * profiles).reshape(groups, profiles)
     number = np.bincount(cell, minlength=groups * profiles).reshape(groups, profiles)
@@ -309,8 +307,7 @@ class FlowCoverage:
 def flow_coverage(
     flows: Flows, scope: Scope, by: By = By.DOMAIN, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> FlowCoverage:
-    """Count the flows of a run by group and part (PARTS); the headline numbers of this scope rest on the first two
-    parts."""
+    """Count the flows of a run by group and part (PARTS); the headline of this scope rests on the first two parts."""
     tables = []
     for data, codes, number in _grouped(flows, scope, by, rule):
         decided = np.zeros(data.draws.shape, np.bool_)

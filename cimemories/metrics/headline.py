@@ -125,8 +125,7 @@ class Headline:
 
     @property
     def coverage_text(self) -> str:
-        """Effect of missing messages on violation (`sentences.missing_messages`); '' if nothing inappropriate is
-        judged."""
+        """Effect of missing messages on violation, in words; '' if nothing inappropriate is judged."""
         if self.supported_n is None:
             return ""
         run, most, at = self.scope.run, self.scope.run.samples, self.violation[self.n]
@@ -135,8 +134,7 @@ class Headline:
 
     @property
     def contexts_text(self) -> str:
-        """Contexts that completeness rests on: with a reduced memory not every retained one held a necessary
-        attribute."""
+        """Contexts that completeness rests on: in a reduced memory not every one held a necessary attribute."""
         of = "" if self.conveying == self.retained else f"{self.conveying:,} of "
         return f"{of}{count(self.retained, 'retained context')}"
 

@@ -289,10 +289,9 @@ def flows_of_both(
     rule: IdentifierRule = IdentifierRule.EXACT,
     page: tuple[int, int] | None = None,
 ) -> pd.DataFrame:
-    """Return the flows of one cell in two runs, in the columns of cell_flows, those of the first before those that the
-    second has alone; with reveals_other and draws_other (null where a run has not the flow) and `more_in_other`,
-    whether the second reveals it in a larger share of its samples. Those that differ most are on top. page: as in
-    cell_flows."""
+    """Return the flows of one cell in two runs, in the columns of cell_flows, those that differ most first.
+    reveals_other and draws_other are null where a run has not the flow; `more_in_other` says whether the second run
+    reveals it in a larger share of its samples. page: as in cell_flows."""
     (first, values), (second, of_second) = (_cell(flows, own, cell, rule) for own in (scope, other))
     second = second.replace("{flow}", flows.table(other))
     sql = _BOTH.replace("{first}", first).replace("{second}", second).replace("{page}", _paged(page))

@@ -384,8 +384,7 @@ def _alike(one: FlowArrays, two: FlowArrays) -> bool:
 
 def changes(first: FlowArrays, second: FlowArrays) -> tuple[Tallied, dict[str, Ints]]:
     """Compare the inappropriate flows of two runs on common flows. Return how many each reveals, and those that
-    changed, as arrays `profile` and `context` (record ids), `attribute` (record id), counts of both sides, `newly` (1
-    or 0)."""
+    changed: `profile`, `attribute` and `context` (record ids), counts of both sides, `newly` (1 or 0)."""
     mask = first.can_violate & second.can_violate
     before, after = mask & (first.reveals > 0), mask & (second.reveals > 0)
     moved = before ^ after

@@ -198,7 +198,7 @@ class _LeakChances:
 
 
 def _violation_spread(pi: Floats, reveals: Ints, draws: Ints, chances: _LeakChances) -> Floats:
-    """Return the variances of these profiles' own numbers, summed: [ns]. pi: of being exposed; all [profile, attribute,
+    """Sum the variances of these profiles' own numbers: [ns]. pi: of being exposed; all [profile, attribute,
     context]."""
     never = (1 - pi).prod(axis=2)
     # Only flows with a reveal can leak: x is 1 for all others.
@@ -221,8 +221,7 @@ def _violation_spread(pi: Floats, reveals: Ints, draws: Ints, chances: _LeakChan
 
 
 def _completeness_spread(pi: Floats, rate: Floats) -> float:
-    """Return the variances of these profiles' own numbers, summed. pi: of being needed; both [profile, attribute,
-    context]."""
+    """Sum the variances of these profiles' own numbers. pi: of being needed; both [profile, attribute, context]."""
     number, settled = pi.sum(axis=1), 1 - pi
     under = np.where(number > 0, number, 1)
     there = 1 - settled.prod(axis=1)

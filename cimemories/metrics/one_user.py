@@ -154,8 +154,7 @@ def one_user(
     seed: int = 0,
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> OneUser:
-    """Return the tasks of a profile (by its record id) in an order. Raises KeyError for one that the run does not
-    have."""
+    """Return the tasks of a profile (a record id) in an order. Raises KeyError for one that the run does not have."""
     data, whole = arrays_with(flows, scope, profile, rule), accumulation(flows, scope, rule).curves
     position, number = data.profiles.index(profile), _numbers(flows, scope)[profile]
     path = order_of(data, position, order, seed, number)

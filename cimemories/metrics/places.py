@@ -59,8 +59,7 @@ class Places:
         return {self.ids[at]: at for at in sorted(range(len(self)), key=self.ids.__getitem__)}
 
     def codes_in(self, data: FlowArrays) -> Ints:
-        """Return the place of each flow of a block: integers that broadcast to [profile, attribute, context], -1 for
-        none."""
+        """Return the place of each flow of a block, -1 for none, to broadcast to [profile, attribute, context]."""
         if self.by == By.PROFILE:
             first = self.ids.index(str(data.profiles[0])) if data.profiles else 0
             return np.arange(first, first + len(data.profiles))[:, None, None]
@@ -77,8 +76,7 @@ class Places:
         return codes
 
     def take(self, order: Ints) -> Places:
-        """Return these places in this order. `codes` stay those of all: they say where a flow is, not where it is
-        shown."""
+        """Return these places in this order. `codes` stay: they say where a flow is, not where it is shown."""
         ids, names, titles = (tuple(own[i] for i in order) for own in (self.ids, self.names, self.titles))
         return replace(self, ids=ids, names=names, titles=titles)
 

@@ -129,9 +129,8 @@ class Components:
         return Detectable(value, value * low, value * high, floor)
 
     def profiles_needed(self, difference: float, contexts: int, power: float = POWER) -> int | None:
-        """Return the fewest profiles that show a difference of this size; None where no number of them does, since
-        contexts alone vary too much, or more than MOST_PROFILES. Raises ValueError for a difference that is not above
-        0."""
+        """Return the fewest profiles that show a difference of this size; None where contexts alone vary too much, or
+        it takes more than MOST_PROFILES. Raises ValueError for a difference that is not above 0."""
         if not difference > 0:
             raise ValueError(f"the difference must be above 0, this is {difference}")
 
@@ -202,9 +201,8 @@ class Pilot:
         return [NumberTerms.joined([run], every) for run in runs]
 
     def _components(self, contexts: int, terms: Sequence[Terms], met: Bools, planned: float) -> Components:
-        """Return the components of a difference. contexts: of the plan. terms: of each run; met: [contexts], those that
-        they rest on. planned: the variances of the profiles' numbers by the samples of the plan, summed over profiles
-        and runs."""
+        """Return components for a plan. contexts: of the plan. terms: of each run; met: [contexts], those behind them.
+        planned: the variances of the profiles' numbers by the samples of the plan, summed over profiles and runs."""
         inside = terms[0] if len(terms) == 1 else terms[1].combined(1.0, terms[0], -1.0)
         inside = replace(inside, without=inside.without[:, met])
         defined = ~np.isnan(inside.own)
@@ -343,10 +341,10 @@ class Noise:
 
 
 def noise_sums(first: FlowArrays, second: FlowArrays, n: int) -> Floats:
-    """Sum the variances behind the noise floor of two runs on common flows (intervals.common), by permutation: if both
-    had the same chance of each leak, the reveals of a flow would be any of the samples of both together (as in Fisher's
-    exact test). Exact for given profiles and contexts, with flows independent of each other; messages that leak several
-    attributes at once make for more.
+    """Sum the variances behind the noise floor of two runs on common flows (intervals.common), by permutation: with the
+    same chance of each leak in both, the reveals of a flow would be any of the samples of both (as in Fisher's exact
+    test). Exact for given profiles and contexts, with independent flows; messages that leak several attributes add to
+    it.
 
     Returns, of violation and of completeness, the profiles' variances summed and how many profiles they are of, [2, 2]:
     they add up over blocks of profiles. Raises ValueError for n < 1.
@@ -388,8 +386,7 @@ def _violation_noise(first: FlowArrays, second: FlowArrays, mask: Bools, n: int)
 
 
 def _dealt(one: int, two: int, reveals: int, n: int) -> tuple[float, float, float]:
-    """Return E q1^2, E q2^2 and E q1 q2 of a flow whose reveals fall on any of the samples of both runs,
-    hypergeometric."""
+    """Return E q1^2, E q2^2 and E q1 q2 of a flow whose reveals fall on any samples of both runs, hypergeometric."""
     first = second = both = 0.0
     for x in range(max(0, reveals - two), min(reveals, one) + 1):
         chance = math.comb(one, x) * math.comb(two, reveals - x) / math.comb(one + two, reveals)
@@ -412,8 +409,7 @@ def _completeness_noise(first: FlowArrays, second: FlowArrays, mask: Bools) -> t
 
 
 def _counts(first: FlowArrays, second: FlowArrays, at: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return samples of the first and of the second, and reveals of both, of the flows at these places: [flows]
-    each."""
+    """Return samples of the first and of the second run, and reveals of both, of these flows: [flows] each."""
     one, two = (data.draws.reshape(-1)[at].astype(np.int64) for data in (first, second))
     return one, two, first.reveals.reshape(-1)[at].astype(np.int64) + second.reveals.reshape(-1)[at]
 

@@ -96,8 +96,7 @@ def fewer_by_chance(more: Floats | float, fewer: Floats) -> Floats:
 
 
 def largest_count(counts: Sequence[int]) -> Standing | None:
-    """Return how the largest count stands to the others, each one of a count taken as independent; None without
-    counts."""
+    """Return how the largest count stands to the others, taking each one counted as independent; None for no counts."""
     numbers = np.array(counts, np.float64)
     return standing(numbers, fewer_by_chance(numbers.max(initial=0), numbers))
 
@@ -201,9 +200,8 @@ def worst_cell(
     measure: str = "violation",
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> Cell | None:
-    """Return the cell with the most leaked pairs (violation: each counts by its 1 - q), or with the most left out of
-    what is necessary (completeness: each by 1 - r / N), and how it stands to the others. None where no cell has a
-    pair."""
+    """Return the cell with the most leaked pairs (violation: each counts by its 1 - q), or the most necessary ones left
+    out (completeness: each by 1 - r / N), and how it stands to the others. None where no cell has a pair."""
     sides = places(flows, scope, rows), places(flows, scope, columns)
     options = _CellOptions(sides, n, measure, By.PROFILE not in (rows, columns))
     results = list(each_block(flows, [scope], rule, _sums_of_cells, options))
@@ -296,9 +294,9 @@ class Widest:
 
 @dataclass(frozen=True)
 class CellChanges:
-    """Cells of two heatmaps that a test tells apart, on flows that both runs have judged. cells: those that share a
-    pair (the family, p adjusted by Holm); higher, lower: those in which the second is. pairs: that are shared. widest:
-    None without one."""
+    """Cells of two heatmaps that a test tells apart, on flows that both runs have judged. cells: how many share a pair
+    (the family, p adjusted by Holm); higher, lower: in how many the second is, by the test. pairs: that are shared.
+    widest: None without one."""
 
     cells: int
     higher: int
@@ -408,8 +406,7 @@ def _group_terms_of_block(
 
 
 def group_terms(data: FlowArrays, codes: Ints, groups: int, n: int) -> list[Terms]:
-    """Return the terms of each group, without the samples' part, which no test asks for. codes: as of
-    Places.codes_in."""
+    """Return the terms of each group, without the samples' part, which no test needs. codes: as of Places.codes_in."""
     mask, contexts = data.can_violate, np.arange(len(data.contexts))
     return [violation_terms(data.entries(mask & (codes == code)), n, contexts) for code in range(groups)]
 

@@ -61,8 +61,7 @@ class Parts:
         return float(np.nansum([self.users, self.samples, self.contexts, self.labels, self.judge]))
 
     def shares(self) -> dict[str, float]:
-        """Return the share of each part in the total, 0 to 1; nan for a part that is not known, and where the total is
-        0."""
+        """Return the share of each part in the total, 0 to 1; nan for unknown parts, and where the total is 0."""
         total = self.total
         return {name: getattr(self, name) / total if total else math.nan for name in PARTS}
 
@@ -381,9 +380,8 @@ def _ratio(over: Floats | Ints, under: Floats | Ints) -> Floats:
 
 
 def _leak_prior(kinds: Ints, times: Ints) -> tuple[float, float]:
-    """Return a Beta distribution of the flows' leak probabilities, by the method of moments. kinds: [K, 3], as of
-    Entries; times: [K], how often each occurs. 0.5 is added to reveals and to silences, so that neither parameter is
-    0."""
+    """Return a Beta distribution of the flows' leak probabilities, by moments. kinds: [K, 3], as of Entries; times:
+    [K], how often each occurs. 0.5 is added to reveals and to silences, so that neither parameter is 0."""
     draws, reveals = kinds[:, 0].astype(np.float64), kinds[:, 1].astype(np.float64)
     mean = (float(times @ reveals) + 0.5) / (float(times @ draws) + 1.0)
     # Of two samples of one flow, how often both leak; only flows with two samples or more say it.
@@ -578,8 +576,7 @@ class LeftOut:
         return cls(apart.sum(axis=0), float((apart**2).sum()), float((apart.sum(axis=1) ** 2).sum()))
 
     def at(self, contexts: Ints) -> LeftOut:
-        """Return the effects over some contexts; in the others no profile may have anything, so that nothing is
-        lost."""
+        """Return the effects over some contexts; no profile may have anything in the others."""
         return replace(self, by_context=self.by_context[contexts])
 
 
@@ -589,7 +586,7 @@ def variance(terms: Terms) -> tuple[Parts, float]:
 
     Contexts are a two-way analysis of variance of the jackknife: with J = (T - 1) / T * sum over contexts of (m without
     one - their mean)^2, and W the sum of the same of each profile over P^2, what contexts do to all profiles alike is
-    (J - W) P / (P - 1): W holds 1 / P of it too, without that factor it is a fifth too small with 5 profiles.
+    (J - W) P / (P - 1). W holds 1 / P of it too: without that factor it is a fifth too small with 5 profiles.
     """
     defined = ~np.isnan(terms.own)
     users = int(defined.sum())
@@ -670,8 +667,7 @@ def share_bounds(values: Floats, variances: Floats, freedom: float, units: Ints)
 
 
 def binomial_bounds(shares: Floats, numbers: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
-    """Return Clopper and Pearson's interval of shares of so many observations, which need not be whole numbers. Any
-    shape."""
+    """Return Clopper and Pearson's interval of shares of so many observations, whole numbers or not. Any shape."""
     tail = (1 - level) / 2
     hits, misses = shares * numbers, (1 - shares) * numbers
     low = np.where(hits > 0, betaincinv(np.where(hits > 0, hits, 1.0), misses + 1, tail), 0.0)

@@ -68,8 +68,7 @@ def no_leak_probabilities(reveals: Ints, draws: Ints, n: int) -> Floats:
 
 
 def distinct(rows: Ints) -> tuple[Ints, Ints]:
-    """Return the different rows in lexicographic order, and which of them each row is. rows: [rows, columns], none
-    negative."""
+    """Return the different rows in lexicographic order, and which of them each row is. rows: [rows, columns], >= 0."""
     sizes = tuple(int(most) + 1 for most in rows.max(axis=0, initial=0))
     try:
         keys = np.ravel_multi_index(tuple(rows.T.astype(np.int64)), sizes)
@@ -221,8 +220,7 @@ def missing(data: FlowArrays) -> Missing:
 
 @dataclass(frozen=True)
 class LeakRate:
-    """Rate at which judged messages reveal attributes that are inappropriate in their context; it does not grow with
-    use.
+    """Rate at which judged messages reveal what is inappropriate in their context; it does not grow with use.
 
     micro: sum r / sum N over inappropriate pairs. macro: the mean over contexts of the same. Both nan without a pair.
     reveals, draws: the sums behind micro.
@@ -258,8 +256,7 @@ def rate_over(draws: Ints, reveals: Ints) -> LeakRate:
 
 
 def balanced(violation: float, completeness: float) -> float:
-    """Return the harmonic mean of 1 - violation and completeness, 0 to 1; 0 where either side is 0, nan where one is
-    nan."""
+    """Return the harmonic mean of 1 - violation and completeness, 0 to 1; 0 if either side is 0, nan if one is nan."""
     return float(balanced_many(np.array(violation), np.array(completeness)))
 
 

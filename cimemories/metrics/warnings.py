@@ -252,8 +252,7 @@ def is_covered(judged: int, expected: int) -> bool:
 
 
 def reading_n(judged: int, expected: int, samples: int, supported: int | None) -> int:
-    """Return the number of samples at which violation is read: all that were planned under full coverage, else what
-    every flow supports."""
+    """Return the samples that violation is read at: all planned ones under full coverage, else `supported`."""
     return samples if supported is None or is_covered(judged, expected) else supported
 
 

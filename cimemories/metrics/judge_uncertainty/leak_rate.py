@@ -105,8 +105,7 @@ def correction(flows: Flows, scope: Scope, audit: JudgeAudit, judge: JudgeRow) -
 def _rates_of_block(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], pairs: frozenset[tuple[int, int]]
 ) -> tuple[frozenset[tuple[int, int]], RateSums]:
-    """Return those of the pairs (attribute, context: ids) that are among the flows of a block, and the block's
-    rates."""
+    """Return the pairs (attribute, context: ids) that are among the flows of a block, and the block's rates."""
     data, leaks = every[0], every[0].inappropriate
     attributes = data.names.attribute.reshape(-1)[leaks.owners]
     at = np.flatnonzero(np.isin(attributes, np.array([attribute for attribute, _ in pairs], np.int64)))

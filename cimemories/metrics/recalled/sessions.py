@@ -132,9 +132,8 @@ RATIOS = ("travelled_share", "never", "again", "within_flows")
 
 
 def _interval(users: Sequence[RateSums], *, difference: bool) -> Interval:
-    """Return the 95 % interval of a share, or of a difference of shares, without the samples' part: the messages of a
-    sample follow from each other, so those of different tasks are not independent. users: what each adds to the
-    ratio."""
+    """Return the 95 % interval of a share or difference, without the samples' part: messages of a sample follow from
+    each other, so those of different tasks are not independent. users: what each adds to the ratio."""
     if not users:
         return UNDEFINED
     terms = RateSums.joined(users).terms()

@@ -36,8 +36,7 @@ def share(value: float) -> str:
 
 
 def shares(*values: float) -> list[str]:
-    """Return shares that stand beside each other in a sentence, with so many digits that no two different ones read
-    alike."""
+    """Return shares for one sentence, with so many digits that no two different ones read alike."""
     known = [100 * value for value in values if not math.isnan(value)]
     digits = max((decimals(value, 100 - value) for value in known), default=1)
     different = {round(value, 10) for value in known}

@@ -29,8 +29,7 @@ def detectable(item: Detectable) -> str:
 
 
 def plan(row: Row, power: float, pilot: str) -> str:
-    """Say how small a difference from another run a run of this size can show. pilot: the name of the run or runs it
-    rests on."""
+    """Say how small a difference from another run a run of this size can show. pilot: the name of the pilot."""
     of = size(row.size)
     if row.size.profiles < LEAST_USERS:
         least = count(LEAST_USERS, "profile")
