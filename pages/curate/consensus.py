@@ -1,4 +1,5 @@
-"""Consensus: on which pairs the personas agree, who prevents one, what another rule would do, how labellings agree."""
+"""Consensus: on which pairs the personas agree, who prevents one, the effect of another rule, agreement of
+labellings."""
 
 from __future__ import annotations
 
@@ -39,15 +40,15 @@ _MESSAGE = "consensus.message"
 
 
 def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: Callable[[str], None]) -> None:
-    """Draw the sliders, what they would change, and the rules; `set_takeaway` draws the head of the page, as early as
-    its sentence is known."""
+    """Draw the sliders, their effect, and the rules; `set_takeaway` draws the head of the page as soon as its sentence
+    is known."""
     current = rule_of(store, labelling.id)
     page.outcome(page.kept_notices(_MESSAGE), "rule")
     left, right = st.columns([2, 5], gap="large")
     with left:
         safe.heading("A rule to try")
         moved = rule_sliders("consensus", current.threshold, current.keys, current.priors)
-        # A slider that was not moved stands for the rule's exact number.
+        # An unmoved slider stands for the rule's exact number.
         threshold = current.threshold if moved.threshold is None else moved.threshold
         priors = dict(current.prior_by_key)
         if moved.weights:
@@ -132,12 +133,12 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
 
 
 def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
-    # Enter ends the typing of a name; it must not save what is still being thought over.
+    # Enter ends the typing of a name; it must not save an unfinished change.
     with st.form("consensus.save", enter_to_submit=False):
         name = st.text_input("Name of the rule", key="consensus.name", max_chars=80, placeholder="lenient")
         use = st.checkbox("Make it the current rule at once", key="consensus.use")
         button = st.container()
-    # Below the button: it goes when it is left for it, and what is below it moves away under the pointer.
+    # Below the button: leaving the field removes it, which moves everything below.
     who = annotator.ask()
 
     def save() -> None:
@@ -241,10 +242,10 @@ def main() -> None:
         )
         return
     part = url.get("part") or url.remembered("part")
-    # Also where it is the default: without it, the address would lead to the part that its reader looked at last.
+    # Even the default: without it, the address would lead to the part that its reader viewed last.
     url.replace(part=part if part in PARTS else "shares")
     titles = {name: title for name, (title, _) in PARTS.items()}
-    # No part is the default here, so that each is named in the URL.
+    # There is no default part, so that each is named in the URL.
     part = page.choice("Part", titles, "consensus.part", "part", visible=False)
     takeaways: list[str] = []
 

@@ -36,7 +36,7 @@ from cimemories.text import count, percent, sentence
 from cimemories.ui import answers, charts, page, safe, tables, url
 from pages.curate.pair_panel import go_to_pair, pair_table
 
-SetTakeaway = Callable[[str], None]  # draws the head of the page, as early as its sentence is known
+SetTakeaway = Callable[[str], None]  # draws the head of the page as soon as its sentence is known
 MOST_BARS = 60
 PLURALS = {
     GroupBy.DOMAIN: "domains",
@@ -47,7 +47,7 @@ PLURALS = {
 
 
 def group_control(key: str) -> GroupBy:
-    """Draw the choice of what shares are broken down by, and return it."""
+    """Draw the choice of the groups that shares are broken down by, and return it."""
     return GroupBy(page.choice("By", {by: by for by in map(str, GroupBy)}, key, "by", default=str(GroupBy.DOMAIN)))
 
 
@@ -64,7 +64,7 @@ def chart_and_table(fig: go.Figure, table: Table, name: str, box: str, labelling
 
 
 def export(table: Table, name: str, labelling: LabellingRow, rule: str, fig: go.Figure | None = None) -> None:
-    """Draw the exports of a table, which say in every row which labels they are of."""
+    """Draw the exports of a table; every row names its labels."""
     about = {"labelling": labelling.id, "model": labelling.model, "rule": rule}
     answers.export(table, f"consensus.{name}", about, ("labels",) * labelling.simulated, fig)
 
@@ -122,7 +122,7 @@ def _dissent(result: Shares, labelling: LabellingRow) -> None:
         return
     by_who = frame.groupby("who", sort=False)["pairs"].sum().sort_values(ascending=False)
     names = [WHO.get(who, f"{who} alone") for who in by_who.index]
-    # WHO has the cases in which no single persona is the reason.
+    # WHO has the cases without a single persona as the reason.
     alone = by_who[[who not in WHO for who in by_who.index]]
     title = "No persona alone prevents a consensus"
     if len(alone):
@@ -156,7 +156,7 @@ def draw_agreement(store: Store, dataset: DatasetRow, labelling: LabellingRow, s
             lambda: url.page_link("labels", "Label it again", icon=":material/label:", dataset=dataset.id),
         )
         return
-    # A link may name the labelling itself or one of another dataset; the first of the others then stands for it.
+    # A link may name the labelling itself or one of another dataset; then the first of the others is shown.
     if url.get("second") not in others:
         url.replace(second=None)
     with st.columns([3, 6])[0]:
@@ -242,7 +242,7 @@ def _context_bars(contexts: Contexts, labelling: LabellingRow) -> None:
     names = dict(zip(contexts.frame["profile"], contexts.frame["user"], strict=True))
     frame = pd.DataFrame({"name": [names[i] for i in table.index]}, index=table.index)
     for part in CONTEXT_PARTS:
-        # A reason that no context has is no column of the crosstab.
+        # Reasons that no context has are not columns of the crosstab.
         frame[part.column] = table.get(part.column, 0)
     frame = frame.sort_values("retained", ascending=False, kind="stable")
     totals = frame[[part.column for part in CONTEXT_PARTS]].sum(axis=1)
@@ -301,7 +301,7 @@ def _contexts_table(contexts: Contexts, dataset: DatasetRow, labelling: Labellin
 
 
 def draw_models(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: SetTakeaway) -> None:
-    """Draw the families of the models under test. Raises SeedError where seeds/models.yaml is not valid."""
+    """Draw the families of the models under test. Raises SeedError if seeds/models.yaml is not valid."""
     result = consensus.models(store, labelling)
     set_takeaway(result.sentence)
     if result.rows.frame.empty:

@@ -1,7 +1,6 @@
 """Parts of the Profiles page about whole datasets: files in and out, versions, the card, deletion, new profiles.
 
-What an action came to is kept in the session over the rerun that it causes, and shown once at the top of the page.
-"""
+The outcome of an action is kept in the session over the rerun that it causes, and shown once at the top of the page."""
 
 from __future__ import annotations
 
@@ -47,8 +46,8 @@ def show_outcome() -> None:
 
 
 def show_import() -> None:
-    """Show how far an import of this session is, or its outcome. In every part of the page: the first dataset is there
-    before its import has ended, and the page then shows its people."""
+    """Show the progress of an import of this session, or its outcome. Every part of the page shows it, since the first
+    dataset may appear before its import has ended."""
     job = st.session_state.get(_IMPORTING)
     if job is None:
         return
@@ -62,7 +61,7 @@ def show_import() -> None:
 
 
 def draw(store: Store, dataset: DatasetRow) -> None:
-    """Draw the page of a dataset: its versions, and what can be done with it as a whole."""
+    """Draw the page of a dataset: its versions, and the actions on it as a whole."""
     left, right = st.columns([3, 2], gap="large")
     with left:
         safe.heading("Versions")
@@ -94,7 +93,7 @@ def _content(_store: Store, workspace: str, dataset_id: int, created: str, revis
 
 
 def draw_versions(store: Store, dataset: DatasetRow) -> None:
-    """Draw the versions of a dataset, its hash, freezing it, its next version, and which runs used which content."""
+    """Draw the versions of a dataset, its hash, freezing it, its next version, and the content that each run used."""
     content = _content(store, str(store.workspace), dataset.id, dataset.created, dataset.revision)
     versions = lists.versions(store, dataset.id, {dataset.id: content})
     rows = {row["id"]: row for row in versions.records()}
@@ -144,7 +143,7 @@ def _freeze_form(store: Store, dataset: DatasetRow) -> None:
             key=f"{key}.labelling",
         )
         button = st.container()
-    # Below the button: it goes when it is left for it, and what is below it moves away under the pointer.
+    # Below the button: leaving the field removes it, which moves everything below.
     who = annotator.ask(f"{annotator.KEY}.freeze")
     with page.Reporting("Nothing was frozen.", StoreError), button:
         once.button(
@@ -220,7 +219,7 @@ def import_form(store: Store) -> None:
         model = st.text_input(
             "Model that wrote the results", key="profiles.model", placeholder="Defaults to what the file says"
         )
-    # By the upload: another file is another import.
+    # The key has the upload: another file is another import.
     job = f"import.{upload.file_id if upload else ''}"
     once.button(
         "Import",
@@ -301,7 +300,7 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
         help="The requests and answers behind votes and messages. Without them the file is smaller.",
     )
     request = (
-        # created: SQLite gives the id of a deleted dataset out again. revision: a later change is not in the file.
+        # created: SQLite reuses the id of a deleted dataset. revision: a later change is not in the file.
         *(dataset.id, dataset.created, dataset.revision, choice, with_calls),
         *((labelling.id, labelling.revision) if labelling else ()),
     )
@@ -330,7 +329,7 @@ def delete_form(store: Store, dataset: DatasetRow) -> None:
     deletion = catalogue.deletion_of(store, dataset.name)
     parts = deleting.listed((*deletion.goes, *deletion.rests))
     page.notice(f"This deletes '{dataset.name}' with {parts or 'nothing in it'}. It cannot be undone.")
-    # created in the key: a dataset that is given a deleted one's id must not find the box ticked.
+    # created in the key: a dataset that reuses a deleted one's id must not find the box ticked.
     sure = st.checkbox("Yes, delete all of it", key=f"profiles.sure.{dataset.id}.{dataset.created}")
 
     def deleted(_: object) -> None:
@@ -359,12 +358,12 @@ _MADE, _WATCHED = "new.made", "new.watched"
 
 
 def draw_new(store: Store) -> None:
-    """Generations under way and what came of them, then the form for more."""
+    """Draw the generations under way and their outcomes, then the form for more."""
     if made := st.session_state.get(_MADE):
         dataset_id, sentence = made
         page.notice(sentence)
         url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=dataset_id)
-    # Only what this session saw running is reported as done; what ended earlier is no news.
+    # Only generations that this session saw running are reported as done.
     watched = st.session_state.setdefault(_WATCHED, set())
     for row in reversed(authoring.all_generations(store)):
         if row.status in work.ACTIVE:
@@ -468,7 +467,7 @@ def _form(store: Store) -> None:
         key = draft.key("contexts", [*packs.CORE])
         st.session_state[key] = [
             name for name in st.session_state[key] if name in available
-        ]  # a pack may be gone by now
+        ]  # a pack may have been deleted
         contexts = st.multiselect("Contexts", available, key=key, format_func=safe.option, width=WIDE)
     request = {
         "name": name.strip(),

@@ -48,7 +48,7 @@ def named(row: LabellingRow) -> str:
     if row.imported:
         return f"{row.model}: imported, without votes{simulated}"
     pack = "" if row.pack == DEFAULTS["personas"] else f", personas {row.pack}"
-    # What is active moves on while the list stays as it was drawn; how far it is stands below (`watch`).
+    # Active work moves on while the list stays as drawn; `watch` shows its progress below.
     status = "in progress" if row.status in work.ACTIVE else row.status
     return f"{row.model}: {status}, {count(row.draws, 'vote')} per persona{pack}{simulated}"
 
@@ -64,8 +64,8 @@ def draw_scope(
     voted: bool = False,
     above: DeltaGenerator | None = None,
 ) -> tuple[DatasetRow, LabellingRow | None]:
-    """Return the scope bar's selectboxes: which of these datasets, and which of its labellings (voted: that have a
-    vote). above: where notices go when the bar is in something closed."""
+    """Draw the scope bar's selectboxes and return the chosen dataset and labelling (voted: only those with a vote).
+    above: where notices go if the bar is in something closed."""
     by_id = {row.id: row for row in rows}
     with left:
         chosen = page.select(
@@ -95,7 +95,7 @@ DIFFERS = {
 
 @dataclass(frozen=True)
 class Filters:
-    """The filters of the matrix; None and an empty tuple mean all. sphere '' means the contexts without one."""
+    """The filters of the matrix; None and () mean all. sphere '' means the contexts without one."""
 
     domain: str | None
     event: str | None
@@ -113,13 +113,13 @@ class Filters:
 
 
 def word(kind: str | None) -> str:
-    """Return a label, TOO_FEW_NAME or None (no vote) as its kind in filters and counts."""
     return UNLABELLED if kind is None else str(kind)
 
 
 def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) -> Filters:
-    """Return the filters; `counts` of pairs by kind stand on the pills. Without `spheres` none can be chosen. The lists
-    are folded under a button that names what is chosen: the browser takes longer for them than for the matrix."""
+    """Draw the filters and return them; `counts` of pairs by kind stand on the pills. Without `spheres` none can be
+    chosen. The lists are folded under a button that names the choice: the browser takes longer for them than for the
+    matrix."""
     left, right = st.columns([7, 4], vertical_alignment="bottom")
     with left:
         linked = (url.get("label") or "").split(",")
@@ -153,7 +153,7 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
 
 
 def _chosen_filters(spheres: bool) -> str:
-    """Return the button's label: what is chosen, or that nothing is left out."""
+    """Return the button's label: the choice, or that nothing is left out."""
     chosen = [display_name(name) for param in ("domain", "event") if (name := url.get(param))]
     if spheres and (name := url.get("sphere")):
         chosen.append(_sphere(name))
@@ -180,10 +180,10 @@ def choice(
     *,
     above: Any = None,
 ) -> str | None:
-    """Return a selectbox bound to a URL parameter. Its first option is called `everything` and means all; without that,
-    the first of the options holds where none is chosen. An option of the link that is not here is dropped with a notice
-    in the container `above` (None: where the list is). Returns None where all are shown. `label` must be a literal;
-    title: what an option is called."""
+    """Draw a selectbox bound to a URL parameter and return its value; None: all. Its first option is called
+    `everything` and means all; without that, the first of the options is the default. An unknown option in a link is
+    dropped with a notice in the container `above` (None: at the list). `label` must be a literal; title: names an
+    option."""
     texts = ({"": everything} if everything else {}) | {option: title(option) for option in options}
     missing = f"{label} '{{}}' is not here: all are shown."
     key, default = f"filters.{param}", "" if everything else options[0]
@@ -204,19 +204,19 @@ def _settled(row: LabellingRow) -> int:
 
 
 def is_voting(row: LabellingRow | None) -> bool:
-    """Return True if a worker is still collecting votes."""
+    """Return whether a worker is still collecting votes."""
     return row is not None and row.status in work.ACTIVE
 
 
 def watch(store: Store, row: LabellingRow | None, profile: int | None) -> None:
-    """Draw the progress of the labelling; nothing if it is finished and complete. profile: the one that is shown."""
+    """Draw the progress of the labelling; nothing if it is finished and complete. profile: the one in view."""
     if row is None:
         return
     if is_voting(row):
         voted_before = _voted(store, row, profile)
 
-        # A fragment runs alone each second and not the page. st.rerun() in it runs the page: once the work has ended,
-        # when the first votes on the profile are there, and each time that there are twice as many, since all votes of
+        # Only the fragment runs each second. st.rerun() in it runs the page: once the work has ended,
+        # when the first votes on the profile arrive, and whenever their number has doubled, since all votes of
         # the labelling are counted for it.
         def live() -> None:
             now = catalogue.labellings_of(store, row.dataset).get(row.id)
@@ -246,7 +246,7 @@ def _voted(store: Store, row: LabellingRow, profile: int | None) -> tuple[int, i
 
 
 def _running(store: Store, row: LabellingRow, voted: tuple[int, int]) -> None:
-    """Draw the progress of a running labelling. voted: usable and planned ballots of the profile that is shown."""
+    """Draw the progress of a running labelling. voted: usable and planned ballots of the profile in view."""
     done, (usable, planned) = _settled(row), voted
     ballots = f"{count(done)} of {count(row.expected, 'ballot')}"
     if row.status == WorkStatus.QUEUED:
@@ -262,7 +262,7 @@ def _running(store: Store, row: LabellingRow, voted: tuple[int, int]) -> None:
         of_profile = f"The {count(planned, 'ballot')} of this profile will show here as they arrive."
     else:
         of_profile = f"Of this profile: {count(usable)} of {count(planned)}."
-    # Of running work its error is what slows it down.
+    # The error of running work says what slows it down.
     draw_running(store, row.id, row.status, done, row.expected, f"{text} {of_profile}", row.error)
     _failures(store, row.id)
 
@@ -336,8 +336,8 @@ COUNTS: dict[str, tables.Column] = {"necessary": "count", "inappropriate": "coun
 def draw(
     labels: Matrix, seen: MatrixView, filters: Filters, deciding: Deciding, *, voting: bool
 ) -> tuple[int, int] | None:
-    """Return the matrix; returns the (attribute, context) that its cursor is on, None where no cell is left. keys,
-    owner: as `matrix.matrix` has them. voting: votes still arrive, so no context is discarded yet."""
+    """Draw the matrix; returns the (attribute, context) that its cursor is on, None if no cell is left. keys, owner: as
+    of `matrix.matrix`. voting: votes still arrive, so no context is discarded yet."""
     if not seen.rows or not seen.columns:
         page.notice("No attribute or context matches these filters. Clear them to see all.")
         return None
@@ -355,7 +355,7 @@ def draw(
         context if context is not None and context in contexts else contexts[0],
     )
     moved = matrix.matrix(shown, key=MATRIX, cursor=cursor, deciding=deciding)
-    # The browser may still name a pair that the filters have hidden since.
+    # The browser may still name a pair that the filters have hidden meanwhile.
     if moved and moved[0] in attributes and moved[1] in contexts:
         url.replace(attribute=moved[0], context=moved[1])
         return moved
@@ -415,7 +415,7 @@ def filter_summary(seen: MatrixView, labels: Matrix, filters: Filters) -> str:
 
 
 def takeaway(labels: Matrix, *, voting: bool = False) -> str:
-    """Return the matrix in one sentence. voting: votes still arrive."""
+    """Describe the matrix in one sentence. voting: votes still arrive."""
     totals = labels.totals
     name = safe.option(labels.record.profile.name, 60)
     if voting and totals[None] == labels.effective.size:

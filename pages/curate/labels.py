@@ -1,8 +1,7 @@
-"""Labels: what the personas voted on each pair of a profile and a context, and what a person decided.
+"""Labels: the personas' votes on each pair of a profile and a context, and people's decisions.
 
 One profile at a time: as the matrix of its attributes and contexts, as the table of one context, or as counts. The
-chosen pair is beside it with its votes and decisions. All of the view is in the URL.
-"""
+chosen pair is beside it with its votes and decisions. All of the view is in the URL."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ def _filtered(
 
 
 def _pair_list(views: Sequence[PairView], chosen: int | None, deciding: Deciding) -> int | None:
-    """The pairs with votes, consensus and label; returns the attribute of the one that the person moved to."""
+    """Draw the pairs with votes, consensus and label; returns the attribute of the one that the user moved to."""
     personas = [v.persona.key for v in views[0].votes]
     columns = [
         ("Attribute", "name"),
@@ -163,7 +162,7 @@ def _takeaway(views: Sequence[PairView]) -> str:
 
 def _deciding(store: Store, dataset: DatasetRow) -> Deciding:
     """Return the keys that decide, and the desk that records them."""
-    # Without the role no key decides: it would be kept in the browser, and refused at each try to record it.
+    # Without the role no key decides: the decision would stay in the browser, refused at each try to record it.
     if store.read_only or login.refusal(Role.ANNOTATOR):
         return Deciding()
 
@@ -233,7 +232,7 @@ def _profile(
         totals = labels.totals if context is None else labels.context_totals(context)
         counts = {word(label): number for label, number in totals.items()}
         filters = label_matrix.draw_filters(labels.record.profile, counts, spheres=context is None)
-    # Only where it is filtered by: dissent takes the votes of every pair of the profile.
+    # Only if the filter needs it: dissent takes the votes of every pair of the profile.
     flags = differing(store, labels, labelling.id if labelling else None, filters.differs) if filters.differs else None
     shown = Shown(store, labels, labelling, filters, flags, deciding)
     with left:
@@ -246,7 +245,8 @@ def _profile(
 
 
 def _default(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> None:
-    """Say which labelling numbers rest on, if it is another than the one in sight, and draw what changes it."""
+    """Say which labelling numbers rest on, if it is another than the one in view, and draw the button that changes
+    it."""
     default = next(iter(catalogue.labellings_of(store, dataset.id, voted=True).values()), None)
     if labelling is None or default is None or labelling.id == default.id:
         return

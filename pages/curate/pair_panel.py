@@ -1,7 +1,6 @@
-"""Part of the Labels page: one pair with its votes, the rule, what runs did with it, its decisions, and the form.
+"""Part of the Labels page: one pair with its votes, the rule, its reveals in runs, its decisions, and the form.
 
-Beside it what tables of pairs share: the columns that say which pair a row is about, and the way to it.
-"""
+Also shared by tables of pairs: the columns that identify a row's pair, and the link to it."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from cimemories.ui import annotator, matrix, once, page, safe, tables, url
 from cimemories.ui.desk import Key
 from cimemories.ui.safe import Html, join, tag
 
-# What decides a pair wherever one is shown, in the words of seeds/guideline.md.
+# The criterion for a decision wherever a pair is shown, in the words of seeds/guideline.md.
 DECIDING = (
     Key(
         "n",
@@ -53,13 +52,12 @@ MARKS = {
     str(Verdict.INAPPROPRIATE): ("X", "ci-inappropriate"),
     str(Verdict.ABSTAIN): ("?", "ci-abstain"),
 }
-MOST_RUNS = 3  # shown at once: the browser takes its time for each
+MOST_RUNS = 3  # shown at once: each takes the browser time
 MOST_ROWS = 500  # of a table of pairs; its download has all
 
 
 def pair_table(frame: pd.DataFrame, key: str, columns: Mapping[str, Sequence[str]], alt: str, note: str) -> int | None:
-    """Return the first rows of a table of pairs, `columns` before those of the pair; returns the row that is
-    selected."""
+    """Draw the first rows of a table of pairs, `columns` before those of the pair; returns the selected row."""
     shown = frame.head(MOST_ROWS)
     of_pair: Mapping[str, tuple[tables.Column, str]] = {
         "user": ("text", "Profile"),
@@ -198,7 +196,7 @@ def _runs(store: Store, record: ProfileRecord, view: PairView) -> None:
         return
     safe.heading("In recorded runs")
     safe.inline(_revealed(runs))
-    runs = sorted(runs, key=lambda item: -item.reveals)  # those that reveal it most often first, of equals the oldest
+    runs = sorted(runs, key=lambda item: -item.reveals)  # the most reveals first, of equals the oldest
     _links(record, view, runs[:MOST_RUNS])
     rest = runs[MOST_RUNS:]
     if rest:
@@ -248,11 +246,11 @@ def _decide(store: Store, dataset_id: int, view: PairView) -> None:
         safe.inline("This workspace is read-only, so nothing can be decided here.", muted=True)
         return
     key = f"decide.{view.attribute_id}.{view.context_id}"
-    # Enter ends the typing of a reason; it must never decide.
+    # Enter ends the typing of a reason and must never decide.
     with st.form(key, enter_to_submit=False, border=False):
         labels = st.container(horizontal=True, gap="small")
         reason = st.text_input("Reason", key=f"{key}.reason", max_chars=500, placeholder="Optional").strip()
-    # Below the buttons: it goes when it is left for one of them, and what is below it moves away under the pointer.
+    # Below the buttons: leaving the field removes it, which moves everything below.
     me = annotator.ask()
 
     def say(label: Label | None) -> str:
@@ -272,8 +270,7 @@ def _decide(store: Store, dataset_id: int, view: PairView) -> None:
                     submits=True,
                     type="primary" if standing else "secondary",
                 )
-        # Decisions are only ever added: to withdraw one is another without a label, so the last of mine says what
-        # stands.
+        # Decisions are only ever added: a withdrawal is one without a label, so the user's last one counts.
         mine = [d for d in view.history if d.annotator == me]
         if mine and mine[-1].label is not None:
             once.button(

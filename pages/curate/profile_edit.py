@@ -1,7 +1,6 @@
 """Parts of the Profiles page: editing attributes, contexts and the biography of a profile, and the history of edits.
 
-A form proposes a change; the page shows both sides and what the change would make stale, and only then can it be saved.
-"""
+A form proposes a change; it can be saved only after the page has shown both sides and what it makes stale."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _HIDDEN = ("ordinal", "places")
 
 @dataclass(frozen=True)
 class _Pending:
-    """A change under review. `undo`: the change of the history that it reverts."""
+    """A change under review. `undo`: the past change that it reverts."""
 
     dataset: int
     edit: Edit
@@ -37,7 +36,7 @@ class _Pending:
 
 
 def propose(store: Store, dataset: DatasetRow, edit: Edit, undo: int | None = None) -> None:
-    """Put a change up for review; one that is not valid is refused in one line."""
+    """Put a change up for review; an invalid one is refused in one line."""
     drop()
     with page.Reporting("This change cannot be saved.", StoreError):
         st.session_state[_PENDING] = _Pending(dataset.id, edit, editing.plan(store, dataset.id, edit), undo)
@@ -49,7 +48,7 @@ def drop() -> None:
 
 
 def show_saved() -> None:
-    """Draw what the last save came to, once, after the rerun that it caused."""
+    """Draw the outcome of the last save, once, after the rerun that it caused."""
     page.outcome(page.kept_notices(_SAVED), "edit")
 
 
@@ -73,11 +72,11 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
             on_click=url.durable(drop),
             type="tertiary",
         )
-        # Below the buttons: it goes when it is left for one of them, and what is below it moves away under the pointer.
+        # Below the buttons: leaving the field removes it, which moves everything below.
         who = annotator.ask()
 
     def save() -> Saved:
-        # expected: nothing is saved where it would by now go into another version than the one that was shown.
+        # expected: nothing is saved if it would go into another version than the one shown.
         if pending.undo is not None:
             return editing.undo(store, dataset.id, pending.undo, annotator=who, expected=pending.plan)
         return editing.save(store, dataset.id, pending.edit, annotator=who, reason=reason, expected=pending.plan)
@@ -96,7 +95,7 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
 
 
 def _show(store: Store, dataset: DatasetRow, record: ProfileRecord, saved: Saved) -> None:
-    """Lead to what was saved, and say what came of it."""
+    """Go to the saved item, and report the outcome."""
     drop()
     row, there = editing.saved_change(store, saved, record.ordinal)
     sentences = [f"Saved in '{saved.name}': {row.sentence}."]
@@ -118,7 +117,7 @@ def _show(store: Store, dataset: DatasetRow, record: ProfileRecord, saved: Saved
 
 
 def _both_sides(edit: Edit) -> Html:
-    """Return before and after, field by field; fields that stay the same are left out of a change."""
+    """Return before and after, field by field; unchanged fields of a change are left out."""
     names = [name for name in (edit.after or edit.before or {}) if name not in _HIDDEN]
     rows = []
     for name in names:
@@ -142,7 +141,7 @@ def _side_text(side: Side | None, name: str) -> str:
 
 
 def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
-    """Draw every change of this profile and of what it shares, the newest first; each can be undone."""
+    """Draw every change of this profile and of shared items, the newest first; each can be undone."""
     changes = editing.history_of(store, dataset.id, record.ordinal)
     if not changes:
         page.empty(
@@ -151,7 +150,7 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
             "Click an attribute of the profile to edit it, or open Contexts.",
         )
         return
-    # The button below leaves it behind; here, in the run that its click causes, the change is put up for review.
+    # Set by the button below; in the run that its click causes, the change is put up for review here.
     undo = st.session_state.pop(_UNDO, None)
     for row, _ in changes:
         if row.id == undo:
@@ -200,7 +199,7 @@ EVERYONE, THIS_ONE = "all profiles", "this profile only"
 def attribute(store: Store, dataset: DatasetRow, record: ProfileRecord, chosen: int) -> None:
     """Change or remove an attribute (its id), or add one (NEW)."""
     before = dict(zip(record.attribute_ids, record.profile.attributes, strict=True)).get(chosen)
-    # A form keeps what was typed under its key. With the revision in it, a saved dataset gets a fresh form.
+    # A form keeps typed texts under its key. With the revision in it, a saved dataset gets a fresh form.
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.{chosen}"
     with st.form(key, enter_to_submit=False, border=False):
         left, middle, right = st.columns(3)
@@ -289,7 +288,7 @@ def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         left, middle, right = st.columns([3, 2, 1])
         name = left.text_input("Name", value=profile.name, max_chars=LONGEST_KEY, key=f"{key}.name")
         sex = middle.text_input("Sex", value=profile.sex, key=f"{key}.sex")
-        # An imported age may be above what can be typed, and the field has to hold it all the same.
+        # An imported age may be above the field's limit, and the field must still hold it.
         age = right.number_input("Age", 0, max(OLDEST, profile.age), profile.age, key=f"{key}.age")
         address = st.text_area("Address", value=profile.address, height=80, key=f"{key}.address")
         safe.inline(

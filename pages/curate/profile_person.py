@@ -39,8 +39,8 @@ def events(profile: Profile) -> None:
 
 
 def by_domain(record: ProfileRecord, domains: Collection[str], events: Collection[str]) -> dict[str, Rows]:
-    """Return the attributes of a profile with their ids, by domain, `general` first; only of these domains and
-    events."""
+    """Return the attributes of a profile with their ids, by domain, `general` first, of these domains and events
+    only."""
     groups: dict[str, Rows] = {}
     for attribute_id, item in zip(record.attribute_ids, record.profile.attributes, strict=True):
         if (not domains or item.domain in domains) and (not events or item.event in events):
@@ -155,7 +155,7 @@ def _domain(
         muted = tag("div", safe.folded(below), cls="ci-muted") if store.read_only else ""
         safe.show(tag("div", text, strip, muted, cls="ci-memory ci-chosen" if attribute_id == chosen else "ci-memory"))
         if not store.read_only:
-            # The line of key and value is the button: each has a name of its own, for those who do not see the row.
+            # The line of key and value is the button: each has its own name, for screen readers.
             st.button(
                 safe.plain_label(below),
                 key=f"person.edit.{attribute_id}",
@@ -184,7 +184,7 @@ def compare(
     domains: Collection[str],
     chosen_events: Collection[str],
 ) -> None:
-    """Draw both profiles; attributes of the same key stand in the same row, those of one alone below them."""
+    """Draw both profiles; attributes of the same key share a row, and the others follow."""
     first, second = (by_domain(record, domains, chosen_events) for record in pair)
     for column, record, side in zip(st.columns(2, gap="medium"), pair, labels, strict=True):
         with column:

@@ -32,7 +32,7 @@ def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[st
         icon=":material/search:",
         placeholder="rent",
     )
-    # Folded, under what is chosen: on a phone the people come sooner.
+    # Folded under the current choice: on a phone the people come sooner.
     names = [display_name(name) for name in (url.get("domains") or "").split(_BETWEEN) if name]
     names += [safe.option(name) for name in (url.get("events") or "").split(_BETWEEN) if name]
     chosen = ", ".join(names) or "All domains and events"
@@ -45,7 +45,7 @@ def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[st
 
 
 def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], current: int | None) -> int | None:
-    """Draw the profiles. Returns the one that is clicked, else `current`."""
+    """Draw the profiles. Returns the clicked one, else `current`."""
     ids = [r.id for r in rows]
     frame = pd.DataFrame(
         [(r.name, r.age, r.attributes, ambiguous.get(r.id), ", ".join(r.events)) for r in rows],
@@ -63,7 +63,7 @@ def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], curre
 
 
 def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | None:
-    """Draw the statements that match. Returns the one that is clicked, else that of the attribute `current`."""
+    """Draw the matching statements. Returns the clicked one, else that of the attribute `current`."""
     cut = f", the first {len(hits)} shown" if total > len(hits) else ""
     safe.inline(f"{count(total, 'statement')} found{cut}")
     frame = pd.DataFrame(
@@ -79,8 +79,8 @@ def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | No
 def _clicked(
     frame: pd.DataFrame, key: str, columns: Mapping[str, tables.Column], current: int | None, alt: str
 ) -> int | None:
-    """Draw a table of rows with these ids as their index. Returns the id of the one that is clicked, else `current`, if
-    it is among them."""
+    """Draw a table of rows with these ids as their index. Returns the clicked id, else `current` if it is among
+    them."""
     ids: list[int] = frame.index.tolist()
     at = ids.index(current) if current in ids else None
     position = tables.table(frame, key=key, columns=columns, on_select="row", selected=at, alt=alt)
@@ -103,7 +103,7 @@ def browse(
     if not shown:
         page.notice("No profile has these events." if rows else "This dataset has no profiles.")
     elif text:
-        # None searches all: there is no list of every id in the query then.
+        # None searches all, without a list of every id in the query.
         within = [row.id for row in shown] if chosen_events else None
         hits, total = catalogue.search_profiles(
             store, dataset_id, text, domains=chosen_domains, profiles=within, limit=HITS
@@ -123,7 +123,7 @@ def browse(
             current = shown[0].id
         clicked = profile_table(shown, ambiguous, current)
         if clicked is not None and clicked != profile:
-            # The table's first row comes selected: nobody has chosen it.
+            # The table's first row is selected at first, without a click.
             (url.put if profile is not None else url.replace)(profile=clicked, attribute=None)
             profile = clicked
         profile = profile or current

@@ -1,4 +1,4 @@
-"""Profiles: who the synthetic users are, what is in their memory, and where datasets come from."""
+"""Profiles: the synthetic users, their memory, and the origin of datasets."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SIDES = (3, 5)  # widths of the two halves
 ROOMS = {PEOPLE: "People", DATASET: "This dataset", NEW: "Import or create"}
 
 
-# Streamlit leaves a parameter that begins with _ out of the key; the workspace stands for the store. As a resource the
-# result is handed out as it is, without a copy at each run of the page.
-# `created` is a part of these keys because SQLite gives the id of a deleted dataset out again.
+# Streamlit leaves a parameter with a leading _ out of the key; the workspace stands for the store. As a resource the
+# result is returned without a copy at each run of the page.
+# `created` is part of these keys because SQLite reuses the id of a deleted dataset.
 @st.cache_resource(max_entries=4, show_spinner="Counting the profiles")
 def _summaries(
     _store: Store, workspace: str, dataset_id: int, created: str, revision: int
@@ -44,7 +44,7 @@ def _ambiguous(
 
 
 def _new(store: Store) -> None:
-    """Draw where datasets come from: files, templates and models."""
+    """Draw the sources of datasets: files, templates and models."""
     left, right = st.columns(SIDES, gap="large")
     with left:
         safe.heading("Import a file")
@@ -55,7 +55,7 @@ def _new(store: Store) -> None:
 
 
 def _choice(options: Mapping[str, str], key: str, default: str) -> str:
-    """Draw buttons for what is shown: a part of the page, or a view of the profile."""
+    """Draw buttons for a part of the page, or a view of the profile, and return the choice."""
 
     def also() -> dict[str, url.Value]:
         profile_edit.drop()
@@ -140,7 +140,7 @@ def main() -> None:
     with top:
         page.head("Profiles", takeaway, simulated=("profiles",) * current.simulated_profiles)
     if default_labelling(store, current.id) is None:
-        # First what can be done, or the text would push it to the right edge.
+        # Actions first, or the text would push them to the right edge.
         with hint, st.container(horizontal=True, vertical_alignment="center"):
             url.page_link("labels", "Label this dataset", icon=":material/label:", dataset=current.id)
             safe.inline(f"'{current.name}' has no labels yet, so nothing in it can leak.", muted=True)

@@ -22,7 +22,7 @@ from pages.curate.label_matrix import draw_scope
 
 QUEUE, BULK, AGREEMENT, ADJUDICATION, COMMENTS = "queue", "bulk", "agreement", "adjudication", "comments"
 GUIDELINE, EXCHANGE, OVERLAP = "guideline", "exchange", "overlap"
-# By what a person is here for; the address has the tab alone.
+# By the user's task; the address has only the tab.
 ROLES = {
     "Decide": {QUEUE: "Queue", BULK: "Bulk"},
     "Agree": {AGREEMENT: "Agreement", ADJUDICATION: "Adjudication", COMMENTS: "Comments"},
@@ -48,12 +48,12 @@ def _tabs() -> str:
         required=True,
         label_visibility="collapsed",
     )
-    # Keyed by role: under one key the choice among one role's tabs would be none of another's.
+    # Keyed by role: under one key the choice of one role's tab would be invalid for another.
     return page.choice("Part of the work", ROLES[role], f"review.tab.{role}", "tab", default=QUEUE, visible=False)
 
 
 def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, tab: str, filters_box: Any) -> str:
-    """The tabs that are about pairs; returns the page's takeaway."""
+    """Draw the tabs about pairs; returns the page's takeaway."""
     index = pair_index(store, dataset.id, labelling.id if labelling else None)
     if not index.shape.pairs:
         page.empty("No pairs", "No attribute of this dataset meets a context, so there is nothing to decide.")
@@ -69,7 +69,7 @@ def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ta
         context = review_queue.context_line(store, dataset, filters)
         return review_bulk.draw(store, dataset, labelling, index, positions, context, desk.name)
     review_queue.draw(desk)
-    # How many are decided is on the bar alone: it moves with every key, and this heading with the page.
+    # The number of decided pairs is on the bar alone: it changes with every key, this heading only with the page.
     matching = len(select(store, index, replace(filters, undecided_by=None), Order.ATTRIBUTE))
     if filters.slice:
         return f"A slice of {count(matching, 'pair')}, in random order."
@@ -89,8 +89,8 @@ def main() -> None:
     top = st.container()
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         tab = _tabs()
-        if tab != GUIDELINE:  # it is that of all datasets
-            # Folded: what is left of them is one line above the content, which is in sight on any screen.
+        if tab != GUIDELINE:  # the guideline is that of all datasets
+            # Folded to one line, so that the content below is visible on any screen.
             filters = tab not in ROLES["Set up"]
             box = st.popover("Filters" if filters else "Dataset", icon=":material/tune:")
     if tab == GUIDELINE:

@@ -1,4 +1,5 @@
-"""Part of the Review page: how far people agree with each other and with the consensus, and what their decisions do."""
+"""Part of the Review page: how far people agree with each other and with the consensus, and the effect of their
+decisions."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ from pages.curate.pair_panel import go_to_pair, pair_table
 LABEL_NAMES = [str(LABELS[code]) for code in ORDER]
 MOST_SEED = 2**31 - 1
 _NOTICE = "agreement.notice"
-_DRAWN = "agreement.drawn"  # the slice that is to be answered now
+_DRAWN = "agreement.drawn"  # the slice to be answered now
 
 
 def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: DeltaGenerator) -> str:
@@ -152,7 +153,7 @@ def _no_sample(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
             "Pairs of the queue are no sample: they came by their value or by filters. These figures are of "
             "them alone; those of a random slice speak for all pairs."
         )
-        # Columns are the consensus: of one label, agreement beyond chance is 0 whatever people answer.
+        # Columns are the consensus: with one label, agreement beyond chance is 0 whatever people answer.
         labels = [LABEL_NAMES[n] for n, code in enumerate(ORDER) if together.counts[:, code].any()]
         if len(labels) == 1:
             text += (
@@ -197,7 +198,7 @@ def _nothing(result: PeopleAgreement, dataset: DatasetRow) -> None:
 
 
 def _confusion(drawn: Drawn) -> None:
-    """Draw the confusion table of one person, or of all together, and the pairs behind the cell that is chosen."""
+    """Draw the confusion table of one person, or of all together, and the pairs behind the chosen cell."""
     result, store, dataset, labelling = drawn.result, drawn.store, drawn.dataset, drawn.labelling
     assert labelling is not None
     with st.columns([3, 9])[0]:
@@ -232,7 +233,7 @@ def _confusion(drawn: Drawn) -> None:
 
 
 def _confusion_buttons(item: Against) -> tuple[int, int] | None:
-    """Return the confusion table as buttons; the cell (person's code, consensus's code) that the URL names."""
+    """Draw the confusion table as buttons; returns the cell (person's code, consensus's code) that the URL names."""
     cells = {f"{LABEL_NAMES[i]}-{LABEL_NAMES[j]}": (ORDER[i], ORDER[j]) for i in range(3) for j in range(3)}
     chosen = url.get("cell") or ""
     names = [safe.glyphed(LABELS[code]) for code in ORDER]
@@ -247,7 +248,7 @@ def _cells(item: Against, names: Sequence[str], cells: Mapping[str, tuple[int, i
     for column, name in zip(st.columns(widths)[1:4], names, strict=True):
         with column:
             safe.inline(name, strong=True)
-    # Within a slice the table has weights, so that its shares are those of all pairs; counts are of what was answered.
+    # Within a slice the table has weights, so that its shares are those of all pairs; counts are of answered pairs.
     weighted = item.comparison.table.sum()
     for i, name in enumerate(names):
         row = st.columns(widths, vertical_alignment="center")
@@ -429,7 +430,7 @@ def _moved(
         f"Points by which the decision moves Violation@{effect.n} and completeness, all other decisions kept; they do "
         "not add up. Select a row to see its votes.",
     )
-    # Changes by the decision, and not the numbers themselves.
+    # The changes by the decision, not the numbers themselves.
     named = frame.rename(columns={name: f"{name}_change" for name in ("violation", "completeness")})
     about = {"run": scope.run.id, "n": effect.n}
     answers.export(Table(named, {}), f"agreement.decisions-{scope.run.id}", about, scope.simulated)

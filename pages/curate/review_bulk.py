@@ -55,9 +55,9 @@ from cimemories.ui import annotator, once, page, safe, tables, url
 PREVIEWED = 20
 _BULK_NOTICE = "bulk.notice"
 _SHUFFLES = "bulk.shuffles"
-_SHOWN = "bulk.shown"  # the button that was drawn last, and the positions of the pairs that it was for
-SPREAD = "review.spread"  # whether the queue shows where its last decision could be spread
-_BEFORE = "overlap.before"  # by dataset, the overlap before the one that was set in this session
+_SHOWN = "bulk.shown"  # the last drawn button, and the positions of its pairs
+SPREAD = "review.spread"  # whether the queue shows the pairs that its last decision could be spread to
+_BEFORE = "overlap.before"  # by dataset, the overlap before the one set in this session
 _SOURCES = {"batch": "all that matched", "proposal": "spread from one decision"}
 _AXES = {Axis.CONTEXTS: "Similar contexts", Axis.ATTRIBUTES: "Same domain and event", Axis.PROFILES: "Other profiles"}
 
@@ -71,8 +71,8 @@ def draw(
     context: str,
     name: str,
 ) -> str:
-    """Draw the part for the pairs at these positions, and return the page's takeaway. context: the filters in words;
-    name: of the filters."""
+    """Draw the part for the pairs at these positions; returns the page's takeaway. context: the filters in words; name:
+    of the filters."""
     draw_notice()
     person = annotator.name()
     open_pairs = undecided(store, index, positions, person) if person else positions
@@ -114,7 +114,7 @@ def _form(
         help="Off: your earlier decisions stay. Other people's decisions stay in the record either way.",
     )
     chosen = positions if again else open_pairs
-    # What is about to be decided, before anything is chosen: a batch this large should not surprise anyone afterwards.
+    # The pairs to be decided, before a label is chosen: a batch this large should be no surprise afterwards.
     others = int((standing(store, index.shape).deciders(chosen, but=person) > 0).sum())
     parts = [count(len(chosen), "pair"), f"{count(others)} decided by others"]
     if done and not again:
@@ -122,11 +122,11 @@ def _form(
     safe.inline(", ".join(parts) + ".", strong=True)
     label = st.radio("Label", list(Label), index=None, format_func=safe.glyphed, horizontal=True, key="bulk.label")
     reason = st.text_input("Reason", key="bulk.reason", max_chars=500).strip()
-    # A reason too: who finds one of thousands later has nothing else to go by.
+    # A reason too: it is the only explanation for a reader who finds one of thousands later.
     missing = "your name" if not person else "a label" if label is None else "" if reason else "a reason"
 
-    # A click is for the pairs that were shown: not for those of other filters, nor for what has come to match since. It
-    # does count where some match no longer, as happens all the time where others decide: they are left out.
+    # A click counts for the pairs shown: not for those of other filters, nor for new matches. Pairs that no longer
+    # match, because other users have decided them, are left out.
     key = f"bulk.apply.{content_hash([name, *index.shape.key, again])}"
     drawn_key, shown = st.session_state.get(_SHOWN, (key, chosen))
     matching = still_matching(chosen, shown) if drawn_key == key else chosen
@@ -156,7 +156,7 @@ def _form(
 
 
 def _job(store: Store, dataset: DatasetRow, person: str) -> str:
-    """Return the name of the work on a batch: one at a time for each person and dataset, in whatever window."""
+    """Return the name of the job of a batch: one at a time for each person and dataset, in any window."""
     return content_hash(["batch", str(store.engine.url), str(store.workspace.absolute()), dataset.id, person])
 
 
@@ -177,13 +177,13 @@ def _record_batch(
     *,
     left_out: int = 0,
 ) -> str:
-    """Decide pairs as one batch and say what came of it; stopped, it is undone whole. Raises StoreError with the number
-    of pairs where not all could be decided: those stay, and can be undone as any batch."""
+    """Decide pairs as one batch and return its outcome; if stopped, all of it is undone. Raises StoreError with the
+    number of decided pairs if not all could be decided: those stay, and can be undone as any batch."""
     if label is None:
         raise StoreError("it needs a label. Choose one and try again.")
     written, batch = 0, uuid4().hex
     try:
-        # Piece by piece, each a transaction of its own: others get their turn, and where one fails, those before stay.
+        # One transaction a piece: other writers get their turn, and if one fails, those before stay.
         for written in decide_all(store, dataset.id, person, pairs, label, reason=reason, source=source, batch=batch):
             report(written / len(pairs), f"{count(written)} of {count(len(pairs), 'pair')} decided")
     except once.StoppedError:
@@ -212,7 +212,7 @@ def _preview(store: Store, labelling: LabellingRow | None, index: PairIndex, pos
         safe.heading(f"{shown} of {count(len(positions), 'pair')}, a random sample")
     with again:
         if st.button("Show others", icon=":material/shuffle:", key="bulk.shuffle", disabled=len(positions) <= shown):
-            # The seed of the sample: a number that only this button changes, so that no other rerun shows other pairs.
+            # The seed of the sample changes only with this button, so that no other rerun shows other pairs.
             st.session_state[_SHUFFLES] = st.session_state.get(_SHUFFLES, 0) + 1
     sampled = items(store, index, sample(positions, PREVIEWED, seed=st.session_state.get(_SHUFFLES, 0)))
     frame = pd.DataFrame([_row(item, labelling) for item in sampled])
@@ -270,7 +270,7 @@ def _own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
 
 def _undo_button(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
     def undone(number: int) -> None:
-        # Pairs of the batch that were decided again since: those decisions stay.
+        # Later decisions on pairs of the batch stay.
         stay = row.pairs - row.taken_back - number
         later = f" {count(stay)} keep your later decisions." if stay else ""
         _notify(f"{count(number, 'decision')} undone; your earlier decisions count again.{later}")
@@ -309,7 +309,7 @@ def spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, in
     with page.Reporting("Not all pairs were decided.", StoreError):
         once.button(
             safe.plain_label(f"Decide these {count(len(pairs))} as {last.label}"),
-            # A few hundred at most, in one transaction: no bar, and nothing to stop.
+            # A few hundred at most, in one transaction: no bar and no stop button.
             lambda: _record_batch(store, dataset, person, pairs, last.label, reason, "proposal", lambda *_: None),
             _notify,
             key=f"bulk.accept.{content_hash(pairs)}",
@@ -326,7 +326,8 @@ def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:
 
 
 def _axis(item: Proposal) -> bool:
-    """Return a checkbox for each axis, none ticked: nothing is applied without being chosen."""
+    """Draw the checkbox of an axis, unticked at first: nothing is applied unless chosen. Returns whether it is
+    ticked."""
     ticked = st.checkbox(safe.plain_label(_AXES[item.axis]), key=f"bulk.axis.{item.axis}")
     closest = max(pair.similarity for pair in item.pairs)
     pairs = count(len(item.pairs), "pair")
@@ -364,7 +365,7 @@ def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, pr
 
 
 def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
-    """Draw the overlap of pairs, with a preview before it is set, and return the page's takeaway."""
+    """Draw the overlap of pairs, with a preview before it is set; returns the page's takeaway."""
     now = queue.overlap(store, dataset.id)
     me = annotator.required()
     before: Plan | None = st.session_state.get(_BEFORE, {}).get(dataset.id)
@@ -479,7 +480,7 @@ _READY, _OUTCOME, _CHECKED = "review.exchange.ready", "review.exchange.outcome",
 
 
 def draw_exchange(store: Store, dataset: DatasetRow) -> str:
-    """Draw the export at the left and the import at the right, and return the page's takeaway."""
+    """Draw the export at the left and the import at the right; returns the page's takeaway."""
     for line in page.kept_notices(_OUTCOME):
         page.notice(line)
     simulated = " (simulated)" if dataset.simulated else ""
@@ -531,13 +532,13 @@ def _export(store: Store, dataset: DatasetRow) -> None:
 
 
 def _kinds(counts: Mapping[str, int]) -> str:
-    """Return counts as text: '41 decisions, 3 comments'; empty without any."""
+    """Return counts as text: '41 decisions, 3 comments'; '' without any."""
     return ", ".join(count(number, kind) for kind, number in counts.items() if number)
 
 
 def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) -> tuple[str, bytes, Exported]:
     """Return the file's name and content; tables, which are several files, as one zip."""
-    # The dataset's name may hold anything, separators of paths among it.
+    # The dataset's name may hold any characters, path separators too.
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in dataset.name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / (f"{name}-review.jsonl" if form == "jsonl" else f"{name}-review")
@@ -552,7 +553,7 @@ def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) ->
 
 
 def _import(store: Store, dataset: DatasetRow) -> None:
-    """Draw the import in two steps: what a file would add is shown before it is added."""
+    """Draw the import in two steps: a preview of what a file would add, then the button."""
     upload = st.file_uploader("A JSONL file of review events", type=["jsonl"], key="review.exchange.upload")
     skip = st.toggle("Skip events whose pair or run is not in this workspace", key="review.exchange.skip")
     if not upload:
@@ -643,7 +644,7 @@ def _read(store: Store, dataset: DatasetRow, upload: Any, *, skip: bool, zone: s
     return uploads.review_upload(
         store,
         upload.getbuffer(),
-        # A name of our own: what the browser says the file is called could be anything.
+        # Our own name: the browser's name of the file could be anything.
         "events.jsonl",
         dataset=dataset.name,
         skip_unknown=skip,

@@ -1,5 +1,5 @@
-"""Parts of the Review page in which people come to terms: pairs on which they differ, comments on pairs, and the
-guideline with its versions."""
+"""Parts of the Review page for discussion: pairs on which people differ, comments on pairs, and the guideline with its
+versions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Names = Mapping[str, str]
 
 
 def draw_disputes(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: Any) -> str:
-    """Draw the part, and return the page's takeaway. filters_box: the place of rarely used controls."""
+    """Draw the part; returns the page's takeaway. filters_box: the place of rarely used controls."""
     disputed = disputes(store, dataset.id)
     if not disputed.shared and not disputed.settled:
         page.empty(
@@ -65,14 +65,14 @@ def draw_disputes(store: Store, dataset: DatasetRow, labelling: LabellingRow | N
             help="Each person is a letter, the same on all pairs of the dataset. Their names are then not on the page.",
         )
         _adjudicate(store, dataset, labelling, disputed, hidden)
-    # How many are settled is on the bar alone: it moves with every key, and this heading with the page.
+    # The number of settled ones is on the bar alone: it changes with every key, this heading only with the page.
     return f"People differ on {count(disputed.differing)} of {count(disputed.shared)} pairs that two or more decided."
 
 
 def _adjudicate(
     store: Store, dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disputes, hidden: bool
 ) -> None:
-    """Draw the disputes one after the other, on the card of the queue, and those that are settled."""
+    """Draw the disputes one after the other, on the card of the queue, and the settled ones."""
     desk = DisputesDesk(store, dataset, labelling, annotator.name(), hidden)
     if store.read_only:
         page.notice("This workspace is read-only, so nothing can be settled here. Copy it to a writable folder.")
@@ -141,7 +141,7 @@ def _labels_link(dataset: DatasetRow, labelling: LabellingRow | None, item: Disp
 def _history(made: Sequence[Decision], names: Names) -> None:
     rows = [
         (
-            # Never the name itself in place of a missing letter: names may be hidden.
+            # Never the name itself instead of a missing letter: names may be hidden.
             tag("b", names.get(d.annotator, "?")),
             safe.label_chip(d.label) if d.label else "taken back",
             when(d),
@@ -209,7 +209,7 @@ _SAVED, _BASE, _DRAFT = "review.guideline.saved", "review.guideline.base", "revi
 
 
 def draw_guideline(store: Store) -> str:
-    """Return the current guideline, the form for a new version, and every version with its changes; returns the
+    """Draw the current guideline, the form for a new version, and every version with its changes; returns the
     takeaway."""
     versions = guidelines(store)
     now = versions[-1]
@@ -235,13 +235,13 @@ def _version(item: Guideline) -> str:
 
 def _guideline_form(store: Store, now: Guideline) -> None:
     draft = annotator.Draft(_DRAFT)
-    # The version that is edited: if another one is saved meanwhile, what is typed here stays.
+    # The edited version: if another one is saved meanwhile, the typed text stays.
     base: Guideline = st.session_state.setdefault(_BASE, now)
     key = draft.key("text", base.text)
     if base != now and st.session_state[key] == base.text:
         base = st.session_state[_BASE] = now
         st.session_state[key] = now.text
-    # A callback: a click on another tab ends the run for what was typed, and the next draws no form.
+    # A callback: a click on another tab ends the run that has the typed text, and the next draws no form.
     keep = url.durable(draft.keep)
     text = st.text_area("Guideline", height=420, max_chars=reviews.LONGEST_GUIDELINE, key=key, on_change=keep)
     draft.keep()
@@ -277,7 +277,7 @@ def _save_button(
         page.keep_notices(_SAVED, notice)
 
     with page.Reporting("Nothing was saved.", StoreError):
-        # `after` is the version that was edited: one saved meanwhile is not overwritten.
+        # `after` is the edited version: one saved meanwhile is not overwritten.
         once.button(label, lambda: save_guideline(store, text, who, after, reason), then, **options)
 
 
@@ -304,7 +304,7 @@ def _versions(store: Store, versions: Sequence[Guideline]) -> None:
 
 
 def _changes(old: str, new: str) -> list[str]:
-    """Return the lines of a unified diff with one line of context, without the two that name the files."""
+    """Return the lines of a unified diff with one line of context, without its header."""
     return list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1))[2:]
 
 
@@ -328,7 +328,7 @@ def _diff(old: str, new: str) -> Html:
 def draw_comments(
     store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: DeltaGenerator
 ) -> str:
-    """Draw the part, and return the page's takeaway. filters_box: the place of rarely used controls."""
+    """Draw the part; returns the page's takeaway. filters_box: the place of rarely used controls."""
     every = pair_comments(store, dataset.id)
     if not every:
         page.empty(
@@ -349,8 +349,7 @@ def draw_comments(
 
 
 def _tell_resolved(every: list[PairComment], shown: list[PairComment]) -> None:
-    """Tell the user that another person has resolved the comment that was open here: their click on Resolve did
-    nothing."""
+    """Tell the user that another person has resolved the open comment: their click on Resolve did nothing."""
     item = next((item for item in every if item.comment.id == st.session_state.get(_OPENED)), None)
     if item is not None and not item.comment.open and item not in shown:
         st.session_state.pop(_OPENED)

@@ -1,7 +1,6 @@
 """The part of the Review page in which pairs are decided one at a time at the desk, in batches of a hundred.
 
-Which pairs come, in what order, and who sees them is all in the URL, or saved under a name.
-"""
+The URL, or a saved filter, determines which pairs are shown, in what order, and to whom."""
 
 from __future__ import annotations
 
@@ -44,11 +43,11 @@ NOTHING_LEFT = "No pairs left for you here. Change the filters, or open Agreemen
 
 
 def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> tuple[Filters, Ordering]:
-    """The filters and the order of the URL, with the controls that change them."""
+    """Draw the controls of filters and order, and return both as the URL has them."""
     names = index.shape.names
     of_extras = {name: extras.load(place) for name, place in extras.panels("review").items()}
     titles = {name: order.TITLE for name, order in of_extras.items()} | {str(o): TITLES[o] for o in Order}
-    # A slice that is left half done is still a sample only where its pairs came at random.
+    # A half-done slice is still a sample only if its pairs came at random.
     first = str(Order.RANDOM) if url.get("slice") else next(iter(titles))
     orders = sorted(titles, key=lambda name: name != first)
     left, right = st.columns(2)
@@ -93,7 +92,7 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
 
 
 def _ordering(store: Store, dataset: DatasetRow, order: str, of_extras: Mapping[str, Any]) -> Ordering:
-    """The order with its settings, which one of an extra draws itself."""
+    """Return the order with its settings; an extra draws its own."""
     seed = url.get_int("seed") or 0
     drawn = of_extras[order].ordering(store, dataset.id, seed) if order in of_extras else Ordering(Order(order), seed)
     return replace(drawn, batch=round(page.number("Pairs per batch", "batch", BATCH, 10, 1000, 10)))
@@ -141,7 +140,7 @@ def context_line(store: Store, dataset: DatasetRow, filters: Filters, ordering: 
 
 
 def draw(desk: QueueDesk) -> None:
-    """Draw the queue, or in its place the pairs to which the last decision could be spread."""
+    """Draw the queue, or instead the pairs to which the last decision could be spread."""
     store, dataset = desk.store, desk.dataset
     review_bulk.draw_notice()
     if store.read_only:
@@ -196,7 +195,7 @@ def _guideline(guideline: Guideline) -> None:
 
 
 def _spread(desk: QueueDesk) -> None:
-    # At the top, since the list of proposals is long.
+    # On top, since the list of proposals is long.
     st.button(
         "Back to the queue",
         key="review.spread.back",

@@ -1,4 +1,4 @@
-"""What the forms and the progress of a labelling and of a generation share: work that asks a model about a dataset."""
+"""Parts shared by labelling and generation, which ask a model about a dataset: the form and the progress."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def draw_form(
     started: Callable[[str], object],
     label: str,
 ) -> None:
-    """Draw the model that is asked, the settings of the work, its price, its plan and the button that starts it.
+    """Draw the model, the settings of the work, its price, its plan and the button that starts it.
 
-    how: of WAYS. fields: settings that are drawn as they say themselves. given: other settings; needed: those of them
-    without which nothing can start, by what they are called. simulated: the simulator's models for it. estimate, plan:
-    take a `spec`. started: called with the id of what was planned. label: of the button."""
+    how: of WAYS. fields: settings that are drawn by their own description. given: other settings; needed: by their
+    names, those of them without which nothing can start. simulated: the simulator's models for it. estimate, plan: take
+    a `spec`. started: called with the id of the planned work. label: of the button."""
     base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
     if how == BY_SERVED:
         model, base_url = draw_served(draft)
@@ -59,7 +59,7 @@ def draw_form(
     else:
         draft.key("base_url", "http://localhost:8000/v1")
         draw_row(draft, spec, ("model", "base_url", "api_key_env"))
-        # The name of a variable: no key passes through the page or the record.
+        # Only the name of a variable: no key passes through the page or the record.
         model, base_url, key_env = (str(draft.get(name)).strip() for name in ("model", "base_url", "api_key_env"))
     simulator = base_url == SIMULATOR
     fields = [name for name in fields if not (simulator and name == "timeout")]  # the simulator answers at once
@@ -84,7 +84,7 @@ def draw_form(
 
     def begin() -> str:
         work_id = plan(spec(**settings), allow_too_long=too_long)
-        # Of a worker that cannot be started the record has the reason, and the page shows it with the work.
+        # If a worker cannot be started the record has the reason, and the page shows it with the work.
         with suppress(StoreError):
             launch.launch(store, work_id, engine)
         return work_id
@@ -107,7 +107,7 @@ def draw_form(
 def draw_running(
     store: Store, work_id: str, status: WorkStatus, done: int, expected: int, text: str, slowed: str | None
 ) -> None:
-    """Draw how far work is, in words too, what slows it down, and the button that cancels it."""
+    """Draw the progress of work, also in words, what slows it down, and the button that cancels it."""
     bar, button = st.columns([5, 1], vertical_alignment="center")
     with bar:
         st.progress(done / expected if expected else 0.0)
@@ -126,13 +126,13 @@ def draw_running(
 
 
 def draw_failures(what: str, failures: Iterable[tuple[object, object, int]]) -> None:
-    """Draw what is missing, by (status, cause, number); nothing without any."""
+    """Draw the missing items, by (status, cause, number); nothing without any."""
     if causes := [f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in failures]:
         safe.inline(f"{what}, by cause: {'; '.join(causes)}.", muted=True)
 
 
 def draw_resume(store: Store, work_id: str, *, width: str = "content") -> None:
-    """Draw the button that continues stopped work, and if it has reached its cost cap, a field for a higher one."""
+    """Draw the button that continues stopped work, with a field for a higher cost cap if the cap is reached."""
     cost = cost_of(store, work_id)
     if cost.cap_reached:
         raise_and_resume(store, work_id, cost)

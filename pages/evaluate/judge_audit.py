@@ -1,4 +1,4 @@
-"""Judge audit: people say what messages reveal, and from that how far the judges of a run are right."""
+"""Judge audit: people say what messages reveal, which shows how far the judges of a run are right."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def main() -> None:
         page.no_runs(TITLE, "Nothing has been judged yet", why)
         return
     top = st.container()
-    # Folded: what is left of it is one line above the question, and the first message is in sight on any screen.
+    # Folded to one line, so that the question and the first message are visible on any screen.
     box, above = st.popover("Run, judge and slice", icon=":material/tune:"), st.container()
     with box:
         by_id = {row.id: row for row in reversed(rows)}
@@ -96,8 +96,8 @@ def main() -> None:
 
 
 def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tuple[str, bool]:
-    """Draw the part below the controls. Return the page's takeaway, and True if the user answers blind, so that judges'
-    claims must stay hidden. batch: items."""
+    """Draw the part below the controls. Returns the page's takeaway, and True if the user answers blind, so that
+    judges' claims must stay hidden. batch: items."""
     named = store.read_only or annotator.begin()
     me = annotator.name()
     if chosen is None:
@@ -107,7 +107,7 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tu
         return text, False
     flows = shared_flows(store)
     desk = AuditDesk(store, scope, chosen, me, assignment_of(store, chosen.id))
-    # Answers are blind only where the person does not know how right the judge has been so far.
+    # Answers are blind only if the user does not know how right the judge has been so far.
     left = judge_audit_queue.progress(desk) if named else None
     if named:
         judge_audit_queue.draw(desk, batch, hidden=left is not None)

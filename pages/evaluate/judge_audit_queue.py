@@ -14,7 +14,7 @@ from cimemories.ui.desk import Key
 
 KEY = "judge_audit.bench"
 BATCH = 50
-# In the words of seeds/prompts/judge.yaml, by which the judges go.
+# In the words of the judges' prompt, seeds/prompts/judge.yaml.
 KEYS = (
     Key(
         "y",
@@ -36,7 +36,7 @@ KEYS = (
 
 
 def draw(desk: AuditDesk, batch: int, *, hidden: bool) -> None:
-    """Draw the queue. hidden: whether the figures below it are left out, since the person answers blind."""
+    """Draw the queue. hidden: whether the figures below it are left out, since the user answers blind."""
     if desk.store.read_only:
         page.notice("This workspace is read-only, so verdicts cannot be recorded. Copy it to a writable folder.")
         return
@@ -70,8 +70,8 @@ def draw(desk: AuditDesk, batch: int, *, hidden: bool) -> None:
 
 
 def progress(desk: AuditDesk) -> str | None:
-    """Return how far the person is with the slice, in a sentence, while they answer blind and there is more to answer:
-    the page then says nothing of how right the judge is. None if it may."""
+    """Return the user's progress in the slice, in a sentence, while they answer blind and there is more to answer: the
+    page then does not show how right the judge is. None if it may."""
     if desk.store.read_only or not is_blind():
         return None
     state = desk.state(slice_flows(desk.store, desk.slice.id))
@@ -82,7 +82,7 @@ def progress(desk: AuditDesk) -> str | None:
 
 
 def is_blind() -> bool:
-    """Return whether the person works blind, as in every audit unless they ask for the judge's word."""
+    """Return whether the user works blind, the default of every audit."""
     return url.get("blind") != "0"
 
 

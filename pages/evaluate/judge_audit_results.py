@@ -30,7 +30,7 @@ from cimemories.metrics.judge_uncertainty import Correction, correction, verdict
 from cimemories.text import count, html_escaped, percent, sentence
 from cimemories.ui import answers, charts, page, safe, tables, url
 
-WIDTH = 3.0  # points to either side that an interval should have, unless another is chosen
+WIDTH = 3.0  # default target half-width of an interval, in points
 
 
 def draw_agreement(flows: Flows, scope: Scope) -> None:
@@ -52,7 +52,7 @@ def draw_agreement(flows: Flows, scope: Scope) -> None:
 
 
 def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
-    """Draw the figures, and return the page's takeaway."""
+    """Draw the figures; returns the page's takeaway."""
     about = {"run": scope.run.id, "slice": audit.slice.name}
     judge_result = next(item for item in audit.judges if item.judge is not None and item.judge.id == scope.judge.id)
     corrections = [correction(flows, scope, audit, item.judge) for item in audit.judges if item.judge is not None]
@@ -200,7 +200,7 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction], a
 
 
 def wanted_width() -> float:
-    """Return the requested half-width of the interval, as a share."""
+    """Draw the input of the target half-width, and return it as a share."""
     left, _ = st.columns([2, 7])
     with left:
         return float(st.number_input("Wanted: ± points", 0.5, 25.0, WIDTH, 0.5, key="judge_audit.width")) / 100

@@ -1,4 +1,4 @@
-"""The chosen run: what it is, how far it has come, what is missing and why, and what can be done with it."""
+"""The chosen run: its settings, its progress, what is missing and why, and the actions on it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _READY = "runs.export.ready"
 
 
 def draw_actions(store: Store, row: RunRow) -> None:
-    """Draw links to the run's numbers, then what can be done with the run."""
+    """Draw links to the run's numbers, then the actions on the run."""
     busy = row.status in ACTIVE
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         url.page_link("heatmaps", "Heatmaps", icon=":material/grid_on:", run=row.id)
@@ -86,7 +86,7 @@ def draw_actions(store: Store, row: RunRow) -> None:
 
 
 def _judge_again(store: Store, row: RunRow) -> None:
-    """Draw the form that adds judges to the messages that are there; only the judging is paid."""
+    """Draw the form that adds judges to the existing messages; only the judging is paid."""
     safe.inline("Adds judges. Messages stay as they are; only judgements are requested.", muted=True)
     draft = Draft(f"runs.again.{row.id}")
     served = row.endpoint not in (SIMULATOR, IMPORTED, BATCH)
@@ -116,7 +116,7 @@ def _judge_again(store: Store, row: RunRow) -> None:
         )
 
     def add() -> str:
-        # Read again where it cannot be: what is wrong with it is said at the button.
+        # Read again if invalid: the button shows the problem.
         chosen = judges or specs(draft, row.endpoint, key_env, row.model)
         judge_again(store, row.id, chosen, check=check, cap=cap, allow_too_long=too_long)
         return row.id
@@ -183,7 +183,7 @@ def start_button(
     engine: str | None = None,
 ) -> None:
     """Draw a button that plans a run or sweep and starts its worker, once however often it is clicked, and leads on
-    with its id. A problem is shown, and nothing is left half done. engine: as of launch.launch."""
+    with its id. On a problem, which is shown, nothing is left half done. engine: as of launch.launch."""
 
     def do() -> str:
         work_id = planned()
@@ -197,7 +197,7 @@ def start_button(
 
 
 def show_run(run_id: str) -> None:
-    """Lead to a run."""
+    """Go to a run."""
     url.put(run=run_id, tab=None, beside=None)
     shell.to_top()
 
@@ -239,7 +239,7 @@ def _export(store: Store, row: RunRow) -> None:
             with refused, st.spinner("Writing the file"):
                 path = exports.path_for(_READY, f"{mark}{row.id}-owed.jsonl")
                 batch = export_batch(store, row.id, path, model=model or None)
-                # Writing the file may settle calls that the record has by now: the run has then changed.
+                # Writing the file may settle recorded calls: the run has then changed.
                 revision = catalogue.run_of(store, row.id).revision
                 if batch.lines:
                     kinds = ", ".join(f"{number:,} {kind}" for kind, number in batch.kinds.items())
@@ -262,7 +262,7 @@ def _export(store: Store, row: RunRow) -> None:
 
 
 def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
-    """Draw the buttons that make sense now; none if nothing is owed."""
+    """Draw the buttons that apply now; none if nothing is owed."""
     if now.active:
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
             stop_buttons(store, row.id, now.status)
@@ -287,8 +287,8 @@ def resume_button(store: Store, work_id: str, *, again: bool = False) -> None:
 
 
 def _resume_buttons(store: Store, work_id: str, label: str, icon: str, go_on: Callable[[str | None], None]) -> None:
-    """Draw a button that continues on the engine that did the work last, and one for the other engine: a cluster may be
-    gone by now, or have come since."""
+    """Draw a button that continues on the engine that did the work last, and one for the other engine, since clusters
+    come and go."""
     _button(label, icon, f"runs.resume.{work_id}", lambda: go_on(None))
     if other := engines.other(store, work_id):
         mark = ":material/computer:" if other == engines.LOCAL else ":material/hub:"
@@ -323,7 +323,7 @@ def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
         cap = st.number_input(
             safe.plain_label(f"Raise the cap to{f' ({cost.currency})' if cost.currency else ''}"),
             min_value=0.0,
-            # Above what is paid already, or it would stop again at once.
+            # Above the cost so far, or it would stop again at once.
             value=max(2 * cost.cap, 1.5 * cost.paid),
             format="%.4g",
             key=f"runs.cap.{work_id}",
@@ -345,11 +345,11 @@ def _button(label: str, icon: str, key: str, act: Callable[[], object], *, disab
 # ---- progress
 
 
-SILENT_SECONDS = 30.0  # how long a server that gives no figures is left alone
+SILENT_SECONDS = 30.0  # before a server that gives no figures is asked again
 
 
 def draw_stages(row: RunRow, now: RunProgress) -> Progress:
-    """Draw how far a run is: a bar while it goes, its stages, and a sentence with its rate and the time left."""
+    """Draw the progress of a run: a bar while it runs, its stages, and a sentence with its rate and the time left."""
     state = progress(now, row.model)
     end = "."
     if now.status == WorkStatus.QUEUED:
@@ -372,15 +372,15 @@ def server_figures(row: RunRow) -> None:
         return
     now = run_servers.figures(row.endpoint)
     if now is None:
-        # The run is looked at every second, and each try at a silent server may take two.
+        # The run is read every second, and each try at a silent server may take two.
         st.session_state[key] = time.monotonic() + SILENT_SECONDS
         return
     safe.inline(f"The server at {row.endpoint}: {now.text}.", muted=True)
 
 
 def measured(interval: Interval, note: str = "", *, covered: bool, before: str = "") -> tables.Cell:
-    """Return a number with its interval as a cell of a row of results. before: what the number is, if no title says
-    so."""
+    """Return a number with its interval as a cell of a row of results. before: a name for the number, if no title gives
+    one."""
     if math.isnan(interval.value):
         return tables.Cell(text=f"{before}–", hint="Undefined, or nothing is judged yet")
     few = "" if covered else f". Coverage under {exact_percent(COVERAGE_WARNING)}: not to be compared"
@@ -402,11 +402,11 @@ LOOK = "1s"
 
 
 def draw(store: Store, row: RunRow) -> None:
-    """Draw everything about one run, again and again while it is active."""
+    """Draw everything about one run, repeatedly while it is active."""
     parts = simulated_parts(row, default_labelling(store, row.dataset))
     safe.show(safe.tag("h3", row.name, " ", page.simulated_badge(parts), cls="ci-heading"))
     where = {IMPORTED: "from a file", SIMULATOR: "in the simulator"}.get(row.endpoint, f"at {row.endpoint}")
-    # A run without a name of its own is called after its model.
+    # A run without a name is called after its model.
     what = [where if row.name.startswith(f"{row.model} on ") else f"{row.model} {where}"]
     what += [f"prompt {row.prompt_level}", f"memory {memory_text(row)}"]
     kind = row.manifest.mitigation.kind
@@ -421,7 +421,7 @@ def draw(store: Store, row: RunRow) -> None:
         )
     live = row.status in ACTIVE
     with page.Reporting("Its warnings could not be read.", StoreError):
-        # While it goes, that not all is judged yet is no news.
+        # While it runs, unjudged messages are not worth a note.
         warnings = () if live else run_warnings(store, row.id)
         page.notices([*warnings, *filter(None, [labeller_warning(store, row.id)])])
     st.fragment(_live, run_every=LOOK if live else None)(store, row, live)
@@ -440,7 +440,7 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     except StoreError as problem:
         page.error(str(problem))
         return
-    # This fragment alone runs each second: once the run has ended the whole page is drawn with its other buttons.
+    # Only this fragment runs each second: once the run has ended the whole page is drawn with its other buttons.
     if was_active and not now.active:
         st.rerun()
     state = draw_stages(row, now)

@@ -1,4 +1,5 @@
-"""Which engine does new work, and which model it serves itself: the fields of a form, and the line of a run's page."""
+"""The engine that does new work, and the model that it serves itself: the fields of a form, and a line of a run's
+page."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from cimemories.ui.annotator import Draft
 
 def draw_engine(store: Store, draft: Draft) -> str | None:
     """Draw the choice of an engine, if one can work on this record beside this machine; else a line that says what to
-    set. Return its text (llm/engines.py), or None for an entry that cannot be used, which is shown."""
+    set. Returns its text (llm/engines.py), or None for an invalid entry, which is shown."""
     titles = {engines.LOCAL: "This machine"}
     for name in extras.registered("engines"):
         kind = engines.kind_of(name)
@@ -48,8 +49,8 @@ def draw_engine(store: Store, draft: Draft) -> str | None:
 
 
 def draw_served(draft: Draft) -> tuple[str, str]:
-    """Draw the fields for a model that the work serves by a vLLM of its own. Returns its name in requests and what
-    stands for its address; empty texts if none is named or the entry cannot be used, which is shown."""
+    """Draw the fields for a model that the work serves by a vLLM of its own. Returns its name in requests and the
+    stand-in for its address; '' for both if none is named or the entry is invalid, which is shown."""
     left, right = st.columns(2)
     with left:
         help = "A name on the Hugging Face hub, or a folder; on a Ray cluster, of every machine"

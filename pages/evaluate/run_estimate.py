@@ -1,4 +1,4 @@
-"""The cost of a run, by the calls that are planned, and its power, by a pilot."""
+"""The cost of a run, by its planned calls, and its power, by a pilot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cimemories.ui.annotator import Draft
 from pages.evaluate.run_settings import draw_field
 
 POWER_ROWS = ("this plan", "twice the profiles", "twice the samples")
-SIZE_COLUMNS = ("profiles", "contexts", "samples")  # said by the rows' names
+SIZE_COLUMNS = ("profiles", "contexts", "samples")  # part of the rows' names
 
 
 def show(estimated: Estimate) -> None:
@@ -62,8 +62,8 @@ def show(estimated: Estimate) -> None:
 
 
 def draw_plan(key: str, of: object, estimate: Callable[[], Estimate]) -> bool:
-    """Draw the button that shows what something would come to, and that plan for as long as it is of these very fields
-    (`of`). Returns whether what does not fit is to be sent all the same."""
+    """Draw the button that shows a plan, and the plan for as long as the fields (`of`) stay the same. Returns whether
+    to send what does not fit all the same."""
     if st.button("Show the plan", icon=":material/calculate:", key=f"{key}.show"):
         wrong = page.Reporting("This cannot be planned yet.", EndpointError, StoreError, SeedError, SimulatorError)
         with wrong, st.spinner("Counting calls"):
@@ -76,7 +76,7 @@ def draw_plan(key: str, of: object, estimate: Callable[[], Estimate]) -> bool:
 
 
 def allow_too_long(key: str, estimated: Estimate) -> bool:
-    """Draw the switch for sending what does not fit, where something does not; returns whether it is on."""
+    """Draw the switch for sending what does not fit, if anything does not; returns whether it is on."""
     help = "Such a request is refused by most servers, and counts as missing."
     return bool(estimated.misfits) and st.toggle("Send also what does not fit", key=f"{key}.too_long", help=help)
 
@@ -93,7 +93,7 @@ PRICES = {
 
 
 def prices(draft: Draft, field: str) -> Prices | None:
-    """Return the prices of one model as entered, or None. Cached tokens without a price cost what others do."""
+    """Return the entered prices of one model, or None. Cached tokens without a price cost as much as others."""
     given = {name: draft.get(f"price.{field}.{name}") for name in PRICES}
     if all(value is None for value in given.values()):
         return None
@@ -105,7 +105,7 @@ def prices(draft: Draft, field: str) -> Prices | None:
 
 def draw_prices(draft: Draft, models: Sequence[tuple[str, str]]) -> None:
     """Draw the prices of models, the currency and the cap. models: the field of each and its title."""
-    # Its fields are made only while it is open; what was entered stays in the draft.
+    # Its fields exist only while it is open; entries stay in the draft.
     key = f"{draft.name}.box.prices"
     box = st.expander("Prices and cap", icon=":material/payments:", key=key, on_change="rerun")
     if not box.open:
@@ -132,7 +132,8 @@ def draw_prices(draft: Draft, models: Sequence[tuple[str, str]]) -> None:
 
 
 def draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, estimated: Estimate) -> None:
-    """Draw what a comparison with this run can show, by a pilot, and what more profiles or samples would add."""
+    """Draw which differences a comparison with this run can detect, by a pilot, and the gain of more profiles or
+    samples."""
     safe.heading("What it can show")
     flows, simulated = shared_flows(store), spec.base_url == SIMULATOR
     rows = {row.id: row for row in pilot_runs(store, dataset.id, spec.memory, simulated=simulated)}

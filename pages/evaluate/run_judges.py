@@ -36,7 +36,7 @@ BY_REFERENCE = {"split": "all at once", "max_tokens": SETTINGS["max_tokens"].set
 
 
 def reference(draft: Draft) -> bool:
-    """Draw the switch for the requests of the authors' own evaluation, and what it sets."""
+    """Draw the switch for the requests of the authors' own evaluation, and the settings that it fixes."""
     chosen = draft.toggle(
         "The paper's own settings", "reference", help="Requests in the form of the authors' own code: docs/runs.md"
     )
@@ -50,10 +50,9 @@ def draw_judges(
 ) -> None:
     """Draw the fields of all judges, one bordered row each.
 
-    simulated: the messages are; only then a simulated judge may read them. first: the kinds of the judges at first;
+    simulated: the messages are; only then may a simulated judge read them. first: the initial kinds of the judges;
     empty for those of a new run. same: the model under test has a server that a judge may be asked at; model: its name
-    there.
-    """
+    there."""
     # A model judges beside the matcher, which misses paraphrases.
     first = list(first or ((SIMULATED,) if simulated else (ITSELF, MATCHER)))
     options = [MATCHER, *([ITSELF, SAME] if same and not simulated else []), OTHER, *([SIMULATED] if simulated else [])]
@@ -68,7 +67,7 @@ def draw_judges(
         with st.container(border=True, key=f"judge_line_{draft.name}_{i}".replace(".", "_")):  # named for style.css
             default = first[number] if number < len(first) and first[number] in options else MATCHER
             if _judge(draft, f"judge.{i}", options, default, model, removable=len(ids) > 1):
-                # Kept before the rerun, which ends this run of the script before the page would do so.
+                # Kept before the rerun, which ends this run of the script before the page would keep it.
                 draft.keep()
                 draft.put("judges", [other for other in ids if other != i])
                 st.rerun()
@@ -83,7 +82,7 @@ def draw_judges(
 
 
 def _judge(draft: Draft, name: str, options: list[str], default: str, model: str, *, removable: bool) -> bool:
-    """Draw the fields of one judge. Returns whether it is to be removed."""
+    """Draw the fields of one judge. Returns whether to remove it."""
     what, who, where, more, out = st.columns([3, 3, 5, 1.3, 0.7], vertical_alignment="bottom")
     with what:
         kind = draft.select(
@@ -128,14 +127,13 @@ def _judge(draft: Draft, name: str, options: list[str], default: str, model: str
 
 
 def any_model(draft: Draft) -> bool:
-    """Return whether one of the judges as filled in is a model."""
+    """Return whether one of the entered judges is a model."""
     return any(draft.get(f"judge.{i}.kind", MATCHER) != MATCHER for i in draft.get("judges") or [])
 
 
 def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[JudgeSpec]:
-    """Return the judges as filled in, those of the reasoning behind the others. base_url, key_env, model: of the model
-    under test, for a judge that is this model or on its server. Raises StoreError for what is missing or cannot be
-    read."""
+    """Return the entered judges, those of the reasoning last. base_url, key_env, model: of the model under test, for a
+    judge that is this model or on its server. Raises StoreError for missing or unreadable entries."""
     judges: list[JudgeSpec] = []
     reasoning: list[JudgeSpec] = []
     for number, i in enumerate(draft.get("judges") or [0], 1):
@@ -163,7 +161,7 @@ def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[Ju
         judges.append(JudgeSpec(kind="llm", **given))
         if draft.get(f"{name}.reasoning"):
             reasoning.append(judges[-1].replace(channel="reasoning"))
-    # The first of these is the run's own judge, which counts unless another is chosen: one that reads messages.
+    # The first one counts by default, so it has to read messages.
     return [*judges, *reasoning]
 
 

@@ -21,7 +21,7 @@ OWN = "An option of this memory system"
 
 
 def draw_system(draft: Draft) -> str:
-    """Draw the fields. Returns what is still wrong with them, in words."""
+    """Draw the fields. Returns the problem with them, in words."""
     options = {name: systems.about(name) for name in systems.available()}
     name = draft.select(
         "Memory system", "system", options, help="What decides which memories reach the prompt of a task"
@@ -39,14 +39,14 @@ def draw_system(draft: Draft) -> str:
 
 
 def contradicts(draft: Draft) -> str:
-    """Return what does not go together with a memory system, once all fields of the step have been drawn."""
+    """Return what is incompatible with a memory system, once all fields of the step have been drawn."""
     if draft.get("memory") == SYSTEM and draft.get("mitigation") == "gate":
         return "A gate and a memory system both choose what is recalled. Leave one of them out."
     return ""
 
 
 def label(draft: Draft) -> str:
-    """Return the memory as it was filled in, such as system:bm25:k=20."""
+    """Return the label of the entered memory, such as system:bm25:k=20."""
     name = str(draft.get("system") or systems.available()[0])
     given = {option.name: draft.get(_key(name, option), option.default) for option in systems.options_of(name)}
     texts = [f"{option}={str(value).strip()}" for option, value in given.items() if str(value).strip()]

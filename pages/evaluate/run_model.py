@@ -1,4 +1,4 @@
-"""Step 1 of a new run: the model, where it is served, and whether it answers."""
+"""Step 1 of a new run: the model, its server, and whether it answers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def presets() -> dict[str, Preset]:
 
 
 def preset_of(draft: Draft) -> Preset | None:
-    """Return the preset that was chosen, or that has the name of a model that we serve."""
+    """Return the chosen preset, or the one with the name of a model that we serve."""
     if draft.get("where") == ENDPOINT:
         return presets().get(str(draft.get("preset") or ""))
     name = chosen(draft).model if draft.get("where") in (MANAGED, SERVED) else None
@@ -68,7 +68,7 @@ def preset_of(draft: Draft) -> Preset | None:
 
 
 def chosen(draft: Draft) -> Chosen:
-    """Return the model as filled in; texts may still be empty."""
+    """Return the entered model; texts may still be empty."""
     where = draft.get("where", ENDPOINT)
     if where == SIMULATED:
         return Chosen(str(draft.get("simulated") or SIMULATED_MODELS[0]), SIMULATOR, DEFAULT_KEY_ENV)
@@ -83,14 +83,13 @@ def chosen(draft: Draft) -> Chosen:
 
 
 def _place(draft: Draft) -> tuple[str, str]:
-    """Return the address of the endpoint and the variable of its key, as filled in."""
+    """Return the entered address of the endpoint and variable of its key."""
     key_env = draft.get("api_key_env") or DEFAULT_KEY_ENV
     return str(draft.get("base_url") or "").strip(), str(key_env).strip()
 
 
 def _listed(draft: Draft) -> tuple[str, ...]:
-    """Return the models that this very server listed when it was tested; none before, or if another address was typed
-    since."""
+    """Return the models that this server listed in its test; none before it, or after a change of the address."""
     place, names = draft.get("listed") or ("", ())
     return names if place == _place(draft) else ()
 
@@ -148,14 +147,14 @@ def _endpoint(draft: Draft) -> None:
     by_key = presets()
 
     def fill() -> None:
-        """Fill in what a preset says; a field that it says nothing of keeps what was typed."""
+        """Fill in the fields of a preset; the others keep their entries."""
         preset = by_key.get(st.session_state.get(key, ""))
         draft.put("preset", preset.key if preset else NO_PRESET)
         if preset is None:
             return
         draft.put("model", preset.name)
         draft.put("api_key_env", preset.api_key_env or DEFAULT_KEY_ENV)
-        # The address typed before may be right for a local model, and is another server's for any other.
+        # An address typed before may be right for a local model; for any other it is another server's.
         draft.put("base_url", preset.base_url or (draft.get("base_url") if preset.kind == Kind.LOCAL else ""))
 
     left, middle, right, last = st.columns([3, 4, 3, 3])
@@ -203,10 +202,10 @@ def is_simulated(draft: Draft) -> bool:
 
 
 def _test(draft: Draft, model: Chosen) -> str:
-    """Draw the button that asks the server what it serves and one question, and what it can do. Returns what is missing
-    if it cannot be used."""
+    """Draw the button that asks the server for its models and one answer, and the server's abilities. Returns what is
+    missing if it cannot be used."""
     if st.button("Test the connection", icon=":material/network_check:", key="run_new.test"):
-        # Kept first: the fields are drawn already, and below they get other values.
+        # Kept first: the fields are drawn already, and get other values below.
         draft.keep()
         draft.put("tested", None)
         try:
@@ -226,7 +225,7 @@ def _test(draft: Draft, model: Chosen) -> str:
     if names and not model.model:
         safe.show(safe.tag("div", safe.tag("b", "✓ Connected. "), f"It serves {count(len(names), 'model')}.", cls=OK))
     tested = draft.get("tested")
-    # A test is of these very fields: after a change of one it says nothing.
+    # A test holds for these fields only: after a change of one it is void.
     if not tested or tested[0] != model:
         return ""
     server = tested[1]
@@ -252,8 +251,8 @@ def _test(draft: Draft, model: Chosen) -> str:
 
 
 def _list_models(draft: Draft, model: Chosen) -> Chosen:
-    """Keep what the server lists, to choose from. Returns the model with a name, if it has one or only one is served.
-    Raises EndpointError."""
+    """Store the server's list of models for the choice. Returns the model with a name, if it has one or only one is
+    served. Raises EndpointError."""
     from cimemories.llm.http.transport import probe
 
     draft.put("listed", None)

@@ -1,4 +1,4 @@
-"""A new run in three steps: the model, the experiment, the plan. What was filled in stays when going back."""
+"""A new run in three steps: the model, the experiment, the plan. Entries stay when going back."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ SESSIONS = {"": "none: each task starts from scratch", ALL: "all earlier message
 DEFAULTS, MAKERS, VALUES = "defaults", "makers", "values"
 SAMPLINGS = {DEFAULTS: "model defaults", MAKERS: "recommended by its makers", VALUES: "custom"}
 SETTINGS = RunSpec.described()
-# Settings that the form asks for in a way of its own; it draws all others by their groups.
+# Settings with their own fields in the form; it draws all others by their groups.
 DRAWN_APART = {
     *("dataset", "profiles", "contexts", "samples", "model", "base_url", "api_key_env", "preset", "prompt_level"),
     *("memory", "sessions", "temperature", "sampling", "prices", "memory_prices", "cap"),
 }
-# What the paper's own settings make of others.
+# The values that the paper's own settings give to others.
 BY_REFERENCE = {
     "memory_template": SETTINGS["memory_template"].setting.labels["plain"],
     "mitigation": "none",
@@ -76,7 +76,7 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
         cls = "ci-chip" if number == step else "ci-chip ci-none"
         parts += [safe.tag("span", safe.tag("b", title) if number == step else title, cls=cls), " "]
     safe.show(safe.tag("div", *parts, cls="ci-line"))
-    # A place of its own for each step: what another one has drawn is gone at once, not when this one is done.
+    # A separate place for each step: the content of another one is gone at once, not when this one is done.
     places = {number: st.empty() for number in STEPS}
     with places[step].container():
         if step == PLAN:
@@ -112,7 +112,7 @@ def _go(draft: Draft, step: int) -> None:
 
 
 def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
-    """Draw the step. Returns what is still missing or does not go together, in words."""
+    """Draw the step. Returns what is still missing or incompatible, in words."""
     model = chosen(draft)
     run_judges.reference(draft)
     missing: list[str] = []
@@ -153,7 +153,7 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
 
 
 def draw_dataset(draft: Draft, data: list[DatasetRow]) -> tuple[DatasetRow, int, int, int]:
-    """Draw the fields for a dataset, how many of its profiles and contexts, and how many samples; returns all four."""
+    """Draw the fields for a dataset and the numbers of its profiles, contexts and samples; returns all four."""
     by_name = {row.name: row for row in data}
     help = "Its profiles are the users that messages are written for"
     row = by_name[draft.select("Dataset", "dataset", list(by_name), help=help)]
@@ -188,8 +188,8 @@ def _prompt(draft: Draft) -> str:
         help="YAML with task_solving (and adversary_reveal, memory), each from a level to a template: docs/formats.md",
     )
     if upload is not None:
-        # Kept as bytes: Streamlit forgets an upload when another step is drawn. Of one that is too large a byte more
-        # than allowed, so that it is refused.
+        # Kept as bytes: Streamlit forgets an upload when another step is drawn. A byte more than allowed is kept of a
+        # file that is too large, so that it is refused.
         draft.put("prompt_file", (upload.name, upload.getvalue()[: LARGEST_FILE + 1]))
     try:
         file = prompt_file(draft)
@@ -218,7 +218,7 @@ def _prompt(draft: Draft) -> str:
 
 
 def prompt_file(draft: Draft) -> PromptFile | None:
-    """Return the file that was uploaded, or None. Raises SeedError for one that cannot be used."""
+    """Return the uploaded file, or None. Raises SeedError for an invalid one."""
     name, content = draft.get("prompt_file") or ("", None)
     return None if content is None else read_uploaded(content, str(name), read_prompt_file)
 
@@ -258,7 +258,8 @@ def _sessions(draft: Draft) -> None:
 
 
 def recommended(draft: Draft) -> tuple[Sampling, ...]:
-    """Return what the makers of the chosen model recommend, for the chosen thinking if that matters; one or none."""
+    """Return the settings that the makers of the chosen model recommend, for the chosen thinking if that matters; one
+    or none."""
     preset = preset_of(draft)
     if preset is None:
         return ()
@@ -300,7 +301,7 @@ def _sampling(draft: Draft) -> str:
 
 
 def filled(draft: Draft) -> dict[str, Any]:
-    """Return what is filled in of the settings that decide which others are asked for, and of those drawn by group."""
+    """Return the entries of the settings that decide which others are asked for, and of those drawn by group."""
     given = values(draft, RunSpec, SETTINGS.keys() - DRAWN_APART)
     # The authors' settings take no earlier messages: the field is not shown, but may have been filled in before.
     sessions = "" if draft.get("reference") else draft.get("sessions", "")
@@ -317,13 +318,12 @@ def filled(draft: Draft) -> dict[str, Any]:
 
 
 def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
-    """Return the run as filled in. Raises StoreError, SeedError or CompositionError for what is missing or cannot
-    be."""
+    """Return the entered run. Raises StoreError, SeedError or CompositionError for a missing or invalid entry."""
     model, preset = chosen(draft), preset_of(draft)
     row = next((row for row in data if row.name == draft.get("dataset")), None)
     if row is None:
         raise StoreError(f"the dataset '{draft.get('dataset')}' no longer exists: go back and choose another.")
-    # What the paper's own settings set keeps in the draft what was chosen before, and is not a part of the run.
+    # Fields that the paper's own settings fix keep their entries in the draft; those are not part of the run.
     reference = bool(draft.get("reference"))
     level, file = str(draft.get("level") or "base"), None
     given = {name: value for name, value in filled(draft).items() if not (reference and name in BY_REFERENCE)}
@@ -380,11 +380,11 @@ ASKED_SECONDS = 30
 
 
 def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
-    """Draw the plan, its cost, the button that starts it, and below that what it can show, which takes its time."""
+    """Draw the plan, its cost, the button that starts it, and below that its power, which takes time."""
     costed = _draw_cost(store, draft, data)
     engine = draw_engine(store, draft) if costed else None
     draft.keep()
-    # Wide: what goes wrong at the start is said below its button.
+    # Wide: a problem at the start is shown below its button.
     back, start = st.columns([1, 10], vertical_alignment="center")
     with back:
         _back(draft, PLAN)
@@ -393,7 +393,7 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
     spec, estimated = costed
 
     def started(run_id: str) -> None:
-        draft.put("step", MODEL)  # where the next one begins
+        draft.put("step", MODEL)  # the first step of the next run
         show_run(run_id)
 
     if engine is not None:
@@ -443,7 +443,7 @@ def _draw_cost(store: Store, draft: Draft, data: list[DatasetRow]) -> tuple[RunS
 def look_up_once(
     base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None, fields: str = "{}"
 ) -> Server:
-    """Return what a server can do, asked once in a while: the page is drawn at every change of a field."""
+    """Return a server's abilities, asked rarely, since the page is drawn at every change of a field."""
     # Without retries: the user is waiting for the page.
     return look_up(base_url, key_env, model, samples, wants_schema, seed, fields, retries=0)
 

@@ -1,5 +1,5 @@
-"""Servers on the Runs page: managed vLLM servers with figures and logs, a form to start one, and the servers whose
-answers are recorded, two of which a person can link as the same."""
+"""Servers on the Runs page: managed vLLM servers with figures and logs, a form to start one, and the servers of
+recorded answers, two of which the user can link as the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cimemories.ui import annotator, once, page, safe
 from cimemories.ui.annotator import Draft
 
 LOOK_SECONDS = 2
-SPAN_SECONDS = 10  # what a rate is taken over: shorter ones jump
+SPAN_SECONDS = 10  # the span of a rate: over shorter ones it jumps
 LOG_LINES = 14
 OTHER = "another model"
 START_HERE = "Start one here, or with the command: cimemories serve"
@@ -36,7 +36,7 @@ GLYPHS = {Phase.STARTING: "◌", Phase.READY: "●", Phase.STOPPED: "■", Phase
 
 
 class Served(NamedTuple):
-    """A managed server that is ready: its address, and the name under which it serves its model."""
+    """A managed server that is ready: its address, and the name of its model there."""
 
     base_url: str
     model: str
@@ -48,7 +48,7 @@ def running(store: Store) -> list[Served]:
 
 
 def draw(store: Store) -> None:
-    """Draw the servers, again and again while one lives, and the form that starts one."""
+    """Draw the servers, repeatedly while one lives, and the form that starts one."""
     workspace = store.workspace
     states = vllm_server.servers(workspace)
     live = [state for state in states if state.live]
@@ -87,14 +87,14 @@ def _marks(states: list[ServerState]) -> tuple[tuple[str, str], ...]:
 def _live(workspace: Path, seen: tuple[tuple[str, str], ...]) -> None:
     states = vllm_server.servers(workspace)
     if _marks(states) != seen:
-        st.rerun()  # one came, became ready or ended: the whole page changes with it
+        st.rerun()  # one appeared, became ready or ended: the whole page changes
     for state in states:
         if state.live:
             _server(workspace, state)
 
 
 def _server(workspace: Path, state: ServerState) -> None:
-    """Draw one server, live or ended: what it is, its figures, its buttons and its log."""
+    """Draw one server, live or ended: its description, figures, buttons and log."""
     with st.container(border=True):
         title, how, control = st.columns([4, 6, 2], vertical_alignment="center")
         with title:
@@ -144,7 +144,7 @@ def figures(base_url: str) -> ServerFigures | None:
     after = read_metrics(base_url)
     if after is None:
         return None
-    # Against the oldest reading of the span: between two neighbours a rate would jump.
+    # Against the oldest reading of the span: between neighbours a rate would jump.
     readings = [seen for seen in st.session_state.get(key, []) if after.at - seen.at <= SPAN_SECONDS]
     st.session_state[key] = [*readings, after]
     return after.since(readings[0] if readings else None)
@@ -229,7 +229,7 @@ LINKING = (
 
 
 def _recorded(store: Store) -> None:
-    """Draw the servers of recorded answers, which of them people linked, and the form to link two."""
+    """Draw the servers of recorded answers, their links, and the form to link two."""
     safe.inline(LINKING, muted=True)
     known, ties = catalogue.known_servers(store)
     if known:

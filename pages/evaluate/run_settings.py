@@ -1,4 +1,4 @@
-"""Settings as fields of a form, by group, each drawn as its type and its `Setting` say (cimemories/settings.py)."""
+"""Settings as fields of a form, by group, drawn by their type and `Setting` (cimemories/settings.py)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def draw_group(
     own: Mapping[str, Drawn] | None = None,
     fixed: Mapping[str, str] | None = None,
 ) -> None:
-    """Draw the settings of a group in their order. given: returns what is filled in so far, for settings that are asked
-    for only beside some values of others. own: what draws a setting with a field of its own. fixed: settings that
-    cannot be changed now, with what they are."""
+    """Draw the settings of a group in their order. given: returns the entries so far, for settings that depend on
+    others. own: functions that draw a setting with its own field. fixed: settings that cannot be changed now, with
+    their values."""
     for name, item in model.described().items():
         if item.setting.group != group:
             continue
@@ -39,7 +39,7 @@ def draw_group(
 
 
 def draw_fixed(draft: Draft, item: Described, value: str, field: str = "") -> None:
-    """Draw a setting that the paper's own settings set, with its value there."""
+    """Draw a setting that the paper's own settings fix, with its value there."""
     key = f"{draft.name}.reference.{field or item.name}"
     help = "Set by the paper's own settings"
     st.text_input(safe.plain_label(item.setting.title), value, key=key, disabled=True, help=help)
@@ -57,7 +57,7 @@ def draw_field(draft: Draft, item: Described, field: str = "") -> None:
         default = "" if item.info.is_required() else str(item.default or "")
         draft.text(title, name, default, placeholder=setting.placeholder, help=help)
     elif item.optional:
-        number = item.plain  # Streamlit takes whole numbers alone for a field of them
+        number = item.plain  # Streamlit accepts only whole numbers in a field of them
         least, most = item.least or 0, item.most
         bounds = number(least), most if most is None else number(most)
         step = None if setting.step is None else number(setting.step)
@@ -71,7 +71,7 @@ def draw_field(draft: Draft, item: Described, field: str = "") -> None:
 def draw_several(
     draft: Draft, item: Described, title: str, field: str, options: Sequence[str], *, new: bool = False
 ) -> list[str]:
-    """Draw a setting that takes several values, as a sweep has it. new: values that are no option may be typed."""
+    """Draw a setting with several values, as in a sweep. new: values that are no option may be typed."""
     return st.multiselect(
         safe.plain_label(title),
         list(dict.fromkeys([*options, *(draft.get(field) or [])])),
@@ -90,7 +90,7 @@ def draw_row(draft: Draft, model: type[Settings], names: Sequence[str]) -> None:
 
 
 def values(draft: Draft, model: type[Settings], names: Collection[str]) -> dict[str, Any]:
-    """Return these settings as they are filled in. One that the form does not ask for, beside the values of the others,
-    has its default."""
+    """Return the entered settings. One that the form does not ask for, given the values of the others, has its
+    default."""
     described = model.described()
     return {name: draft.get(name, described[name].default) for name in names}

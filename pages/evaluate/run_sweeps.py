@@ -1,4 +1,4 @@
-"""Sweeps: those that are there with the table of their cells, and a new one."""
+"""Sweeps: the existing ones with the table of their cells, and a new one."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
     if not models:
         safe.inline("Choose at least one model.", muted=True)
         return None
-    limit = MESSAGE_TOKENS if reference else draft.get("max_tokens")  # as in a file that says nothing of it
+    limit = MESSAGE_TOKENS if reference else draft.get("max_tokens")  # as in a file without it
     variable = str(first.get("api_key_env", DEFAULT_KEY_ENV))
     content = {
         "name": str(draft.get("name") or "").strip() or safe.option(", ".join(str(m["model"]) for m in models), 60),
@@ -167,7 +167,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
     known += [(served.model, served.base_url, DEFAULT_KEY_ENV) for served in run_servers.running(store)]
     options = list(dict.fromkeys([*extra, *known]))
     key = draft.key("models", [])
-    # A managed server may have ended since it was chosen, and what is chosen has to be an option.
+    # A managed server may have ended since it was chosen, and the choice has to be an option.
     st.session_state[key] = [item for item in st.session_state[key] if item in options]
     picked: list[Model] = st.multiselect(
         "Models",
@@ -226,7 +226,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
 
 
 def _refused(check: Callable[[str], object], text: str) -> str:
-    """Return why a text cannot be used; '' if it can, or nothing is entered."""
+    """Return why a text is refused; '' if it is valid or empty."""
     try:
         if text:
             check(text)
@@ -262,7 +262,7 @@ def show_yaml(content: Mapping[str, Any], key: str) -> None:
 def _plan(store: Store, spec: SweepSpec) -> None:
     """Draw the estimate, once the user has asked for it, and the start."""
     cells = count(len(spec.runs), "run")
-    # What is started is what was estimated: after any change the estimate no longer counts.
+    # The button starts what was estimated: after any change the estimate is void.
     source = repr(spec.source)
     judges = ", ".join("the matcher" if judge.kind != "llm" else judge.model for judge in spec.runs[0].judges)
     how = ", by the paper's own settings" if spec.runs[0].reference else ""
@@ -296,7 +296,7 @@ def _plan(store: Store, spec: SweepSpec) -> None:
 
     def started(sweep_id: str) -> None:
         st.session_state.pop("run_sweep.estimated", None)
-        # Folds the form away, so that the sweep below it is in sight.
+        # Folds the form away, so that the sweep below it is visible.
         st.session_state["run_sweeps.box.new"] = False
         url.put(sweep=sweep_id)
 
@@ -395,13 +395,13 @@ def _header(table: SweepTable) -> None:
     if row.error:
         page.error(f"{str(row.status).capitalize()}.", sentence(row.error))
     for cell in table.cells:
-        if cell.run.status in ACTIVE and cell.run.error:  # what slows it down
+        if cell.run.status in ACTIVE and cell.run.error:  # says what slows it down
             page.notice(sentence(f"{cell.run.id}: {cell.run.error}"))
 
 
 def _controls(store: Store, table: SweepTable) -> None:
     row = table.row
-    # A finished sweep can be asked again for calls that failed; refused and cut answers would come again as they are.
+    # In a finished sweep failed calls can be retried; refused and cut answers would come again unchanged.
     failed = sum(cell.run.responses.get(status, 0) for cell in table.cells for status in RETRIABLE)
     again = row.status == WorkStatus.FINISHED_WITH_FAILURES and failed > 0
     resumable = row.status in RESUMABLE or again
@@ -448,7 +448,7 @@ def _matrices(table: SweepTable) -> None:
 
 
 def _over_k(store: Store, table: SweepTable) -> None:
-    """Draw what the sweep's memory systems lose and leak over k."""
+    """Draw the misses and leaks of the sweep's memory systems over k."""
     row, over = table.row, None
     with page.Reporting("What the memory systems do over k is not known.", StoreError):
         over = over_k(shared_flows(store), table)
@@ -471,7 +471,7 @@ def _over_k(store: Store, table: SweepTable) -> None:
 
 
 def _bounds(cell: Cell) -> tuple[Interval, Interval] | None:
-    """Return violation and completeness with their intervals, or as they stand while the run is active; None before."""
+    """Return violation and completeness with their intervals, which are nan while the run is active; None before."""
     if cell.numbers is None:
         return None
     if cell.bounds is not None:

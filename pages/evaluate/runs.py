@@ -1,4 +1,4 @@
-"""Runs: what has been run, a new one, sweeps of many, and the servers that answer."""
+"""Runs: the existing ones, a new one, sweeps, and the servers that answer."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ TABS = {LIST: "Runs", NEW: "New run", SWEEPS: "Sweeps", SERVERS: "Servers"}
 
 def draw() -> None:
     store = shared_store()
-    marks = catalogue.run_marks(store)  # before the rows: what comes in between is seen at the next look
+    marks = catalogue.run_marks(store)  # before the rows: changes in between are seen at the next look
     rows, data = catalogue.all_runs(store)[::-1], catalogue.all_datasets(store)
     active = sum(row.status in ACTIVE for row in rows)
     number = count(len(rows), "run")
     takeaway = f"{number} in this workspace, {active} running." if rows else "No run yet."
     page.head("Runs", takeaway, simulated=bool(rows) and all(row.simulated for row in rows))
     tab = page.choice("Part of the page", TABS, "runs.tab", "tab", default=LIST, visible=False)
-    # Each part is imported when it is looked at, so that a switch to the page stays quick.
+    # Each part is imported when it is opened, so that a switch to the page stays quick.
     if tab == SERVERS:
         from pages.evaluate import run_servers
 
@@ -70,7 +70,7 @@ def draw() -> None:
 
         @st.fragment(run_every=IDLE_LOOK)
         def watch() -> None:
-            """Draw the page again once a run or sweep has come, begun or ended elsewhere, as by a command."""
+            """Draw the page again once a run or sweep was added, started or ended elsewhere, as by a command."""
             if catalogue.run_marks(store) != marks:
                 st.rerun()
 
@@ -88,7 +88,7 @@ HEADS = (
     Head("Started (UTC)"),
     Head(""),
 )
-BESIDE = 4  # of these, where a run is open
+BESIDE = 4  # of these, if a run is open
 
 
 def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
@@ -110,7 +110,7 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
         page.fold("All columns as a table", ":material/table:", "runs.box.columns", columns)
         return
     left, right = st.columns([2, 3], gap="medium")
-    # Named, so that the panel stands alone where there is no room for both (ui/assets/style.css).
+    # Named, so that the panel stands alone if there is no room for both (ui/assets/style.css).
     with left, st.container(key="beside_panel"):
         listed(store, chosen.id, active, counting)
     with right, st.container(key="panel", border=True):
@@ -129,18 +129,18 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
 
 
 def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_counting: bool) -> None:
-    """Draw the runs, newest first, those of a sweep together, and do what is pressed in them."""
+    """Draw the runs, newest first, those of a sweep together, and act on the buttons in them."""
     rows = catalogue.all_runs(store)[::-1]
     active = frozenset(row.id for row in rows if row.status in ACTIVE)
     if active != was_active:
-        st.rerun()  # one has begun or ended: the head and the panel change with it
+        st.rerun()  # one has started or ended: the head and the panel change
     lines, counting = _counted(store, rows)
     differs = unusual(lines)
     sweeps = {row.id: row for row in catalogue.all_sweeps(store)}
     groups: dict[str, Group] = {}
     for line in lines:
         row = _row(line, differs[line.run.id], chosen)
-        key, new = line.run.id, Group(())  # a run of no sweep is a group of its own, without a heading
+        key, new = line.run.id, Group(())  # a run outside a sweep is a group of its own, without a heading
         if sweep := sweeps.get(line.run.sweep or ""):
             going = sweep.status in ACTIVE
             note = f"sweep of {count(sweep.cells, 'run')}, {sweep.status}"
@@ -166,7 +166,7 @@ def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_coun
                 show_run(pressed_id)
             st.rerun()
     if was_counting and counting is None:
-        st.rerun()  # the page, which then looks no more
+        st.rerun()  # the page then stops watching
     if counting is not None:
         counting.draw()
 
@@ -190,7 +190,7 @@ def _counted(store: Store, rows: Sequence[RunRow]) -> tuple[list[RunLine], once.
         of = ".".join(f"{row.id}-{row.revision}" for row in waiting)
         job = once.job(f"runs.count.{store.engine.url}.{store.workspace.absolute()}.{of}", count_them)
         if job.done():
-            job.result()  # raises what went wrong
+            job.result()  # raises the job's error
         else:
             counting = job
     return run_lines(flows, rows, known=True), counting
@@ -199,7 +199,7 @@ def _counted(store: Store, rows: Sequence[RunRow]) -> tuple[list[RunLine], once.
 def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
     run = line.run
     active = run.status in ACTIVE
-    # A run without a name of its own is called after both.
+    # A run without a name is called after both.
     named = run.model in run.name and line.dataset in run.name
     buttons = [("Cancel", "cancel")] if active else [("Resume", "resume")] if run.status in RESUMABLE else []
     chips = [(simulated_text(line.simulated), "simulated")] if line.simulated else []
@@ -234,14 +234,15 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
         *numbers,
         Cell(text=line.cost.shown, value=line.cost.amount),
         Cell(text=run.created[:16].replace("T", " ")),
-        # The worker of a sweep works off its runs: they are stopped and resumed together.
+        # The worker of a sweep does all its runs: they are stopped and resumed together.
         Cell(buttons=() if run.sweep else buttons),
     )
     return Row(run.id, cells[: BESIDE if chosen else None], grey=not line.covered, chosen=run.id == chosen)
 
 
 def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
-    """Draw other runs beside the chosen one: their numbers in columns, and what keeps them from being compared."""
+    """Draw other runs beside the chosen one: their numbers in columns, and the differences that prevent a
+    comparison."""
     named = {row.id: row for row in rows}
     others = {row.id: f"{row.name} ({row.id})" for row in rows if row.id != chosen.id}
     hint = "other runs, side by side"

@@ -1,4 +1,4 @@
-"""Accumulation: how leaks pile up over a user's tasks, in expectation and in one order, and a mode that plays it."""
+"""Accumulation: how leaks accumulate over a user's tasks, in expectation and in one order, and a mode that plays it."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[
 
 
 def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
-    """h(k): of what was still private, the share that the k-th task reveals."""
+    """Draw h(k): the share of the attributes still private that the k-th task reveals."""
     frame, most = accumulated.frame(), max(ns)
     done = frame[frame["tasks"] > 0]
     lines = [mean_line(done[done["n"] == n], f"n = {n}", shade(i, len(ns)), "hazard") for i, n in enumerate(ns)]

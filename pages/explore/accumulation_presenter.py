@@ -2,8 +2,7 @@
 
 Space plays and pauses, the arrow keys (and Page up, Page down of a remote control) go one task back and forth, Home and
 End to either end, Escape leaves. All of it happens in the browser (assets/presenter.js), which gets the slides once and
-tells when it begins and ends. No text of the data is ever read as markup there.
-"""
+reports when it starts and ends. No text of the data is ever read as markup there."""
 
 from __future__ import annotations
 
@@ -21,17 +20,17 @@ _component = component("presenter")
 
 
 def draw(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
-    """Draw the button that begins, or the presentation itself where the URL says so; in the URL while it is open.
-    single: with the first message of each task alone."""
+    """Draw the button that starts it, or the presentation itself while the URL asks for it. single: with the first
+    message of each task alone."""
     key = f"accumulation.presenter.{scope.run.id}.{user.profile}"
     moved = (st.session_state.get(key) or {}).get("moved")
-    if isinstance(moved, dict):  # what a browser sends may be anything
+    if isinstance(moved, dict):  # a browser may send anything
         if moved.get("open"):
             url.put(present=0, user=user.profile)
         else:
             url.replace(present=None)
     open_at = url.get_int("present")
-    # Quotes are in the messages, which take a while to read: from the first slide on, while that is shown.
+    # Quotes are in the messages, which take a while to read: they are read while the first slide is shown.
     leaks = leaks_of(flows, scope, user.profile) if single or open_at is not None else {}
     shown = first_messages(user, leaks) if single else user
     slides = [
@@ -40,7 +39,7 @@ def draw(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
             "task": step.task,
             "share": step.share,  # of the attributes, revealed so far
             "expected": float(shown.expected_share[step.number]),  # the mean of that over all orders
-            "judged": step.judged,  # messages: where there is none, the slide says so instead of "nothing new"
+            "judged": step.judged,  # messages: without any, the slide says so instead of "nothing new"
             "dropped": [_dropped(leak, leaks, step.context, single) for leak in step.leaks],
         }
         for step in shown.steps
@@ -56,7 +55,7 @@ def draw(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
         "mark": simulated_text(scope.simulated),
         "open": open_at,
     }
-    # The empty callback registers "moved": Streamlit drops what the browser sets under a name without one.
+    # The empty callback registers "moved": Streamlit drops browser values under a name without one.
     _component(key=key, data=visible_in(data), on_moved_change=lambda: None)
 
 

@@ -14,7 +14,7 @@ from pages.explore.compare_scope import Compared, SetTakeaway, choose
 TITLE = "Compare"
 LEADERBOARD = "leaderboard"
 KEPT = "compare.kept"
-# What addresses of this page alone say, and what they share with other pages.
+# Parameters of this page's addresses alone, and those shared with other pages.
 OWN = ("tab", "runs", "ranked", "against", "axis", "change")
 SHARED = ("dataset", "run", "judge", "n", "labels", "sweep")
 TABS = {
@@ -29,8 +29,8 @@ TABS = {
 
 def draw() -> None:
     store = shared_store()
-    # Back from a page that a view led to brings this page that one's query, and none of its own: then the view is what
-    # it last was. An address that says anything of this page is taken as it is.
+    # Back from a page that a view linked to brings that page's query and none of this page's: then the last view is
+    # kept. An address with any parameter of this page is taken as it is.
     if not any(url.get(name) for name in OWN):
         url.replace(**st.session_state.get(KEPT, {}))
     if not catalogue.all_runs(store):
@@ -61,7 +61,7 @@ def draw() -> None:
 
 
 def _draw_tab(tab: str, compared: Compared, set_takeaway: SetTakeaway) -> None:
-    """Each part is imported when it is looked at, so that a switch to the page stays quick."""
+    """Draw a part, imported when it is opened, so that a switch to the page stays quick."""
     if tab == "difference":
         from pages.explore import compare_difference
 

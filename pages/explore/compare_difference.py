@@ -1,4 +1,4 @@
-"""Part of the Compare page: runs compared with one of them, in sentences, by domain, and flow by flow."""
+"""Part of the Compare page: runs compared with a reference, in sentences, by domain, and flow by flow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS_SHOWN = 2000
 
 
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
-    """The differences."""
+    """Draw the differences."""
     run_names = compared.run_names
     if len(compared.scopes) < 2:
         set_takeaway("A difference takes two runs of one dataset.")
@@ -37,7 +37,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         first = str(page.select("Reference run", ids, run_names.__getitem__, "compare.against", "against"))
     others = [run_id for run_id in ids if run_id != first]
     from_url = url.get("run")
-    # A run is not compared with itself: the one chosen as the reference is no longer the other.
+    # A run is not compared with itself: the run chosen as the reference cannot be the other.
     if from_url in (None, first):
         url.replace(run=None)
     with right:
@@ -45,7 +45,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     reference, scope = compared.scope_of(first), compared.scope_of(second)
     try:
         with counting():
-            # Read beside all others, each is one of so many comparisons.
+            # Beside all others, each is one of several comparisons.
             beside = [
                 paired_on_common(compared.flows, reference, compared.scope_of(run), compared.rule)
                 for run in others
@@ -57,7 +57,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         set_takeaway("These runs cannot be compared.")
         return
     set_takeaway(result.words[0])
-    # What it rests on: these two runs, whatever else is chosen, at the n of both.
+    # The basis: these two runs, whatever else is chosen, at the n of both.
     about = compared.about(reference, scope, n=result.n) | {"first": first, "second": second}
     if result.changes.frame[["inappropriate_flows", "necessary_flows"]].any(axis=None):
         compare_scope.differences(compared, (reference, scope))
@@ -91,7 +91,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
 
 
 def _overview(compared: Compared, first: str, others: list[str], second: str) -> None:
-    """Every other run against the reference, in words by tests over all of them; a click chooses it."""
+    """Draw every other run against the reference, in words by tests over all of them; a click chooses it."""
     scopes = [compared.scope_of(run) for run in others]
     every = overview(compared.flows, compared.scope_of(first), scopes, compared.rule, compared.run_names)
     picked = answers.twin(
@@ -107,7 +107,7 @@ def _overview(compared: Compared, first: str, others: list[str], second: str) ->
 
 
 def _flows(result: Difference, about: dict[str, object]) -> None:
-    """Flows that newly leak and that stopped leaking; a click leads to the messages."""
+    """Draw the flows that newly leak and that stopped leaking; a click leads to the messages."""
     frame = result.flows.frame
     safe.heading(result.changes.caption)
     if frame.empty:
@@ -147,7 +147,7 @@ def _flows(result: Difference, about: dict[str, object]) -> None:
     exports.buttons("changed-flows", frame, fig=None, key="compare.changed", simulated=result.simulated, about=about)
     if picked is not None:
         row = shown.iloc[picked]
-        # To the run in which it leaks: the other has nothing to mark.
+        # To the run that leaks it: the other has nothing to mark.
         leaking: Scope = result.second if chosen == NEWLY else result.first
         url.go(
             "leaks",

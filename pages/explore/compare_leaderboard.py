@@ -1,5 +1,5 @@
 """Parts of the Compare page that show the lines of the leaderboard: as the paper's Table 1 and as a sortable table, in
-the plane of violation and completeness, and along what a sweep varies."""
+the plane of violation and completeness, and along the axes of a sweep."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pages.explore.compare_scope import Compared, SetTakeaway, show
 
 
 def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
-    """The plane."""
+    """Draw the plane."""
     set_takeaway(takeaway(compared.flows, compared.board))
     drawing = plane(compared.board, below=shell.is_phone())
     if drawing is None:
@@ -41,18 +41,18 @@ def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
 # ---- the leaderboard
 
 
-# What else the rows have is in the box above, in the table below and in the files.
+# The box above, the table below and the files have the other columns.
 SHOWN = ("title", "violation", "completeness", "balanced", "leak_rate", "coverage", "n", "judge", "remarks")
 
 
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
-    """The table."""
+    """Draw the table."""
     board = compared.board
     set_takeaway(takeaway(compared.flows, board))
     compare_scope.differences(compared, more=coverage_warnings(board.lines))
     columns = {name: column for name, column in board.rows.columns.items() if name in SHOWN}
     tables.grid(replace(board.rows, columns=columns), "Leaderboard")
-    # Notes that are warnings too stand in the box above alone.
+    # Notes that are warnings too stand only in the box above.
     warnings = {sentence(text) for text in board.warnings}
     safe.show(safe.lines([note for note in board.notes if note not in warnings], "", box="ci-lines ci-muted"))
     with st.container(horizontal=True):
@@ -70,7 +70,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
 
 
 def _twin(compared: Compared) -> None:
-    """Every number in columns that can be sorted; a click opens the heatmap of the run."""
+    """Draw every number in columns that can be sorted; a click opens the heatmap of the run."""
     shown = compared.board.every_column()
     frame = shown.frame.set_index("run", drop=False)
     picked = answers.twin(
@@ -105,7 +105,7 @@ def draw_sweeps(compared: Compared, set_takeaway: SetTakeaway) -> None:
     lines = [line for line in compared.board.lines if among is None or line.run.sweep == among]
     figures = sweep_figures(lines)
     with left:
-        # Where the URL names none, the first axis along which there is something to see.
+        # By default the first axis with something to see.
         first = next((axis for axis, figure in figures.items() if figure.series), Axis.SIZE)
         named = {str(axis): WHAT[axis].capitalize() for axis in Axis}
         axis = Axis(page.choice("What varies", named, "compare.axis", "axis", default=first))
@@ -141,10 +141,10 @@ def draw_sweeps(compared: Compared, set_takeaway: SetTakeaway) -> None:
 
 
 def _among(compared: Compared) -> str | None:
-    """The sweep whose cells are drawn; None for all chosen runs."""
+    """Draw the choice of a sweep and return it; None for all chosen runs."""
     there = {line.run.sweep for line in compared.board.lines if line.run.sweep}
     if not there:
-        # The address says what is shown: all runs, and not a sweep that none of them is of.
+        # The address then says what is shown: all runs, not a sweep without any of them.
         url.replace(sweep=None)
         return None
     named = {row.id: row.name for row in catalogue.all_sweeps(shared_store()) if row.id in there}

@@ -19,7 +19,7 @@ _READY = "compare.report.ready"
 
 
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
-    """The options of a report, and the report once it is made."""
+    """Draw the options of a report, and the report once it is made."""
     run_names = compared.run_names
     several = len(compared.scopes) > 1
     about = f"these {len(compared.scopes)} runs" if several else run_names[compared.scopes[0].run.id]
@@ -49,7 +49,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         safe.inline("The report has Violation@n for every n, whichever is selected above.", muted=True)
     # False sorts before True, and sorted() is stable: the reference first, then the others in their order.
     scopes = sorted(compared.scopes, key=lambda request: request.run.id != first)
-    # What can change the content of the file: once any of it differs, the report made before is no longer offered.
+    # Everything that can change the file: once any of it differs, the report made before is no longer offered.
     stamps = tuple((request.version, request.run.status, request.run.name) for request in scopes)
     request = (stamps, str(compared.rule), form, texts)
     if st.button("Make the report", type="primary", icon=":material/summarize:", key="show.compare.report.make"):

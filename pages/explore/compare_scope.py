@@ -1,4 +1,4 @@
-"""Part of the Compare page: which runs are compared, by whose word, at how many samples, and against which labels."""
+"""Part of the Compare page: the runs compared, the judge, the number of samples, and the labels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RANKED = {
     "": "those that cover most, small runs below",
     RANK_SMALL: "all, on the contexts and samples that they have in common",
 }
-# A part of the page gives the page's takeaway by it, once, as soon as it is known.
+# A part of the page sets the page's takeaway by it, once, as soon as it is known.
 SetTakeaway = Callable[[str], None]
 COMBINED = {
     Combine.ONE: "the first of each run",
@@ -42,7 +42,7 @@ COMBINED = {
 
 @dataclass(frozen=True)
 class Compared:
-    """The runs that are compared, read in one way. n: samples that violation is read at, at most; None: all."""
+    """The runs that are compared, read in one way. n: the most samples that violation is read at; None: all."""
 
     flows: Flows
     scopes: tuple[Scope, ...]
@@ -74,8 +74,8 @@ class Compared:
 
 
 def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
-    """Draw the scope bar and read the runs. rows: all judged runs. None where they cannot be read so; the page has then
-    said so."""
+    """Draw the scope bar and read the runs. rows: all judged runs. None if they cannot be read so; the page then says
+    why."""
     data_column, run_column, judge_column, n_column = st.columns([3, 6, 3, 2], vertical_alignment="bottom")
     with data_column:
         names = {row.id: row.name for row in catalogue.all_datasets(store)}
@@ -140,7 +140,7 @@ def _judge(judges: Sequence[Sequence[JudgeRow]]) -> str:
 
 
 def _samples(most: int) -> int | None:
-    """At how many samples violation is read at most; None for all that every run can give."""
+    """Draw the choice of the most samples that violation is read at; None for all that every run has."""
     chosen = page.choice(
         "Samples n",
         {"": "all"} | {str(n): str(n) for n in range(1, most + 1)},
@@ -152,12 +152,12 @@ def _samples(most: int) -> int | None:
     return int(chosen) if chosen else None
 
 
-NAMED = 2  # runs that are named beside a value that few have; of more, how many they are
+NAMED = 2  # runs that are named beside a value that few have; of more, their number
 
 
 def differences(compared: Compared, scopes: Sequence[Scope] = (), more: Sequence[str] = ()) -> None:
-    """In what these runs (of none: all) differ apart from their models, in one box; nothing where there is nothing.
-    The value that most of them have comes first. more: sentences to follow."""
+    """Draw how these runs (by default all) differ apart from their models, in one box; nothing if they do not. The most
+    frequent value comes first. more: sentences to follow."""
     scopes = scopes or compared.scopes
     parts: list[safe.Html | str] = []
     for what, by_value in differing(compared.flows.store, scopes).items():
@@ -192,16 +192,17 @@ def show(
     simulated: Parts | None = None,
     about: Mapping[str, object] | None = None,
 ) -> None:
-    """Draw it. name: of its files and widgets. box: key of the folded table. simulated, about: None for those of all
-    runs."""
+    """Draw a figure. name: of its files and widgets. box: key of the folded table. simulated, about: None for those of
+    all runs."""
     marked = compared.board.simulated if simulated is None else simulated
     rests_on = compared.about() if about is None else about
     show_drawing(drawing, f"compare.chart.{name}", f"compare-{name}", box, marked, rests_on)
 
 
 def show_drawing(drawing: Drawing, key: str, file: str, box: str, marked: Parts, about: Mapping[str, object]) -> None:
-    """Draw it with its title, exports and table, as `show` does. file: name of the exports; about: what it rests on."""
-    # Kept, since layout() brings margins of its own and the figure's hold its names.
+    """Draw a figure with its title, exports and table, as `show` does. file: name of the exports; about: their
+    basis."""
+    # Kept, since layout() sets margins and the figure's hold its names.
     margin = drawing.fig.layout.margin.to_plotly_json()
     drawing.fig.update_layout(layout(title=drawing.title, subtitle=drawing.subtitle))
     lines = textwrap.wrap(drawing.title, TITLE) or [""]

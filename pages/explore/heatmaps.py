@@ -52,13 +52,13 @@ def draw() -> None:
     if chosen is None:
         return
     flows, scope = chosen.flows, chosen.scope
-    above = st.container()  # for what has to be said of the link
+    above = st.container()  # for notices about the link
     with chosen.columns[1]:
         names = catalogue.run_names(flows.store, scope.run.dataset)
         others = {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
         rows, columns, view, against = _view(others, above, recalls(flows, scope))
     other = _other(flows, scope, against)
-    # Beyond it some flows lost messages, and cells that pool them would be too low.
+    # Beyond it some flows have missing messages, and cells that pool them would be too low.
     most = min(chosen.numbers.n, headline(flows, other).n if other else scope.run.samples)
     with chosen.columns[0]:
         n = _samples(most, above)
@@ -90,7 +90,7 @@ def draw() -> None:
 
 
 def _maps(chosen: RunScope, result: Heatmap, view: View) -> None:
-    """Draw the maps and what is under them."""
+    """Draw the maps and the parts under them."""
     view = replace(view, most=_most(result.grid), phone=shell.is_phone())
     with counting():
         drawn = drawing(result, view)
@@ -99,7 +99,7 @@ def _maps(chosen: RunScope, result: Heatmap, view: View) -> None:
     if selected is not None:
         _put_cell(drawn.grid, selected)
     alt = f"{drawn.title}. {drawn.subtitle}. The same numbers are in the table below."
-    if view.phone:  # where a line of the page breaks, and one of a chart is cut off
+    if view.phone:  # a line of the page breaks, and one of a chart is cut off
         safe.inline(drawn.title, strong=True)
         safe.inline(drawn.subtitle, muted=True)
     for part, key in zip(drawn.parts, (KEY, f"{KEY}.2"), strict=False):
@@ -139,7 +139,7 @@ def _flows(chosen: RunScope, result: Heatmap, grid: Grid, selected: tuple[int, i
     place = ".".join((result.run, *cell))
     start = st.session_state.get(_START, {}).get(place, 0)
     with counting():
-        listed = result.cell(*cell, start, CELL_PAGE + 1)  # one more tells whether there is a page after it
+        listed = result.cell(*cell, start, CELL_PAGE + 1)  # one more tells whether there is a further page
     more, frame = len(listed.frame) > CELL_PAGE, listed.frame.head(CELL_PAGE)
     wrong, needed = int(grid.violation_pairs[selected]), int(grid.completeness_pairs[selected])
     parts = []
@@ -208,7 +208,7 @@ def _flows(chosen: RunScope, result: Heatmap, grid: Grid, selected: tuple[int, i
 # ---- controls
 
 
-# What the address calls the place of a cell on each side.
+# The parameter of a cell's position on each side.
 PARAMETER = {
     By.DOMAIN: "domain",
     By.EVENT: "event",
@@ -228,15 +228,16 @@ ORDERS = {
 SHOWN = {BOTH: "both", VIOLATION: "violation", COMPLETENESS: "completeness"}
 OF_RECALLED = {RECALLED: "recalled and leaked", RECALLED_NEEDED: "recalled and conveyed"}
 MOST = (15, ROWS_SHOWN, 60, 120)
-DRAWER_ROWS, DRAWER_TABLE = 4, 178  # flows of a cell that are in sight at once, and their pixels
-MOST_EXPORTED = 200_000  # flows of a cell, of which a file has the most revealed
-_START = "heatmaps.cell.start"  # by cell, how many of its flows stand before the page that is listed
+DRAWER_ROWS, DRAWER_TABLE = 4, 178  # flows of a cell that are visible at once, and their pixels
+MOST_EXPORTED = 200_000  # flows of a cell in a file, the most revealed ones
+_START = "heatmaps.cell.start"  # by cell, the number of its flows before the listed page
 NOBODY = "none"
 LAST = "heatmaps.cell"
 
 
 def _samples(most: int, above: DeltaGenerator) -> int:
-    """n of violation@n, by a slider where there is a choice; at first, and at most, as many as every flow has."""
+    """Draw a slider for n of violation@n, if there is a choice, and return it; at first, and at most, the samples that
+    every flow has."""
     chosen = url.get_int("n") or int(url.remembered("n") or most)
     if (url.get_int("n") or 0) > most:
         with above:
@@ -262,11 +263,11 @@ def _samples(most: int, above: DeltaGenerator) -> int:
 
 
 def _view(others: Mapping[str, str], above: DeltaGenerator, recalling: bool) -> tuple[By, By, View, str | None]:
-    """Draw the choices, folded away under a button that says what is shown: six lists would take the browser as long
-    as the maps. Returns both sides, how they are drawn, and the run to compare with.
+    """Draw the choices, folded away under a button that names them: six lists would take the browser as long as the
+    maps. Return both sides, the way they are drawn, and the run to compare with.
 
-    others: names by id of the runs that this one can be set against. recalling: whether something chooses what reaches
-    the run's prompts."""
+    others: names by id of the runs that this one can be compared with. recalling: whether something selects what
+    reaches the run's prompts."""
 
     def choice(
         label: str, options: Mapping[str, str], param: str, default: str, also: Callable[[], dict[str, None]] = dict
@@ -303,13 +304,13 @@ def _view(others: Mapping[str, str], above: DeltaGenerator, recalling: bool) -> 
             shown = choice("Maps", SHOWN | (OF_RECALLED if recalling else {}), "measure", BOTH)
         with right:
             other = choice("Difference to", named, "against", NOBODY)
-    if other != NOBODY and shown in SAID:  # a difference is one of what was said
+    if other != NOBODY and shown in SAID:  # differences exist for these only
         shown = SAID[shown]
     return rows, columns, View(shown, row_order, column_order), None if other == NOBODY else other
 
 
 def _button_text(rows: By, columns: By, others: Mapping[str, str]) -> str:
-    """The label of the button: 'Domain × context', and whatever differs from the default."""
+    """Return the label of the button: 'Domain × context', and whatever differs from the default."""
 
     def now(param: str) -> str | None:
         return url.get(param) or url.remembered(param)
@@ -327,7 +328,8 @@ def _button_text(rows: By, columns: By, others: Mapping[str, str]) -> str:
 
 
 def _sides() -> tuple[By, By]:
-    """The sides that the address asks for. One that names a cell of Figure 3 and no side means those of Figure 3."""
+    """Return the sides that the address asks for. One that names a cell of Figure 3 and no side means those of Figure
+    3."""
     figure_3 = url.get("domain") is not None and url.get("context") is not None
 
     def side(name: str, usual: By) -> By:
@@ -365,12 +367,11 @@ def _most(grid: Grid) -> int:
 
 
 def _cell(grid: Grid) -> tuple[int, int] | None:
-    """The cell that the address names: (row, column); None where it names none that is shown.
+    """Return the cell that the address names: (row, column); None if it names none that is shown.
 
     Coming back from a message the browser brings that page's address, which names a part of the cell or nothing of it:
-    then it is the cell that was last looked at, unless the address speaks of another. Not on the same visit to this
-    page, where Back leads to the view before the click.
-    """
+    then the last cell is chosen, unless the address contradicts it. Not on the same visit to this page, where Back
+    leads to the view before the click."""
     names = [PARAMETER[side.by] for side in (grid.rows, grid.columns)]
     chosen = [url.get(name) for name in names]
     visit, last = st.session_state.get(LAST, (0, {}))
@@ -382,7 +383,7 @@ def _cell(grid: Grid) -> tuple[int, int] | None:
 
 
 def _no_cell() -> dict[str, None]:
-    """Forget the chosen cell; parameters of an address that names none."""
+    """Forget the chosen cell; returns the parameters of an address that names none."""
     st.session_state.pop(LAST, None)
     return dict.fromkeys(PARAMETER.values())
 

@@ -1,5 +1,5 @@
-"""Part of Heatmaps, of a run behind a gate or a memory system: what was recalled of what is stored, and said of that,
-by place; from a place to its leaked messages."""
+"""Part of Heatmaps, for a run behind a gate or a memory system: the share of stored attributes that was recalled, and
+the share of those that was said, by cell, with links to the leaked messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cimemories.text import count, sentence
 from cimemories.ui import answers, charts, page, safe, shell, tables, url
 
 LABELS = {str(Label.INAPPROPRIATE): "X inappropriate", str(Label.NECESSARY): "N necessary"}
-# The filter of Leaks that a place of this side is; of a context its recipient.
+# The filter of Leaks for a position on this side; for a context it is the recipient.
 FILTERS = {
     By.DOMAIN: "domains",
     By.SPHERE: "spheres",
@@ -40,7 +40,7 @@ BARS, FLOW = "bars", "flow"
 
 
 def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
-    """The section. n: samples that violation is read at; sides: rows and columns of the maps above."""
+    """Draw the section. n: samples that violation is read at; sides: rows and columns of the maps above."""
     numbers = recalled_numbers(flows, scope, n)
     if numbers is None:
         return

@@ -1,4 +1,4 @@
-"""Leaks: a gallery of messages that give away what does not belong there, the severest first, and a basket of them."""
+"""Leaks: a gallery of messages that reveal inappropriate attributes, the severest first, and a basket of them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _gallery(browsed: Browsed, examples: Examples) -> None:
 
 
 def _ahead(browsed: Browsed, shown: pd.DataFrame, following: str | None) -> None:
-    """Ask for the next example while this one is being read, so that it is there when it is asked for."""
+    """Load the next example while this one is being read."""
     row = shown[shown["id"] == following]
     if len(row):
         where = row.iloc[0]

@@ -1,5 +1,5 @@
-"""Parts of the Leaks page: the basket of examples for a paper, with notes and exports; the filters, each value with how
-many examples it would leave; and the way from one example to the next, by keys, buttons or the list."""
+"""Parts of the Leaks page: the basket of examples for a paper, with notes and exports; the filters, each value with the
+number of examples it would leave; and the navigation between examples, by keys, buttons or the list."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def name() -> str:
 
 
 def views(store: Store) -> None:
-    """The choice between the gallery and the basket."""
+    """Draw the choice between the gallery and the basket."""
     try:
         label = f"Basket ({len(basket.items(store, name()))})"
     except StoreError:
@@ -50,7 +50,7 @@ def views(store: Store) -> None:
 
 
 def draw_basket(flows: Flows) -> None:
-    """The basket: its name, its examples, its exports."""
+    """Draw the basket: its name, its examples, its exports."""
     store = flows.store
     with st.container(key="leaks_basket"):
         choice, whose = st.columns([5, 3], vertical_alignment="bottom")
@@ -206,7 +206,7 @@ FILTERED = "leaks.filtered"
 
 
 class Filter(NamedTuple):
-    """param: of the URL. many: its values are many, so that they stand in a list."""
+    """A filter of the gallery. param: of the URL. many: it has many values, so that they stand in a list."""
 
     param: str
     title: str
@@ -259,7 +259,8 @@ BY_DEFAULT = {Facet.STRENGTH: [str(Strength.FULL)]}
 
 
 def wanted(every: bool) -> Wanted:
-    """The filters as the URL has them. every: whether several runs are browsed, without which none can be chosen."""
+    """Return the filters as the URL has them. every: whether several runs are browsed, without which no run can be
+    chosen."""
     filters = {}
     for facet, shown in FILTERS.items():
         values = [unquote(part) for part in (url.get(shown.param) or "").split(",") if part]
@@ -268,7 +269,7 @@ def wanted(every: bool) -> Wanted:
 
 
 def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
-    """All filters, each bound to its parameter of the URL."""
+    """Draw all filters, each bound to its parameter of the URL."""
     if not any(left.whole.values()):
         return
     scopes, people = browsed.scopes, dict[str, str]()
@@ -279,7 +280,7 @@ def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
         counts = left.counts[facet]
         values = [value for value, number in left.whole[facet].items() if number]
         if len(values) > MOST_VALUES:
-            # Those that the filters leave most of: a list of thousands would take the browser seconds.
+            # The most frequent ones: a list of thousands would take the browser seconds.
             most = sorted(values, key=counts.__getitem__, reverse=True)[:MOST_VALUES]
             values = [value for value in values if value in {*most, *now[facet]}]
         if len(values) < 2 and set(now[facet]) <= set(values):
@@ -312,7 +313,7 @@ def _filter_name(facet: Facet, value: str, scopes: dict[str, Scope], people: dic
 
 
 def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Wanted) -> None:
-    """One filter: a list where its values are many, else buttons."""
+    """Draw one filter: a list if it has many values, else buttons."""
     key, shown = f"leaks.filter.{facet}", FILTERS[facet]
     texts = safe.options(values, name_of)
 
@@ -324,7 +325,7 @@ def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now:
 
     def changed() -> None:
         # An option whose count has changed since the browser drew it comes back as its old text. It stands for one of
-        # those chosen before; where one of them is gone, only those whose texts are known can be told from it.
+        # the earlier choices; if one of them is gone, only those with known texts can be told apart.
         picked = [value for value in st.session_state[key] if value in values]
         before = [value for value in here if value not in picked]
         renamed = len(st.session_state[key]) - len(picked)
@@ -367,8 +368,8 @@ def _place() -> _Place:
 
 
 def current(browsed: Browsed, examples: Examples, ids: Sequence[str]) -> str | None:
-    """The example that is looked at: what the URL names, else the first, and on from there by what was pressed. The URL
-    names it afterwards. None where it names a message but no attribute, or there is nothing."""
+    """Return the current example: the one that the URL names, else the first, moved by the keys and buttons pressed.
+    The URL names it afterwards. None if it names a message but no attribute, or there is no example."""
     run = url.get("run") if browsed.every else next(iter(browsed.scopes))
     profile, context, attribute = (url.get_int(name) for name in ("profile", "context", "attribute"))
     somewhere = profile is not None and context is not None and run in browsed.scopes
@@ -376,7 +377,7 @@ def current(browsed: Browsed, examples: Examples, ids: Sequence[str]) -> str | N
     filtered = st.session_state.get(FILTERED, False)
     place, into = _place(), name()
     with presses.taken(KEY) as taken:
-        # A target is left from a run that ended before the URL could say it.
+        # A target remains from a run that ended before the URL had it.
         moved = taken.led or place.target is not None
         at = place.target or (place.at if taken.led else None) or named
         if (filtered and at not in ids) or (at is None and not somewhere):
@@ -390,7 +391,7 @@ def current(browsed: Browsed, examples: Examples, ids: Sequence[str]) -> str | N
     row = examples.named([at]) if at is not None and at != named else None
     if row is not None and len(row):
         where = row.iloc[0]
-        # The first example is a default, also of what a filter leaves: that was a step for Back already. Others are
+        # The first example is a default, also after a filter, which was a step for Back already. Others are
         # pushed: fast keys end runs before a replaced address is sent.
         (url.put if moved or (named and not filtered) else url.replace)(
             run=str(where["run"]),
@@ -400,13 +401,14 @@ def current(browsed: Browsed, examples: Examples, ids: Sequence[str]) -> str | N
             sample=None,
         )
     st.session_state[FILTERED] = False
-    if place.target == at:  # else a run that began meanwhile has gone on from it
+    if place.target == at:  # else a run that started meanwhile has moved on
         place.target = None
     return at
 
 
 def _star(browsed: Browsed, examples: Examples, wanted: str | None, into: str, place: _Place) -> None:
-    """Put it into the basket of this name, or take it out. Touches nothing of Streamlit's: see presses.taken."""
+    """Put the example into the basket of this name, or take it out. Touches nothing of Streamlit's: see
+    presses.taken."""
     row = examples.named([] if wanted is None else [wanted])
     if row.empty:
         place.problems.append("Only leaks go into the basket, and this flow is not one.")
@@ -466,7 +468,7 @@ def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = 
 
 
 def listed(shown: pd.DataFrame, number_left: int, browsed: Browsed, at: str | None) -> None:
-    """The examples that are shown, folded; a click leads to one. number_left: how many the filters leave."""
+    """Draw the list of the examples, folded; a click leads to one. number_left: how many the filters leave."""
     more = number_left > len(shown)
     page.fold(
         f"The {count(len(shown))} severest as a list" if more else "All examples as a list",

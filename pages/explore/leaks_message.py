@@ -1,6 +1,5 @@
-"""Parts of the Leaks page: which runs are browsed and whose claims count; the messages of one profile in one context,
-what each of them gives away marked; and the leaked memory with its label, all that the assistant held, and the judge's
-answer."""
+"""Parts of the Leaks page: the runs browsed and the judge; the messages of one profile in one context, with what each
+reveals marked; and the leaked memory with its label, all memories of the assistant, and the judge's answer."""
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView, sample:
 
 
 def _said_before(view: LeakView, sample: Sample, attribute: int) -> str:
-    """To whom earlier messages in the prompt of this one had said it; empty where none had."""
+    """Say to whom earlier messages in the prompt of this one had revealed it; '' if none had."""
     contexts = (view.earlier or {}).get(sample.number, {}).get(attribute, ())
     if not contexts:
         return ""
@@ -93,7 +92,7 @@ def _said_before(view: LeakView, sample: Sample, attribute: int) -> str:
 
 
 def _travelled(scope: Scope, view: LeakView, sample: Sample) -> None:
-    """The leaks of this message that an earlier message in its prompt had said, each with the way to that message."""
+    """Draw the leaks of this message that an earlier message in its prompt had revealed, with links to that message."""
     before = (view.earlier or {}).get(sample.number, {})
     leaked = sample.leaked(view.memories)
     travelled = [(attribute, before[attribute][0]) for attribute in leaked if attribute in before]
@@ -122,7 +121,7 @@ def _recalled(attribute: int, sample: Sample, samples: Sequence[Sample]) -> str:
     if not chosen:
         return ""
     others = f"in those of {sum(attribute in prompt for prompt in chosen)} of {count(len(chosen), 'message')}"
-    if sample.prompt is None:  # it is missing: what chooses failed
+    if sample.prompt is None:  # it is missing: the gate or system failed
         return f"nothing is known of this message's prompt; {others}"
     place = sample.prompt.get(attribute)
     if place is None:
@@ -134,7 +133,7 @@ def _recalled(attribute: int, sample: Sample, samples: Sequence[Sample]) -> str:
 
 
 def pair_of(flows: Flows, scope: Scope, profile: int, context: int, attribute: int) -> PairView | None:
-    """The votes and decisions on a leak; None where it was deleted a moment ago."""
+    """Return the votes and decisions on a leak; None if it was deleted a moment ago."""
     labelling = scope.labelling.id if scope.labelling else None
 
     def ask() -> PairView | None:
@@ -176,7 +175,7 @@ def _memory(view: LeakView, sample: Sample) -> None:
                 "key": m.key,
                 "statement": m.statement,
             }
-            # What this message reveals on top, of that leaks first, then by how many messages reveal it.
+            # Attributes that this message reveals on top, leaks first, then by the number of revealing messages.
             for m in sorted(held, key=lambda m: (m.attribute not in here, -gravity(m), -m.reveals, m.attribute))
         ]
     )
@@ -220,8 +219,8 @@ JUDGES = {
 
 @dataclass(frozen=True)
 class Browsed:
-    """scopes: by run, in the order of the list. numbers: of the one run; None where all are browsed. several: whether
-    the record has more than one run. top: where the head of the page goes."""
+    """The runs that are browsed. scopes: by run, in the order of the list. numbers: of the one run; None if all are
+    browsed. several: whether the record has more than one run. top: the place of the page's head."""
 
     flows: Flows
     scopes: dict[str, Scope]
@@ -235,7 +234,7 @@ class Browsed:
 
 
 def browsed() -> Browsed | None:
-    """Draw the choice; None where there is no run, which the page has then said."""
+    """Draw the choice of runs and return it; None if there is no run, which the page then says."""
     ids = run_ids(shared_store())
     several = len(ids) > 1
     if several and (url.get("among") or url.remembered("among")) == ALL:
@@ -285,7 +284,7 @@ def _every(runs: int) -> Browsed:
 
 def _among() -> None:
     def also() -> dict[str, url.Value]:
-        # A combination of judges is the only choice that both views know.
+        # A combination of judges is the only choice that both views have.
         return {"judge": url.get("judge") if url.get("judge") in JUDGES else None, "runs": None}
 
     page.choice("Examples from", AMONG, "leaks.among", "among", default=ONE, remembered=True, also=also)
@@ -301,7 +300,7 @@ MOST_ROWS = 8
 
 
 def draw(scope: Scope, view: LeakView, attribute: int | None) -> Sample:
-    """The message of the chosen sample; returns it. attribute: the leak that is looked at."""
+    """Draw the message of the chosen sample and return the sample. attribute: the leak in view."""
     names = [_sample_name(sample, view) for sample in view.samples]
     wanted = url.get_int("sample")
     claiming = [
@@ -310,12 +309,12 @@ def draw(scope: Scope, view: LeakView, attribute: int | None) -> Sample:
         for r in s.reveals
         if r.attribute == attribute
     ]
-    # False sorts first: a full claim whose quote is in the text, else what comes nearest to that.
+    # False sorts first: a full claim whose quote is in the text, else the nearest to that.
     telling = min(claiming, key=lambda claim: claim[1:], default=(0,))[0]
     current = wanted - 1 if wanted is not None and 1 <= wanted <= len(names) else telling
     key = f"leaks.sample.{scope.run.id}.{view.context.task}.{view.profile.name}.{attribute}"
     if wanted is not None and st.session_state.get(key, current) != current:
-        st.session_state[key] = current  # a link has come to another message of a place that was looked at before
+        st.session_state[key] = current  # a link led to another message of a flow viewed before
     chosen = st.segmented_control(
         "Sample (inappropriate attributes revealed)",
         range(len(names)),
@@ -391,7 +390,7 @@ def _spans(scope: Scope, sample: Sample, view: LeakView) -> list[Marked]:
     for reveal in sample.reveals:
         item = view.memories[reveal.attribute]
         if reveal.span is not None:
-            # A message has to be signed: what repeats the biography is never a leak.
+            # A message has to be signed: attributes that repeat the biography are never leaks.
             kind = "conveyed" if item.bio and item.label == Label.INAPPROPRIATE else KIND_OF[item.label]
             note = f"{item.key}: {item.label or 'not labelled'}, {reveal.strength}"
             if scope.combine != Combine.ONE:
@@ -402,7 +401,7 @@ def _spans(scope: Scope, sample: Sample, view: LeakView) -> list[Marked]:
             confirmed = None if audit is None else says_revealed(audit.verdict)
             if audit is not None:
                 note += f"; audit: {_verdict(audit)}"
-            # As the counts have it: people count before the judge only where that is chosen.
+            # As in the counts: people count before the judge only if that is chosen.
             counts = confirmed if sample.people and confirmed is not None else reveal.strength == Strength.FULL
             spans.append(Marked(reveal.span.start, reveal.span.end, kind, note, not counts, confirmed))
     return spans
@@ -438,7 +437,8 @@ def _which(view: LeakView, attribute: int | None) -> None:
 
 
 def _mark(sample: Sample, leaks: bool, audit: Audit | None) -> Html:
-    """Return what the judge says of an attribute in one message; an outline and the tooltip say what people do."""
+    """Return the mark of the judge's claim on an attribute in one message; an outline and the tooltip show people's
+    verdicts."""
     glyph, cls, text = ("X", "ci-inappropriate", "leaks it") if leaks else ("·", "ci-plain", "does not reveal it")
     if not sample.judged:
         glyph, cls, text, audit = "–", "ci-missing", "missing", None

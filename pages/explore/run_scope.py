@@ -1,4 +1,4 @@
-"""Part of the Explore pages: the run that is looked at and whose claims count, or what to do where there is none."""
+"""Part of the Explore pages: the run in view and the judge that counts, or what to do without a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMBINED = {
 
 @dataclass(frozen=True)
 class RunScope:
-    """A run to look at: `top` is where the head of the page goes, `columns` stand beside the choice of the run."""
+    """The run in view: `top` is the place of the page's head, `columns` stand beside the choice of the run."""
 
     flows: Flows
     scope: Scope
@@ -45,7 +45,7 @@ class RunScope:
 
 def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ()) -> RunScope | None:
     """Draw the choice of the run and its judge, with further columns of these widths beside it. None if there is no
-    run; the page has then said so."""
+    run; the page then says so."""
     store = shared_store()
     names = catalogue.run_names(store)
     if not names:
@@ -77,12 +77,12 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
 
 
 def counting() -> AbstractContextManager[object]:
-    """Return a spinner that shows the time; Streamlit draws it only where counting takes more than half a second."""
+    """Return a spinner that shows the time; Streamlit draws it only if counting takes more than half a second."""
     return st.spinner("Counting the run", show_time=True)
 
 
 def caveats(numbers: Headline) -> None:
-    """Draw what speaks against taking the numbers at face value, in one box; nothing if nothing does."""
+    """Draw the reasons against taking the numbers at face value, in one box; nothing if there are none."""
     task = [numbers.does_task.note] if numbers.does_task is not None and numbers.does_task.note else []
     missing = [numbers.coverage_text] if numbers.coverage_text else []
     if remarks := [*missing, *numbers.how_counted, *task, *numbers.warnings]:
@@ -90,7 +90,7 @@ def caveats(numbers: Headline) -> None:
 
 
 def interval_parts(chosen: RunScope, key: str) -> None:
-    """Draw what the headline's intervals are made of, as a table and in words, in a fold."""
+    """Draw the parts of the headline's intervals, as a table and in words, in a fold."""
     numbers, bounds = chosen.numbers, intervals(chosen.flows, chosen.scope)
     made = {f"Violation@{numbers.n}": bounds.violation[numbers.n], "Completeness": bounds.completeness}
     varying = {name: item for name, item in made.items() if item.part_widths()}
@@ -115,7 +115,7 @@ def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
     if len(several) > 1:
         names |= {str(way): text.format(len(several)) for way, text in COMBINED.items()}
     if len(names) == 1:
-        # Nothing to choose: an address says nothing of it, so that Back leads where one came from.
+        # Nothing to choose: the address leaves it out, so that Back leads to the previous page.
         (only,) = names
         if url.get("judge") not in (None, only):
             page.notice("The judge in the link is not one of this run, which has a single judge.")
@@ -159,8 +159,8 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
 
 
 def label_choice(flows: Flows, scope: Scope) -> Labels:
-    """Draw the choice of the labels that flows are held against, and return it; there is a choice only where people
-    have decided pairs."""
+    """Draw the choice of the labels that flows are compared with, and return it; there is a choice only if people have
+    decided pairs."""
     question = ("decided pairs", *scope.dataset_version)
     decided = flows.cached(question, lambda: catalogue.decided_pairs(flows.store, scope.run.dataset))
     if not decided or scope.labelling is None:

@@ -1,8 +1,7 @@
-"""What a person sees where a disk or the database failed, or where the record refused a change, and what to do; and the
-page shown while the database does not answer, which goes away by itself once it answers again.
+"""The page for a failed disk or database, or a change that the record refused, with what to do; and the page shown
+while the database does not answer, which disappears once it does.
 
-The queues of Review and Judge audit show a lost database themselves and go on collecting answers (assets/outbox.js).
-"""
+The queues of Review and Judge audit show a lost database themselves and go on collecting answers (assets/outbox.js)."""
 
 from __future__ import annotations
 
@@ -18,11 +17,10 @@ TITLE = "The database does not answer"
 
 
 def draw(error: Exception) -> bool:
-    """Draw what went wrong, on the page or where a callback or fragment stopped, and return True. False for a bug,
-    which is not drawn: Streamlit reports it, and the server's log has the traceback.
+    """Draw the error, on the page or at the callback or fragment that stopped, and return True. False for a bug, which
+    is not drawn: Streamlit reports it, and the server's log has the traceback.
 
-    A fragment that looks at work in progress goes on looking, and shows it again once it can be read.
-    """
+    A fragment that watches work in progress goes on, and shows it again once it can be read."""
     if isinstance(error, DatabaseLost):
         _explain(error)
         st.button("Try again", key=f"show.failure.again.{id(error)}", icon=":material/refresh:")
@@ -34,7 +32,7 @@ def draw(error: Exception) -> bool:
 
 
 def wait_for_database(problem: DatabaseLost) -> None:
-    """Draw a lost database in place of another page; it is tried every two seconds, and then that other page shows."""
+    """Draw a lost database in place of another page, which shows again once a try, every two seconds, succeeds."""
     page.head(TITLE, "This page retries every two seconds and continues by itself.")
     _explain(problem)
 

@@ -1,4 +1,4 @@
-"""Home: what this is, where each room stands with one thing to do next, and where this person left off."""
+"""Home: what the app is, the state of each room with one next step, and where the user left off."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENDED_EARLY = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED, 
 
 @dataclass(frozen=True)
 class Next:
-    """The state of a room, and the one thing to do there next: the label of a link, its page, and its parameters."""
+    """The state of a room, and the next step there: the label of a link, its page, and its parameters."""
 
     state: str
     label: str
@@ -89,7 +89,7 @@ def main() -> None:
     if here.runs:
         page.fold("All runs", ":material/table:", "home.box.runs", runs)
     if ranked:
-        # Last, since nothing else waits for it then: a second the first time, and more on a busy machine.
+        # Last, so that nothing else waits for it: it takes a second the first time, and more on a busy machine.
         with state, st.spinner("Ranking the runs", show_time=True):
             try:
                 flows = shared_flows(store)
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def _assigned(store: Store) -> None:
-    """Draw what the user is assigned and has not done, with the way to the next item."""
+    """Draw the open assignments of the user, with the link to the next item."""
     me = annotator.name()
     for number, item in enumerate(assigned_to(store, me) if me else []):
         with st.container(border=True):
@@ -164,7 +164,7 @@ def _evaluate(here: Contents) -> Next:
 
 
 def _explore(here: Contents) -> tuple[Next, list[RunRow]]:
-    """Return the state of Explore without a ranking, and the runs to rank: none if that is of no use or takes too
+    """Return the state of Explore without a ranking, and the runs to rank: none if ranking is of no use or takes too
     long."""
     judged = [run for run in here.runs if run.judged]
     if not judged:
@@ -185,7 +185,7 @@ def _explore(here: Contents) -> tuple[Next, list[RunRow]]:
 def _tour(here: Contents) -> None:
     run = here.runs[-1] if here.runs else None
     run_id = run.id if run else None
-    # The demo's next version has neither labels nor runs: the tour stays with the version that has.
+    # The demo's next version has neither labels nor runs: the tour stays with the version that has them.
     dataset_id = next((row.id for row in here.datasets if run and row.id == run.dataset), here.datasets[-1].id)
     st.subheader("Three things to try with the demo", anchor=False)
     with st.container(horizontal=True):
@@ -196,8 +196,8 @@ def _tour(here: Contents) -> None:
 
 
 def _continue(store: Store, runs: list[RunRow]) -> None:
-    """Draw the way back to the pair reviewed last and the run viewed last. Before the user has given a name, the pair
-    is the one that was reviewed last by any person."""
+    """Draw links to the pair reviewed last and the run viewed last. Before the user has given a name, the pair is the
+    one that any person reviewed last."""
     me = annotator.name()
     last = last_review(store, me or None)
     viewed = next((run for run in runs if run.id == url.remembered("run")), None)

@@ -1,4 +1,4 @@
-"""Team: who decides which slice and how far they are; for admins who may do what, and who did what when."""
+"""Team: who decides which slice and their progress; for admins the roles, and the log of actions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cimemories.ui import annotator, answers, login, once, page, safe, tables, u
 TABS = {"assignments": "Assignments", "people": "People", "log": "Log"}
 MOST = 1000  # entries shown; the command line prints all
 _DONE = "team.done"
-_OPENED = "team.opened."  # by slice, when the assignment was made that the open form was drawn for
+_OPENED = "team.opened."  # by slice, the time of the assignment that the open form was drawn for
 HINT = (
     "No person has logged in yet. If the app has a login, people appear here at their first one; `docs/team.md` says "
     "how to set one up. Without a login, all people who reach the app may do everything."
@@ -80,7 +80,7 @@ def _assignments(store: Store) -> str:
 def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> None:
     safe.inline(row.name, strong=True)
     unit = UNITS[row.kind]
-    # Of attributes a slice holds the messages that are read for them.
+    # A slice of attributes holds the messages that are read for them.
     size = f"{count(row.items, 'message')} of attributes" if row.kind == ATTRIBUTES else count(row.items, unit)
     if item is None:
         safe.inline(f"{size}, not assigned: each person who opens it answers all of it.", muted=True)
@@ -107,8 +107,8 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
 
 
 def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> bool:
-    # By the present assignment: if another person changes it meanwhile, the fields show that one, and a click on what
-    # they showed before does nothing. It would take out people who have been added.
+    # Keyed by the current assignment: if another user changes it meanwhile, the fields show the new one, and a click on
+    # the old one does nothing. It would remove people who have been added.
     key = f"team.assign.{row.id}" + (f".{item.of.created}" if item else "")
     before = list(item.of.people) if item else []
     options = [*before, *(person.name for person in people.listed(store)), *people_of_record(store)]
@@ -119,7 +119,7 @@ def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | N
     left, right, _ = st.columns([2, 2, 5])
     most = max(len(names), 1)
     chosen = st.session_state.get(f"{key}.overlap", (item.of.overlap or 0) if item else 0)
-    # Streamlit raises where the number is above the most, as it is once people are taken from the list.
+    # Streamlit raises if the number is above the maximum, as it is once people are removed from the list.
     st.session_state[f"{key}.overlap"] = min(chosen, most)
     overlap = left.number_input(
         "People an item", 0, most, key=f"{key}.overlap",
@@ -175,7 +175,7 @@ def _people(store: Store) -> str:
 def _role(store: Store, chosen: Person) -> None:
     with st.container(border=True):
         safe.inline(chosen.name, strong=True)
-        # By the present role: if another admin changes it meanwhile, the field shows that one.
+        # Keyed by the current role: if another admin changes it meanwhile, the field shows the new one.
         role = _roles(f"team.role.{chosen.id}.{chosen.role}", chosen.role)
         with page.Reporting("The role was not changed.", StoreError):
             once.button(
@@ -214,7 +214,7 @@ def _log(store: Store) -> str:
     person, action = url.get("person"), url.get("action")
     listed = log.listed(store, person=person, action=action, most=MOST)
     with st.container(horizontal=True):
-        # A person of a link who has done nothing is in the list too, or it would say that all people are shown.
+        # A person named by a link is in the list even without actions, or it would say that all people are shown.
         who = {"": "all people", **{name: name for name in [*listed.people, *([person] if person else [])]}}
         page.choice("Who", who, "team.who", "person", boxed=True)
         what = {"": "everything", **{kind: kind for kind in listed.kinds}}
