@@ -5,9 +5,8 @@
     ws = cimemories.open("data/workspace")
     ws.runs["sim-average on the demo"].leaks()
 
-What is named here is the Python API (docs/api.md). It loads when it is first used: `import cimemories` alone takes
-nothing with it.
-"""
+The names here are the Python API (docs/api.md). They load on first use: `import cimemories` alone imports nothing
+else."""
 
 from __future__ import annotations
 

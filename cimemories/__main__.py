@@ -1,4 +1,4 @@
-"""`python -m cimemories` is the command line: how the app starts its workers, whatever is on PATH."""
+"""`python -m cimemories` is the command line; the app starts its workers this way, whatever is on PATH."""
 
 from cimemories.cli import main
 

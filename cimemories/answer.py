@@ -1,23 +1,22 @@
-"""Answers: what a question about results returns, and what any face can draw.
+"""Answers: the results of questions about runs, in a form that any interface can draw.
 
     @dataclass(frozen=True, kw_only=True)
     class Power(Answer):
         power: float              a number, in full precision
-        plans: Table              rows, and what their columns are
+        plans: Table              rows, with a description of their columns
                                   and of every answer: sentence, notes, simulated
 
 A command prints an answer or writes its fields as JSON, a page and a report draw it, and the Python API returns it.
-None of them names its numbers, so that a number is added to all of them where the answer is made.
+None of them names its numbers, so that a new number appears in all of them.
 
     Table(frame, {"domain": Column("text", "Domain"), "violation": Column("percent", "Violation@5")})
 
-A number `x` of a frame has a 95 % interval where `x_low` and `x_high` stand beside it, a standard deviation where
-`x_sd` does; it rests on `x_items` things, and is the share `x_share` of them; beside another setting it has changed by
+A number `x` of a frame has a 95 % interval if `x_low` and `x_high` stand beside it, and a standard deviation if `x_sd`
+does; it rests on `x_items` things, and is the share `x_share` of them; under another setting it has changed by
 `x_change`. As text they share a cell, '12.4 % ± 3.1 [10.1, 14.9] of 120', '3 of 120 (2.5 %)', '12.4 % (+1.2)'; a page
 shows them as columns to sort by, and files have every column of the frame.
 
-A list of what the record holds is a `Listing`: a table made of rows, which a command prints without loading pandas.
-"""
+A list of items in the record is a `Listing`: a table made of rows, which a command prints without loading pandas."""
 
 from __future__ import annotations
 
@@ -56,10 +55,10 @@ Kind = Literal[
     "text", "wide", "small", "number", "decimal", "count", "percent", "points", "difference", "date", "flag", "hash"
 ]
 TEXTS: tuple[Kind, ...] = ("text", "wide", "small", "date", "flag", "hash")
-BESIDE = {"sd": "sd", "low": "from", "high": "to", "change": "change"}  # what may stand beside a number, and its title
+BESIDE = {"sd": "sd", "low": "from", "high": "to", "change": "change"}  # columns beside a number, and their titles
 TIMES = ("created", "finished", "seen", "last")  # columns of lists
 LONGEST_CELL = 80  # characters of a text in HTML
-METADATA = b"cimemories"  # the key of what a Parquet file rests on
+METADATA = b"cimemories"  # the key of a Parquet file's provenance
 RESTS_ON = ("run", "model", "dataset", "labels", "labelled_by", "judge", "identifiers")  # fields of answers
 MOST_ROWS = 100  # of a table in a notebook; its frame has all
 
@@ -74,9 +73,9 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """columns: those that people see, in order; the frame may have more. caption: what the rows are. folded: it is long
-    or a detail: commands do not print it, pages show it on request. rest: reads further rows, page by page, for JSON
-    and files; None where the frame has all."""
+    """A table of an answer. columns: the visible ones, in order; the frame may have more. caption: a description of the
+    rows. folded: it is long or a detail: commands do not print it, pages show it on request. rest: reads further rows,
+    page by page, for JSON and files; None if the frame has all."""
 
     frame: pd.DataFrame
     columns: Mapping[str, Column]
@@ -143,7 +142,7 @@ class Table:
 
 class Listing(Table):
     """A table made of rows, mappings of the same keys. In its frame times are datetimes in UTC, a mapping or a list is
-    its JSON text, and what is missing is NA."""
+    its JSON text, and missing values are NA."""
 
     rows: Sequence[dict[str, Any]]
 
@@ -164,7 +163,7 @@ class Listing(Table):
         names = list(self.rows[0] if self.rows else self.columns)
         values = ([row[name] for name in names] for row in self.rows)
         cells = [[json.dumps(item) if isinstance(item, dict | list) else item for item in row] for row in values]
-        # As objects first, so that a whole number beside a missing one stays one.
+        # As objects first, so that a whole number beside a missing one stays whole.
         frame = pd.DataFrame(cells, columns=names, dtype=object).convert_dtypes()
         shares = {name for name, column in self.columns.items() if column.kind in ("percent", "points", "difference")}
         # Texts alone: the times of servers are seconds.
@@ -173,8 +172,8 @@ class Listing(Table):
 
 
 def cell(kind: Kind, name: str, row: Mapping[Any, Any]) -> str:
-    """Return the text of a row's value, with its deviation and interval where the row has them. Of a share that is
-    undefined but has ends, these are all that can be said: '10.1 to 31.0 %'."""
+    """Return the text of a row's value, with its deviation and interval if the row has them. An undefined share with
+    bounds is shown by these: '10.1 to 31.0 %'."""
     value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
     if not defined(value):
         if kind == "percent" and defined(low) and defined(high):
@@ -216,13 +215,13 @@ def cell(kind: Kind, name: str, row: Mapping[Any, Any]) -> str:
 
 
 def attributes(item: object, names: str) -> dict[str, Any]:
-    """Return the attributes of these names, separated by spaces, as a row has them: members of enumerations as text."""
+    """Return the attributes of these names, separated by spaces, as a row: members of enumerations as text."""
     values = {name: getattr(item, name) for name in names.split()}
     return {name: str(value) if isinstance(value, StrEnum) else value for name, value in values.items()}
 
 
 def defined(value: Any) -> TypeGuard[Any]:
-    """Return whether a number is there, and not nan."""
+    """Return whether a number is neither None nor nan."""
     return value is not None and value == value
 
 
@@ -264,8 +263,8 @@ class Answer:
         return [item for value in values for item in value if isinstance(item, Answer)]
 
     def files(self, kind: str) -> Iterator[tuple[str, bytes]]:
-        """Yield all tables as files of this kind (an ending), by the name of their field, those of answers to further
-        questions too. What the rows rest on, by a scope among the fields or by RESTS_ON, is in columns of its own."""
+        """Yield all tables as files of this kind (an ending), by the name of their field, those of further answers too.
+        Columns hold the provenance of the rows, from a scope among the fields or from RESTS_ON."""
         import pandas as pd
 
         fields = self.fields()
@@ -279,13 +278,13 @@ class Answer:
                 yield from ((f"{name}-{below}", content) for below, content in value.files(kind))
 
     def to_frame(self, table: str | None = None) -> pd.DataFrame:
-        """Return a copy of a table's frame: of the one of this name, by default of the first. Raises KeyError for
-        another name."""
+        """Return a copy of the frame of the table of this name, by default the first. Raises KeyError for another
+        name."""
         tables = self.tables()
         return tables[next(iter(tables)) if table is None else table].frame.copy()
 
     def as_json(self, without: str = "") -> dict[str, Any]:
-        """Return the fields as JSON has them (`plain`). without: the name of one that is left out."""
+        """Return the fields as JSON (`plain`). without: the name of a field to leave out."""
         simulated = {"simulated": bool(self.simulated), "simulated_parts": self.simulated}
         return {name: plain(value) for name, value in (self.fields() | simulated).items() if name != without}
 
@@ -309,8 +308,8 @@ class Rows(Answer):
 def html_table(
     titles: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0, longest: int | None = LONGEST_CELL
 ) -> str:
-    """Return a table as HTML in which every text is text, whatever it holds. more: rows that are left out, as a last
-    line. longest: characters of a cell; None for sentences, of which the end counts as much."""
+    """Return a table as HTML in which every text is escaped. more: rows that are left out, as a last line. longest:
+    characters of a cell; None for sentences, whose end matters as much."""
     head = "".join(f"<th>{html_escaped(title)}</th>" for title in titles)
     lines = ("".join(f"<td>{html_escaped('' if cell is None else cell, longest)}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
@@ -319,14 +318,14 @@ def html_table(
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: nan as null, times in ISO format, tables and frames as lists of rows, dataclasses
-    as objects of their fields, and what has `as_json` as that says."""
+    """Convert a value for JSON: nan to null, times to ISO format, tables and frames to lists of rows, dataclasses to
+    objects of their fields, and objects with `as_json` to its result."""
     if isinstance(value, float):
         return None if math.isnan(value) else value
-    if type(value).__name__ == "NAType":  # a whole number of pandas' that is not there
+    if type(value).__name__ == "NAType":  # a missing whole number of pandas
         return None
     if isinstance(value, datetime):
-        return value.isoformat() if defined(value) else None  # pandas has a nan of its own among times
+        return value.isoformat() if defined(value) else None  # pandas has its own nan for times
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

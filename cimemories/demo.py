@@ -1,12 +1,11 @@
 """The demo: a synthetic dataset with simulated labels and runs of three simulated models, from data/demo/.
 
-What is shipped are the profiles and the recorded calls; labels, responses and judgements follow from them by the same
-code that serves real work. Where a prompt has been changed since, the calls no longer fit and the simulator answers.
+The files hold profiles and recorded calls; labels, responses and judgements follow from them by the code that does real
+work. If a prompt has changed, the calls no longer fit and the simulator answers.
 
-    python -m cimemories.demo        writes data/demo/ again, but for the run of a real model
+    python -m cimemories.demo        writes data/demo/ again, except the run of a real model
 
-Beside them stands one small run of a real model, recorded from a real vLLM server.
-"""
+Beside them is one small run of a real model, recorded from a real vLLM server."""
 
 from __future__ import annotations
 
@@ -52,8 +51,8 @@ REAL_PROFILES, REAL_CONTEXTS, REAL_SAMPLES, MAX_TOKENS = 1, 6, 2, 200
 
 
 def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str], None]) -> str | None:
-    """Put the run into a workspace that holds the demo's dataset; returns its id, None where it is there or none is
-    recorded. Where the recorded calls no longer fit (the profiles were made again) it is left out, and that is told."""
+    """Put the run into a workspace that holds the demo's dataset; returns its id, None if it exists or none is
+    recorded. If the recorded calls no longer fit (the profiles were made again) it is left out, with a report."""
     about = about_real(folder)
     with store.read() as connection:
         ran = store_runs.all_rows(connection)
@@ -100,7 +99,7 @@ def _real_spec(dataset: str, model: str, base_url: str, wording: dict[str, str] 
 
 
 def record_real(base_url: str, model: str) -> None:
-    """Ask the server for the run and write it into data/demo/. Raises what planning and carrying out raise."""
+    """Ask the server for the run and write it into data/demo/. Raises the errors of planning and running."""
     os.environ.pop("CIMEMORIES_DATABASE_URL", None)
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(folder)
@@ -108,7 +107,7 @@ def record_real(base_url: str, model: str) -> None:
         server: list[Server] = []
 
         def looked_up(*arguments: Any) -> Server:
-            # Named so that another server at the same address is not taken for it.
+            # Named so that another server at the same address is not mistaken for it.
             live = look_up(*arguments)
             server.append(replace(live, identity=f"the demo's recording of vLLM {live.version}"))
             return server[-1]
@@ -138,23 +137,21 @@ SAMPLES, DRAWS = 5, 10
 
 
 def prepare(store: Store, report: Callable[[str], None], profiles: int | None = None) -> None:
-    """Put the demo into a workspace, or finish it where it was cut short; only its first `profiles` where given.
-
-    Raises what its steps raise.
-    """
+    """Put the demo into a workspace, or finish it if it was cut short; only its first `profiles` if given. Raises the
+    errors of its steps."""
     prepare_labels(store, report, profiles)
     prepare_real(store, FOLDER, DATASET, report)
     for model in MODELS:
         report(f"preparing the demo: a run of {model}")
         _run(store, model)
-    with suppress(OSError):  # no room for the mark is no reason to call a demo that is there a failure
+    with suppress(OSError):  # a missing mark does not make a finished demo a failure
         store.workspace.mkdir(parents=True, exist_ok=True)
         mark(store).touch()
 
 
 def prepare_labels(store: Store, report: Callable[[str], None], profiles: int | None = None) -> None:
-    """Put the demo's profiles with their labels into a workspace; only its first `profiles` where given. Raises what
-    its steps raise."""
+    """Put the demo's profiles with their labels into a workspace; only its first `profiles` if given. Raises the errors
+    of its steps."""
     add_dataset(store, profiles)
     archive = FOLDER / "calls.jsonl.xz"
     if archive.exists():

@@ -1,5 +1,5 @@
-"""Tells whether a workspace has the demo. Apart from demo.py, which prepares it: that takes 4 s to import, and most
-starts of the app only ask whether it is there."""
+"""Tests whether a workspace has the demo. Apart from demo.py, which takes 4 s to import, because most starts of the app
+only need this test."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ REAL_ABOUT = "real.json"
 
 
 def is_wanted(store: Store) -> bool:
-    """Return whether the workspace is empty, or holds a demo whose preparation was cut short. A part that was deleted
-    from a complete demo is not missed."""
+    """Return whether the workspace is empty, or holds a demo whose preparation was cut short. Deleted parts of a
+    complete demo do not count."""
     with store.read() as connection:
         rows = datasets.all_rows(connection)
         if not rows:
@@ -41,7 +41,7 @@ def is_wanted(store: Store) -> bool:
 
 
 def mark(store: Store) -> Path:
-    """Return a file that stands in the workspace once its demo has been prepared to the end."""
+    """Return the path of the file that marks a completely prepared demo."""
     return store.workspace / "demo.prepared"
 
 

@@ -59,13 +59,13 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if interrupted:  # even where the coroutine had just ended: what was to come after it must not
+    if interrupted:  # even if the coroutine had just ended: the code after it must not run
         raise KeyboardInterrupt
     return result
 
 
 def _handlers() -> dict[signal.Signals, Callable[[int, Any], object]]:
-    """The handlers of the program that are not Python's own, which asyncio knows."""
+    """Return the program's signal handlers except Python's own, which asyncio knows."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,4 +1,4 @@
-"""Files that people name or upload, and private ones."""
+"""Files named or uploaded by users, and private files."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _KINDS = (
 
 
 class NotAFileError(OSError):
-    """The path leads to something else than a regular file; `strerror` says what: 'a named pipe'."""
+    """The path is not that of a regular file; `strerror` says what it is: 'a named pipe'."""
 
 
 def open_regular(path: Path, mode: Literal["rb", "ab"] = "rb", *, follow: bool = True) -> BinaryIO:
     """Open a regular file for reading its bytes or appending to it. follow: whether a symbolic link is followed; one in
     a workspace of another person could lead to any file. Raises NotAFileError for anything else before it is opened,
     since a named pipe or a device would be read without end, and OSError if the system refuses."""
-    with suppress(FileNotFoundError):  # which opening it raises again, or mends by creating the file
+    with suppress(FileNotFoundError):  # opening it raises this again, or creates the file
         _refuse_other(os.stat(path, follow_symlinks=follow).st_mode, path)
-    # Between the two looks the path may have come to lead elsewhere: O_NONBLOCK keeps a pipe from being waited for.
+    # The path may have changed since the first look: O_NONBLOCK avoids waiting for a pipe.
     flags = os.O_RDONLY if mode == "rb" else os.O_WRONLY | os.O_APPEND | os.O_CREAT
     flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     descriptor = os.open(path, flags if follow else flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
@@ -61,8 +61,8 @@ def _refuse_other(mode: int, path: Path) -> None:
 
 @contextmanager
 def uploaded(data: bytes | memoryview, file_name: str) -> Iterator[Path]:
-    """Give an uploaded file under its name in a folder that lasts as long as the block. The name is without folders and
-    at most 200 bytes long; 'upload' if nothing is left."""
+    """Yield the path of an uploaded file, under its name in a folder that lasts as long as the block. The name is
+    without folders and at most 200 bytes long; 'upload' if nothing is left."""
     # A browser may send a whole path, of either system: only its last part is a name, and no name may hold NUL.
     name = Path(file_name.replace("\\", "/")).name.replace("\0", "")
     # Bytes, of which file systems take 255 in a name; a character that is cut in two is left out.
@@ -93,11 +93,11 @@ def adopt_umask() -> None:
 
 
 def users_umask() -> int:
-    """Return the umask that the user had set; that of the process if `adopt_umask` was not called."""
+    """Return the user's umask; that of the process if `adopt_umask` was not called."""
     try:
         return int(os.environ[USERS_UMASK], 8) & 0o777
     except (KeyError, ValueError):
-        # A umask can only be read by setting another one.
+        # The umask can only be read by setting another one.
         current = os.umask(UMASK)
         os.umask(current)
         return current
@@ -118,13 +118,12 @@ def written_for_user(path: Path, workspace: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a private folder, or make one that is there private with all that is in it. Raises OSError if none can be
+    """Make a private folder, or make an existing one private with all that is in it. Raises OSError if none can be
     made.
 
-    One that is private already is not gone through again. Left as they are: links and what they lead to, what belongs
-    to another user, a folder shared by the whole machine (/tmp), the home folder itself, and everything on a file
-    system that cannot be written or knows no modes.
-    """
+    A folder that is private already is not searched again. Left as they are: links and their targets, items of another
+    user, a folder shared by the whole machine (/tmp), the home folder itself, and everything on a file system that
+    cannot be written or has no modes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = folder.stat().st_mode
     if not mode & OTHERS or mode & stat.S_ISVTX or folder.resolve() in (Path.home(), Path("/")):
@@ -135,7 +134,7 @@ def make_folder(folder: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty private file if there is none; what hinders it shows when it is opened."""
+    """Make an empty private file if there is none; errors show when it is opened."""
     with suppress(OSError):
         # O_EXCL leaves alone what is there, and makes nothing at the end of a link that leads nowhere yet.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

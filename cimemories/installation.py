@@ -1,9 +1,8 @@
 """Paths of the parts of the project that are not modules of this package (app.py, pages/, seeds/, data/demo/ and
-.streamlit/), where the workspace is, and how another Python of this installation is started.
+.streamlit/), the path of the workspace, and the command for another Python of this installation.
 
 A checkout has these parts beside the package. A wheel has them inside it, under `_app` (pyproject.toml): at the top of
-site-packages `pages` and `seeds` would be everybody's.
-"""
+site-packages `pages` and `seeds` would clash with other packages."""
 
 from __future__ import annotations
 
@@ -39,8 +38,8 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables, with a path on which a child finds this package: it need not be installed. Where the
-    interpreter finds it by itself nothing is added, since PYTHONPATH goes before the standard library."""
+    """Return the variables, with a path on which a child finds this package: it need not be installed. If the
+    interpreter finds it by itself nothing is added, since PYTHONPATH precedes the standard library."""
     if Path(sysconfig.get_path("purelib")).resolve() == BESIDE:
         return dict(environ)
     path = os.pathsep.join(filter(None, [str(BESIDE), environ.get("PYTHONPATH")]))

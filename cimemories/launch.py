@@ -23,12 +23,11 @@ def log_path(store: Store, work_id: str) -> Path:
 
 
 def launch(store: Store, work_id: str, engine: str | None = None) -> None:
-    """Mark the work as queued and start a worker of its own for it. engine: `local`, or as of llm/engines.py;
-    without one it is done by what did it last, else by what the environment says.
+    """Mark the work as queued and start a worker for it. engine: `local`, or as of llm/engines.py; by default the one
+    that did the work last, else the one that the environment names.
 
     Raises StoreError if the work does not exist, is already being done, or no process can be started; work that was
-    queued for a process that could not be started is marked as failed.
-    """
+    queued for a process that could not be started is marked as failed."""
     with store.write(Role.OPERATOR) as connection:
         work.queue(connection, work_id)
         audit_log.add(connection, f"{work.kind_of(work_id)}.started", work_id)
@@ -59,5 +58,5 @@ def launch(store: Store, work_id: str, engine: str | None = None) -> None:
 
 
 def log_tail(store: Store, work_id: str, lines: int = 12) -> str:
-    """Return the last lines that the worker wrote; an empty text where it wrote none."""
+    """Return the last lines that the worker wrote; '' if it wrote none."""
     return "\n".join(tail(log_path(store, work_id), 16_384).splitlines()[-lines:])

@@ -1,13 +1,12 @@
 """The manifest of a run, which records its plan: typed, and read the same from every version.
 
-    row.manifest.memory.order        # 'shuffled'; 'fixed' where the run is older than that setting
+    row.manifest.memory.order        # 'shuffled'; 'fixed' if the run is older than that setting
     row.manifest.recorded            # the JSON object itself, for files and screens
 
 Manifests are only ever added to, so an old one lacks parts, and one from a newer version has more of them. A part that
-is missing, or that cannot be read, takes its default: reading a record never fails because of its manifests. What is
-written back or exported is `recorded` with its changes, never the typed values, so that unknown keys and the form of
-numbers stay as they are.
-"""
+is missing or unreadable takes its default: reading a record never fails because of its manifests. Writing and exporting
+use `recorded` with its changes, never the typed values, so that unknown keys and the form of numbers stay as they
+are."""
 
 from __future__ import annotations
 
@@ -96,7 +95,8 @@ class ModelPart(ServerPart):
 
 
 class JudgePart(Part):
-    """A judge as it was asked for, and its server. prompt_sha256: all that the first version kept of its wording."""
+    """A judge as it was asked for, and its server. prompt_sha256: the only part of the wording that the first version
+    kept."""
 
     kind: str = ""
     model: str = ""
@@ -116,8 +116,8 @@ class JudgePart(Part):
 
 
 class SystemPart(Part):
-    """A memory system. options: all of them, defaults too. server, prices: of the model that it asks, where that is
-    another than the one under test."""
+    """A memory system. options: all of them, defaults too. server, prices: of the model that it asks, if that is not
+    the one under test."""
 
     name: str = ""
     version: str = ""
@@ -127,8 +127,8 @@ class SystemPart(Part):
 
 
 class MemoryPart(Part):
-    """The assistant's memory. labels: source of those that the memory was composed by. system: what recalled from it;
-    None: all of it was in the prompt."""
+    """The assistant's memory. labels: source of those that the memory was composed by. system: the one that recalled
+    from it; None: all of it was in the prompt."""
 
     composition: str = "full"
     order: str = "fixed"
@@ -171,9 +171,9 @@ class ImportPart(Part):
 
 
 class VariantPart(Part):
-    """One variant of a request: what reaches the prompt. shown: hash of the attributes, in the order of the prompt.
-    statement: the wording of the leaked memory there; None: its own. paraphrase: the prompt by which the model under
-    test is asked for that wording. removed: attributes that are left out."""
+    """One variant of a request. shown: hash of the attributes in the prompt, in its order. statement: the wording of
+    the leaked memory there; None: its own. paraphrase: the prompt by which the model under test is asked for that
+    wording. removed: attributes that are left out."""
 
     level: str = ""
     shown: str = ""
@@ -184,7 +184,7 @@ class VariantPart(Part):
 
 class AttributionPart(Part):
     """The reveal that is explained, and the variants that explain it. first: number of the first sample. skipped: by
-    variant that was asked for, why there is none."""
+    requested variant, the reason why there is none."""
 
     response: int = 0
     profile: int = 0
@@ -231,7 +231,7 @@ class RunManifest(Part):
     @field_validator("all_judges", mode="before")
     @classmethod
     def _objects(cls, value: Any) -> Any:
-        # One item that is no object must not cost the others: the field as a whole would take its default.
+        # One item that is no object must not discard the others: the field as a whole would take its default.
         return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else value
 
 

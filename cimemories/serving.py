@@ -27,12 +27,11 @@ def serve_app(
     hosts: Sequence[str] = (),
     read_only: bool = False,
 ) -> None:
-    """Open the workspace (with the demo where it is empty) and hand over to Streamlit, which prints the address.
+    """Open the workspace (with the demo if it is empty) and hand over to Streamlit, which prints the address.
 
     address: to listen on, for a container; hosts: names that the app answers to beside localhost; read_only: once the
-    demo is there, nothing is written any more (access/readonly.py). Does not return. Raises StoreError where the port
-    is taken.
-    """
+    demo exists, nothing is written any more (access/readonly.py). Does not return. Raises StoreError if the port is
+    taken."""
     reserved = _require_free(port)
     store = open_store(workspace)
     if demo_wanted and demo_parts.is_wanted(store):
@@ -57,11 +56,10 @@ def serve_app(
 
 
 def _require_free(port: int) -> socket.socket | None:
-    """Check that the port is free, and reserve it on ::1 from here on: the socket is to be kept over the exec.
+    """Check that the port is free, and reserve it on ::1; the socket must be kept over the exec. None without IPv6.
 
-    Without this check Streamlit moves on to the next port by itself, and the printed address is wrong. None without
-    IPv6. Raises StoreError where another program has the port on either address.
-    """
+    Without this check Streamlit moves on to the next port by itself, and the printed address is wrong. Raises
+    StoreError if another program has the port on either address."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

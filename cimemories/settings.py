@@ -1,12 +1,11 @@
-"""Settings as pydantic models: each is said once, and every face of the project is made from that.
+"""Settings as pydantic models: each is defined once, and every interface of the project is made from that.
 
     class RunSpec(Settings):
         samples: int = setting(5, "Samples n", "Messages per context.", TASK, ge=1)
 
 A field with a `Setting` is an option of the command line (cli/options.py), a field of the form
 (pages/evaluate/run_settings.py), a field of a sweep's file (evaluation/sweeps/file.py), a key of the manifest, a part
-of the command that repeats the work, and a row of the table in docs/settings.md.
-"""
+of the command that repeats the work, and a row of the table in docs/settings.md."""
 
 from __future__ import annotations
 
@@ -32,16 +31,14 @@ from cimemories.store.engine import StoreError
 
 @dataclass(frozen=True, eq=False)  # by identity, so that it can be hashed with its labels
 class Setting:
-    """The texts and the options of a field, for every face.
+    """The texts and the options of a field, for every interface.
 
-    group: the part of the form that it stands in. labels: what the form calls its choices. option, short: its name on
-    the command line if that is not the field's, and a letter for it. plural: what a sweep's file calls it if that is
-    not the field's name. metavar: what its help calls the value. typed: the type of its option if the field's own type
-    is none that a command line knows; option_help: what the help of the option says about that. placeholder: what an
-    empty field of the form shows. step: of the form's number. when: whether the setting means anything beside these
-    values of the others. brief: how a name tells its value from others, such as 'thinking {}'; empty for a setting that
-    does not make a run another experiment.
-    """
+    group: its part of the form. labels: the form's names of its choices. option, short: its name on the command line if
+    that is not the field's, and a letter for it. plural: its name in a sweep's file if that is not the field's.
+    metavar: the help's name of the value. typed: the type of its option if the field's own type is unknown to a command
+    line; option_help: the option's help on that. placeholder: the text in an empty field of the form. step: of the
+    form's number. when: whether the setting applies, given the values of the others. brief: how a name tells its value
+    from others, such as 'thinking {}'; empty for a setting that does not make a run another experiment."""
 
     title: str
     help: str
@@ -60,8 +57,8 @@ class Setting:
 
 
 def setting(default: Any, title: str, help: str, group: str = "", **more: Any) -> Any:
-    """Return the field of a setting. default: a value, a Field with more about it, or ... for one that has to be given.
-    ge, le: bounds of a number; more: as of Setting."""
+    """Return the field of a setting. default: a value, a Field with more about it, or ... for a required one. ge, le:
+    bounds of a number; more: as of Setting."""
     bounds = {name: more.pop(name) for name in ("ge", "le") if name in more}
     info = default if isinstance(default, FieldInfo) else Field(default, **bounds)
     info.metadata.append(Setting(title, help, group, **more))
@@ -70,7 +67,7 @@ def setting(default: Any, title: str, help: str, group: str = "", **more: Any) -
 
 @dataclass(frozen=True)
 class Described:
-    """A field of a model, with its `Setting` and what its type says."""
+    """A field of a model, with its `Setting` and the facts of its type."""
 
     name: str
     info: FieldInfo
@@ -85,17 +82,17 @@ class Described:
         return self.setting.option or f"--{self.name.replace('_', '-')}"
 
     def applies(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the setting means anything beside these values of the others."""
+        """Return whether the setting applies, given these values of the others."""
         return self.setting.when is None or self.setting.when(values)
 
     @property
     def type(self) -> Any:
-        """The type with what validates it."""
+        """Return the type with its validators."""
         return Annotated[(self.info.annotation, *self.info.metadata)]
 
     @property
     def plain(self) -> Any:
-        """The type without None."""
+        """Return the type without None."""
         others = [item for item in get_args(self.info.annotation) if item is not type(None)]
         union = get_origin(self.info.annotation) is not Literal and type(None) in get_args(self.info.annotation)
         return others[0] if union else self.info.annotation
@@ -119,13 +116,13 @@ class Described:
 
 @cache
 def _adapters(model: type[Settings]) -> dict[str, TypeAdapter[Any]]:
-    """Return what validates each field apart from the others."""
+    """Return the validator of each field by itself."""
     fields = model.model_fields.items()
     return {name: TypeAdapter(cast(Any, Annotated[(info.annotation, None, *info.metadata)])) for name, info in fields}
 
 
 class Settings(BaseModel):
-    """Values that are checked when they are made. Raises StoreError, in people's words, for what cannot be."""
+    """Values that are checked on creation. Raises StoreError, in plain words, for invalid ones."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -142,7 +139,7 @@ class Settings(BaseModel):
         return type(self)(**{**dict(self), **changes})
 
     def as_json(self) -> dict[str, Any]:
-        """Return all fields as JSON has them."""
+        """Return all fields as JSON."""
         return self.model_dump(mode="json")
 
     @classmethod
@@ -152,8 +149,8 @@ class Settings(BaseModel):
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> Self:
-        """Return the settings that a record holds. A field that is missing there, or that cannot be read, takes its
-        default, and nothing is checked as a whole: reading a record never fails because of what it holds."""
+        """Return the settings that a record holds. A missing or unreadable field takes its default, and nothing is
+        checked as a whole: reading a record never fails because of its content."""
         read: dict[str, Any] = {}
         for name, adapter in _adapters(cls).items():
             try:
@@ -164,7 +161,7 @@ class Settings(BaseModel):
 
     @classmethod
     def applicable(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return these values without those of settings that mean nothing beside the others. A setting that is not
+        """Return these values without those of settings that do not apply, given the others. A setting that is not
         given counts with its default."""
         described = cls.described()
         values = {name: item.default for name, item in described.items()} | dict(given)
@@ -173,7 +170,7 @@ class Settings(BaseModel):
         }
 
     def non_defaults(self) -> Iterator[tuple[Described, Any]]:
-        """Yield the settings whose values are not the default, with their values; of a record that lacks some, those
+        """Yield the settings whose values are not the default, with their values; for a record that lacks some, those
         that it has."""
         for item in self.described().values():
             if (value := getattr(self, item.name, item.default)) != item.default:
@@ -191,7 +188,7 @@ def _described(model: type[Settings]) -> dict[str, Described]:
 
 
 def explained(model: type[Settings], error: ValidationError) -> str:
-    """Return what is wrong with the first value that is, for people."""
+    """Return what is wrong with the first invalid value, in plain words."""
     problem = error.errors(include_url=False, include_input=True)[0]
     name = str(problem["loc"][0]) if problem["loc"] else ""
     described = model.described().get(name)
@@ -199,7 +196,7 @@ def explained(model: type[Settings], error: ValidationError) -> str:
     value = problem["input"]
     match problem["type"]:
         case "value_error":
-            # Of a setting by itself, or of several together.
+            # The error of one setting, or of several together.
             return f"{described.option}: {problem['ctx']['error']}" if described else str(problem["ctx"]["error"])
         case "literal_error" if described:
             return f"{called} is one of {', '.join(described.choices)}, not '{value}'."

@@ -1,9 +1,9 @@
-"""Text made fit to be shown: shares and counts, one line of a long text, escaping for HTML and Markdown, control
-characters made visible, credentials in addresses hidden.
+"""Texts for display: shares and counts, one line of a long text, escaping for HTML and Markdown, control characters
+made visible, credentials in addresses hidden.
 
 Names and messages come from models, files and other people. A terminal obeys control characters (they move the cursor,
-set the title, write to the clipboard), and an override of the writing direction shows `evil.example` as something else.
-"""
+set the title, write to the clipboard), and an override of the writing direction shows `evil.example` as something
+else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 CONTROL = "\r(?!\n)|[\x00-\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 _CONTROL = re.compile(CONTROL)
 _LAYOUT = frozenset("\n\t")
-# A password may itself hold an @, so up to the last one; %40 is an @ that somebody has quoted.
+# A password may itself hold an @, so up to the last one; %40 is a quoted @.
 _USER = re.compile(r"(?<=://)(?:[^\s'\"<>]*@|[^\s'\"<>/]*%40)")
 # Names by what they contain, since servers invent their own; `options` of a database's URL can hold any setting.
 _SECRET_FIELD = re.compile(
@@ -34,23 +34,23 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>&#|~!$])")
 
 
 def percent(share: float | None) -> str:
-    """0.1237 as '12.4 %'; a dash for None and nan."""
+    """Return 0.1237 as '12.4 %'; a dash for None and nan."""
     return UNDEFINED if share is None or share != share else f"{100 * share:.1f} %"
 
 
 def exact_percent(share: float) -> str:
-    """A share that somebody has set, with up to four digits: 0.6667 as '66.67 %', 1.0 as '100 %'."""
+    """Return a share that a user has set, with up to four digits: 0.6667 as '66.67 %', 1.0 as '100 %'."""
     return f"{100 * share:.4g} %"
 
 
 def decimal(value: float, digits: int = 2) -> str:
-    """'0.42', of a kappa or tau say; what rounds to 0 has no sign, which '-0.00' would have."""
+    """Return '0.42', as of a kappa or tau; a value that rounds to 0 has no sign ('-0.00')."""
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def count(number: float | None, noun: str = "", plural: str = "") -> str:
-    """3412 as '3,412', with a noun as '1 profile' or '2 profiles'; plural: where English makes another. A dash
-    for None and nan."""
+    """Return 3412 as '3,412', with a noun as '1 profile' or '2 profiles'; plural: if irregular. A dash for None and
+    nan."""
     if number is None or number != number:
         return UNDEFINED
     if not noun:
@@ -60,12 +60,12 @@ def count(number: float | None, noun: str = "", plural: str = "") -> str:
 
 
 def lies_between(low: str, high: str) -> str:
-    """'lies between 10.1 % and 31.0 %'; 'is 10.1 %' where both are the same, as they are shown."""
+    """Return 'lies between 10.1 % and 31.0 %', or 'is 10.1 %' if both read the same."""
     return f"is {low}" if low == high else f"lies between {low} and {high}"
 
 
 def listed(parts: Sequence[str]) -> str:
-    """'a', 'a and b', 'a, b and c'; '' for nothing."""
+    """Join as 'a', 'a and b', 'a, b and c'; '' for nothing."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
@@ -84,8 +84,8 @@ def simulated_text(parts: Parts) -> str:
 
 
 def sentence(text: object) -> str:
-    """A remark or an error as a sentence begins and ends; '' for nothing. A name that it begins with stays as it is:
-    'sw_bad.yaml', 'http://host', 'run-1', 'vLLM'."""
+    """Give a remark or an error the capital and the full stop of a sentence; '' for nothing. A name at its start stays
+    as it is: 'sw_bad.yaml', 'http://host', 'run-1', 'vLLM'."""
     stripped = str(text).strip()
     end = "" if not stripped or stripped.endswith((".", "!", "?")) else "."
     word = re.match(r"[a-z]+(?='s?\b|@\d|[,;:.]?(\s|$))", stripped)  # violation@5, too
@@ -93,36 +93,36 @@ def sentence(text: object) -> str:
 
 
 def without_options(text: str) -> str:
-    """An error as a page shows it: its note on the options of the command line is for those who are there."""
+    """Return an error for a page, without its note on options of the command line."""
     return re.sub(r" \(on the command line: [^)]*\)", "", text)
 
 
 def shortened(text: object, limit: int) -> str:
-    """The text in one line of at most `limit` characters, the last of them … where something was cut."""
+    """Return the text in one line of at most `limit` characters, the last of them … if it was cut."""
     line = _one_line(text)
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def html_escaped(text: object, limit: int | None = None) -> str:
-    """One line as HTML that reads the same; limit: as in `shortened`."""
+    """Return one line as HTML that reads the same; limit: as in `shortened`."""
     return html.escape(_one_line(text) if limit is None else shortened(text, limit))
 
 
 def markdown_escaped(text: object) -> str:
-    """Any text as Markdown that reads the same in a line or a table cell: one line, no markup, links or addresses."""
+    """Return Markdown that reads the same in a line or a table cell: one line, no markup, links or addresses."""
     line = _MARKDOWN.sub(r"\\\1", _one_line(text))
-    # Bare addresses are made links by some readers: a joiner that takes no room breaks them up.
+    # Some readers make links of bare addresses: an invisible joiner breaks them up.
     return re.sub(r"(?i)(:)(?=//)|(@)(?=\w)|\b(www)(?=\.)", lambda hit: f"{hit[0]}\N{WORD JOINER}", line)
 
 
 def _one_line(text: object) -> str:
-    """Without line breaks, control characters visible; halves of surrogate pairs, which cannot be sent, as '?'."""
+    """Return the text without line breaks, control characters visible; halves of surrogate pairs as '?'."""
     # Half a surrogate pair cannot be encoded: to print it or send it would raise.
     return visible(" ".join(str(text).encode("utf-8", "replace").decode("utf-8").split()))
 
 
 def visible(text: str) -> str:
-    """The text with each control character as a visible one, one for one, so that positions in it stay: ␛ for an
+    """Return the text with each control character as a visible one, one for one, so that positions in it stay: ␛ for an
     escape, ␦ for an override of the writing direction. Line ends and tabs stay."""
     return _CONTROL.sub(_picture, text)
 
@@ -178,12 +178,12 @@ def has_control(text: str) -> bool:
 
 
 def without_credentials(text: str) -> str:
-    """The text with user and password of every address hidden, and every field of one that is named like a secret:
+    """Return the text with user and password of every address hidden, and every field named like a secret:
     `http://[hidden]@host/v1?api_key=[hidden]`."""
     return _SECRET_FIELD.sub(rf"\1{HIDDEN}", _USER.sub(f"{HIDDEN}@", text))
 
 
-# What Python's decoder says, as people say it.
+# Messages of Python's decoder in plain words.
 _JSON = {
     "Expecting value": "a value is expected here",
     "Expecting ',' delimiter": "a comma is expected here, or the end of the list or object",
@@ -201,17 +201,17 @@ def json_problem(message: str) -> str:
     return _JSON.get(message, message)
 
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes these for the start of a formula
 
 
 def without_formula(cell: object) -> object:
-    """A cell as a spreadsheet may have it: text that begins like a formula gets an apostrophe in front."""
+    """Return a cell that is safe in a spreadsheet: text that begins like a formula gets an apostrophe in front."""
     # Spreadsheets run such a cell when the file is opened, and its text may come from a model.
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as people say it: '45 s', '3 min', '2 h 10 min'."""
+    """Return a duration in words: '45 s', '3 min', '2 h 10 min'."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

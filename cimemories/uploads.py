@@ -1,12 +1,11 @@
-"""Uploads are read by a process of their own, with limits on its memory and time: one file cannot take the app down.
+"""Uploads are read by a separate process, with limits on its memory and time: one file cannot take the app down.
 
     imported = import_upload(store, upload.getbuffer(), upload.name, go_on=page.session_is_open)
 
 The process imports the file into the record by itself, in one transaction, as the command line does, and prints the
-outcome as JSON. It ends when its browser session is gone or the app ends, and then leaves nothing behind. Everything
-that the file brings stays in it but words, which pages escape. Sweeps and prompt files are read by the app itself:
-seeds.reading bounds them to half a second of work.
-"""
+outcome as JSON. It ends when its browser session is gone or the app ends, and then leaves nothing behind. Only texts
+leave it, which pages escape. Sweeps and prompt files are read by the app itself: seeds.reading bounds them to half a
+second of work."""
 
 from __future__ import annotations
 
@@ -56,11 +55,10 @@ def import_upload(
     model: str | None = None,
     go_on: Callable[[], bool] = lambda: True,
 ) -> formats_importing.Imported:
-    """Import an uploaded file as what it is recognised to be. name: of the dataset; model: what wrote the results.
+    """Import an uploaded file by its recognised kind. name: of the dataset; model: that wrote the results.
 
-    go_on: asked while the file is read; once it says no, the reading ends. Raises FormatError for the file, for one
-    that takes too much and if the reading was ended, and StoreError for the name; then nothing is kept.
-    """
+    go_on: asked while the file is read; once it returns False, the reading ends. Raises FormatError for the file, for
+    one that takes too much and if the reading was ended, and StoreError for the name; then nothing is kept."""
     answer = _read(store, data, file_name, "import", {"name": name, "model": model}, go_on)
     with store.read() as connection:
         row = next((row for row in datasets.all_rows(connection) if row.id == answer["dataset"]), None)
@@ -83,7 +81,7 @@ def review_upload(
 
 
 def _tuples(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was JSON for a moment with its lists as the tuples that they were."""
+    """Turn the lists of a JSON object back into tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in answer.items()}
 
 
@@ -95,7 +93,7 @@ def _read(
     options: Mapping[str, Any],
     go_on: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Return what the process answers. Raises FormatError and StoreError with its message."""
+    """Return the answer of the process. Raises FormatError and StoreError with its message."""
     if readonly.chosen():
         raise StoreError(f"{readonly.REASON}, so nothing was imported.")
     if reason := roles.refused(Role.CURATOR):  # before a process reads the file; the record asks again
@@ -108,12 +106,12 @@ def _read(
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
-    # The record of this store and no other, whatever the app's own environment names. An address may hold a password:
-    # in the environment only this user sees it, among the arguments everybody who lists processes.
+    # The record of this store, whatever the app's environment names. An address may hold a password:
+    # only this user sees the environment, but all users see the arguments.
     environment.pop(DATABASE_URL, None)
     if not store.is_sqlite:
         environment[DATABASE_URL] = store.engine.url.render_as_string(hide_password=False)
-    # Files and no pipes for what it writes: these would have to be emptied for it to go on.
+    # Files and no pipes for its output: pipes would have to be emptied for it to go on.
     with uploaded(data, file_name) as path, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         request: dict[str, Any] = {"do": do, "options": options, "file": str(path)}
         request |= {"workspace": str(store.workspace.absolute()), "memory": MEMORY, "seconds": SECONDS}
@@ -125,7 +123,7 @@ def _read(
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,
-                # Ctrl-C at the terminal reaches the app alone, whose end then ends this process.
+                # Ctrl-C at the terminal reaches only the app, whose end then ends this process.
                 start_new_session=True,
             )
         except OSError as error:
@@ -211,7 +209,7 @@ def _limit(memory: int, seconds: int) -> None:
         # What it allocates. Addresses are more than that: libraries are mapped, and stacks are reserved.
         resource.RLIMIT_DATA: memory,
         resource.RLIMIT_CPU: seconds,
-        # No image of a process that dies: it would hold what people uploaded.
+        # No core dump: it would hold uploaded data.
         resource.RLIMIT_CORE: 0,
     }
     for kind, most in limits.items():

@@ -1,4 +1,4 @@
-"""Which version this is, and which commit of it."""
+"""The version of the package, and the commit of its checkout."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ except metadata.PackageNotFoundError:  # a checkout that is not installed
 
 @lru_cache(maxsize=1)
 def revision() -> str | None:
-    """The commit that the checkout stands at, for manifests; None where this is no checkout. Changes that are not
-    committed do not show."""
+    """Return the commit of the checkout, for manifests; None without a checkout. Uncommitted changes do not show."""
     git = Path(__file__).resolve().parent.parent / ".git"
     try:
         head = (git / "HEAD").read_text(encoding="ascii").strip()

@@ -1,1 +1,1 @@
-"""Memory systems under test: what an assistant keeps of its user, and what of it reaches a prompt."""
+"""Memory systems under test: they store facts on the user, and decide which of them reach a prompt."""

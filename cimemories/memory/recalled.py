@@ -1,4 +1,4 @@
-"""What a memory system gives back and may ask."""
+"""The results and the questions of a memory system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class MemorySystemError(ValueError):
-    """A memory system that is not there, or options that it does not take; the message says what to do."""
+    """A memory system that is missing, or invalid options; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Recalled:
-    """Lines for one prompt, in their order. cost: what the system itself has paid for them, by name of the unit; calls
-    that were asked as questions are counted by the run."""
+    """Lines for one prompt, in their order. cost: the system's own cost of them, by name of the unit; calls that were
+    asked as questions are counted by the run."""
 
     lines: Sequence[Line]
     cost: Mapping[str, float] | None = None
@@ -31,8 +31,8 @@ class Recalled:
 
 @dataclass(frozen=True)
 class Question:
-    """A call that a system wants to be made and recorded. schema: response_format of the answer. placeholders: answers
-    for pricing a plan, from the one that leads to the longest prompts to the one that leads to the shortest. grounds:
+    """A call that a system asks the run to make and record. schema: response_format of the answer. placeholders:
+    answers for pricing a plan, from the one with the longest following prompts to the one with the shortest. grounds:
     ask the run's first judge that is a model."""
 
     text: str

@@ -1,8 +1,8 @@
 """Retrieval: the k statements that fit the task best, by words (BM25), or by vectors.
 
-The query is the task and its recipient. Equal scores are ordered as the profile has the statements, so that the same
-task always recalls the same. The lines stand in the profile's order (order=profile), so that k = all is the whole
-memory to the letter, or from the best to the worst (order=score)."""
+The query is the task and its recipient. Equal scores keep the order of the profile, so that the same task always
+recalls the same. The lines stand in the profile's order (order=profile), so that k = all is exactly the whole memory,
+or from the best to the worst (order=score)."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def query_of(context: Context) -> str:
 
 
 class Bm25(Ranked):
-    """BM25 as Lucene has it, by the library bm25s (the extra `memory`). Words are runs of letters and digits in lower
-    case. k1: how much a repeated word counts; b: how much a long statement is held back."""
+    """BM25 as in Lucene, by the library bm25s (the extra `memory`). Words are runs of letters and digits in lower case.
+    k1: how much a repeated word counts; b: how much a long statement is penalised."""
 
     name, about = "bm25", "bm25: the k statements that share words with the task"
     needs: ClassVar = Needs("bm25s", ("bm25s",), "`pip install 'cimemories-studio[memory]'`")
@@ -81,7 +81,7 @@ class Bm25(Ranked):
             self._index.index(words, show_progress=False)
 
     def recall(self, context: Context, prompt: str) -> Recalled:
-        # Each word once: a task that says "landlord" twice is not about landlords twice as much.
+        # Each word once: repeating "landlord" does not make a task more about landlords.
         words = [w for w in dict.fromkeys(_WORD.findall(query_of(context).lower())) if w in self._known]
         scores = self._index.get_scores(words) if words else [0.0] * len(self.statements)
         return self.best([float(score) for score in scores])
@@ -119,7 +119,7 @@ class Embedding(Ranked):
         self._scores = dict(zip(queries, wanted @ kept.T, strict=True))
 
     def recall(self, context: Context, prompt: str) -> Recalled:
-        # Rounded, so that what another machine adds up in another order ties here too.
+        # Rounded, so that ties do not depend on a machine's order of summation.
         return self.best([round(float(score), 6) for score in self._scores[query_of(context)]])
 
     def _asked(self, texts: Sequence[str]) -> Generator[Question, str, Vectors]:

@@ -1,9 +1,9 @@
-"""The interface of a memory system, and how one is named: `system:bm25:k=20`.
+"""The interface of a memory system, and its name: `system:bm25:k=20`.
 
-A system is given a profile's memory statements once (`ingest`), and says for each task which lines reach the prompt
-(`recall`). Other packages add theirs by an entry point of the group `cimemories.memory`, whose name is the system's and
-whose value is a callable. The callable's keyword arguments are the system's options, each with a default that tells its
-type:
+A system is given a profile's memory statements once (`ingest`), and returns for each task the lines that reach the
+prompt (`recall`). Other packages add theirs by an entry point of the group `cimemories.memory`, whose name is the
+system's and whose value is a callable. The callable's keyword arguments are the system's options, each with a default
+that determines its type:
 
     class Newest:
         name, version = "newest", "1"
@@ -17,10 +17,10 @@ type:
         def recall(self, context: Context, prompt: str) -> Recalled:
             return Recalled(tuple(Line(text) for text in self.statements[-self.k :]))
 
-One instance serves one profile, in a thread of the run. A system that needs a model can leave the asking to the run:
+One instance serves one profile, in a thread of the run. A system that needs a model can leave the requests to the run:
 `ingest` and `recall` may be generators that yield a `Question` and are sent the text of its answer. Each is a recorded
-call, asked once whatever happens. A generator may be run again from its start with the answers so far, so it must
-change nothing but its own instance, `recall` not even that."""
+call, asked only once. A generator may be run again from its start with the answers so far, so it must change nothing
+but its own instance, and `recall` not even that."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class MemorySystem(Protocol):
 
 @dataclass(frozen=True)
 class SystemSpec:
-    """A memory system with all its options, those that were not given at their defaults."""
+    """A memory system with all its options; those that were not given have their defaults."""
 
     name: str
     options: Mapping[str, object] = field(default_factory=dict)
@@ -83,8 +83,8 @@ class SystemSpec:
 
     @property
     def asks(self) -> tuple[str, str] | None:
-        """The model that it asks and where that is served ('': where the model under test is); None where it asks the
-        model under test, or nobody. By the options of these names, whichever system has them."""
+        """Return the model that it asks and its address ('': that of the model under test), by the options `model` and
+        `base_url`; None if it asks the model under test, or no model."""
         model, base_url = (str(self.options.get(name) or "") for name in ("model", "base_url"))
         return (model, base_url) if model else None
 
@@ -109,15 +109,15 @@ class SystemSpec:
         return self.options.get("ground") == BY_MODEL
 
     def make(self) -> MemorySystem:
-        """A new instance, for one profile. Raises MemorySystemError where it is not installed, refuses its options or
-        cannot be made."""
+        """Return a new instance, for one profile. Raises MemorySystemError if it is not installed, refuses its options
+        or cannot be created."""
         if reason := missing(self.name):
             raise MemorySystemError(f"the memory system {reason}.")
         try:
             system: MemorySystem = _factory(self.name)(**self.options)
         except MemorySystemError:
             raise
-        except (Exception, SystemExit) as error:  # a library that exits must not end the program in silence
+        except (Exception, SystemExit) as error:  # a library that exits must not end the program silently
             raise MemorySystemError(
                 f"the memory system '{self.name}' cannot be made: {type(error).__name__}: {error}"
             ) from error
@@ -132,7 +132,7 @@ def names() -> tuple[str, ...]:
 
 
 def available() -> tuple[str, ...]:
-    """Those of them that can run here, by what is installed."""
+    """Return the names of the systems that can run here."""
     return tuple(name for name in names() if not missing(name))
 
 
@@ -151,12 +151,12 @@ def missing(name: str) -> str:
 
 
 def about(name: str) -> str:
-    """Return what a system recalls, for people: its attribute `about`, or else its name."""
+    """Return a description of what a system recalls: its attribute `about`, or else its name."""
     return str(getattr(_factory(name), "about", name))
 
 
 def options_of(name: str) -> tuple[Option, ...]:
-    """The options of a system, in their order. Raises MemorySystemError for one that is not there."""
+    """Return the options of a system, in their order. Raises MemorySystemError for an unknown one."""
     parameters = inspect.signature(_factory(name)).parameters.values()
     if wrong := next((p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD,)), None):
         raise MemorySystemError(f"the memory system '{name}' has an option without a default: {wrong}.")
@@ -169,8 +169,8 @@ def options_of(name: str) -> tuple[Option, ...]:
 
 
 def read_system(text: str) -> SystemSpec:
-    """The system that `system:NAME[:OPTION=VALUE,...]` names. Raises MemorySystemError for a name that nothing here
-    has, what is not installed, an option that it does not know, and a value of the wrong type or out of range."""
+    """Return the system that `system:NAME[:OPTION=VALUE,...]` names. Raises MemorySystemError for an unknown name, a
+    system that is not installed, an unknown option, and a value of the wrong type or out of range."""
     text = text.strip()
     if len(text) > LONGEST_LABEL or not text.isprintable():
         raise MemorySystemError(f"a memory system is named on one line of at most {LONGEST_LABEL} characters.")
@@ -190,7 +190,7 @@ def read_system(text: str) -> SystemSpec:
     spec = SystemSpec(name, options)
     if options.get("base_url") and not options.get("model"):
         raise MemorySystemError("base_url says where a model is served: give model=NAME too.")
-    spec.make()  # the system itself knows which values make sense
+    spec.make()  # the system itself checks its values
     return spec
 
 

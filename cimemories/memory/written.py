@@ -33,8 +33,8 @@ class _Written:
 
 
 class Partition(_Written):
-    """Statements are stored by information domain; a router is told the task and the domains, and those that it opens
-    are recalled, whole. Names that are no domain of the profile are passed over."""
+    """Statements are stored by information domain; a router is given the task and the domains, and those that it opens
+    are recalled, whole. Names that are no domain of the profile are ignored."""
 
     name, kind, about = "partition", "route", "partition: the domains that a router opens"
 
@@ -59,8 +59,9 @@ class Partition(_Written):
 
 
 class Summary(_Written):
-    """A model writes one summary of all statements by domain, once for a profile; every task gets all of its lines but
-    headings. Attributes of a line are looked for in its text: by rules, and with ground=model by the run's judge."""
+    """A model writes one summary of all statements by domain, once for a profile; every task gets all of its lines
+    except headings. Attributes of a line are searched for in its text: by rules, and with ground=model by the run's
+    judge."""
 
     name, kind, about = "summary", "summary", "summary: what a model wrote down of all of it"
     choices: ClassVar = {"ground": GROUNDS}

@@ -370,7 +370,7 @@ class ViolationAudit:
 def corrections(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[int, ViolationAudit]:
     """By n the newest slice of attributes of the run in which anything is read; empty without any."""
     by_n: dict[int, ViolationAudit] = {}
-    # Nobody has given a verdict on this run, so there is nothing to be asked for.
+    # No verdict on this run, so there is nothing to compute.
     for row in of_run(flows, scope, audits.ATTRIBUTES) if scope.audits[0] else []:
         n = sampled_n(row)
         if n not in by_n and (item := violation_audit(flows, scope, row, rule)).messages:
