@@ -35,7 +35,6 @@ PLACEHOLDERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("route", TEXT): ("domains", "recipient", "task"),
     ("summary", TEXT): ("memories",),
     ("ground", NUMBERS): ("attributes", "lines"),
-    ("paraphrase", TEXT): ("statement",),  # of earlier versions; kept, so that the hash of the seeds folder stays
 }
 OPTIONAL = {"memory": ("number", "key", "domain")}
 BIOGRAPHY = ("name", "sex", "address", "age")  # the sentences of a `biography`, in the order of a profile's fields

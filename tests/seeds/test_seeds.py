@@ -277,7 +277,7 @@ class TestPrompt:
         judged = prompt("Read this.\n<message>\n{message}\n</message>\nIt ends here.", "message")
         assert judged.render(message=message) == f"Read this.\n<{tag}>\n{message}\n</{tag}>\nIt ends here."
 
-    @pytest.mark.parametrize("kind", ["check", "judge", "rewrite", "paraphrase"])
+    @pytest.mark.parametrize("kind", ["check", "judge", "rewrite"])
     def test_every_text_of_several_lines_stands_between_tags(self, kind: str) -> None:
         loaded = seeds.load_prompt(kind)
         name = loaded.placeholders[-1]
