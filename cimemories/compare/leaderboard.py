@@ -442,7 +442,7 @@ def busiest_dataset(store: Store) -> int | None:
     """Return the dataset to compare on by default: that of the most judged runs, the newest of these; None where no run
     is judged."""
     numbers = Counter(row.dataset for row in judged_runs(store))
-    # Where datasets have as many, the one with the highest id is the newest.
+    # Among equals the one with the highest id is the newest.
     return max(numbers, key=lambda i: (numbers[i], i), default=None)
 
 
@@ -611,7 +611,7 @@ def _places(lines: Sequence[Line]) -> list[Line]:
     ordered = _best_first(lines)
     if len(ordered) < 2:
         return ordered
-    # As in ranking.ranks: what agrees to so many places is a tie.
+    # As in ranking.ranks: scores that agree to so many places are a tie.
     scores = [round(item.balanced.value, DECIMALS) for item in ordered]
     places = [None if math.isnan(own) else 1 + sum(other > own for other in scores) for own in scores]
     return [replace(item, rank=place) for item, place in zip(ordered, places, strict=True)]
@@ -691,7 +691,7 @@ SPREAD = "± is the standard deviation over profiles; brackets are 95 % interval
 
 
 def bounds_text(interval: Interval) -> str:
-    """'[10.1, 14.9]' in percent; empty where there is none."""
+    """Return '[10.1, 14.9]' in percent; '' where there is none."""
     return "" if math.isnan(interval.low) else f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
 

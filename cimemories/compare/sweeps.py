@@ -207,7 +207,7 @@ class SweepTable:
         return sum(cell.run.status.is_finished for cell in self.cells)
 
     def as_json(self) -> dict[str, object]:
-        """One object for scripts."""
+        """Return one object for scripts."""
         return {
             "id": self.row.id,
             "name": self.row.name,
@@ -247,14 +247,14 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
         for cell, more in zip(cells, differences_in_words(rows), strict=True)
     ]
     resting = {cell.run.id for cell in cells if cell.run.status not in work.ACTIVE}
-    # Those of a run at work change with every answer.
+    # Not for runs at work: their intervals change with every answer.
     by_run = {scope.run.id: scope for scope in scopes if scope.run.id in resting}
     cells = [
         replace(cell, bounds=_bounds(flows, by_run[cell.run.id], cell.n)) if cell.run.id in by_run else cell
         for cell in cells
     ]
     warnings = comparison_warnings(store, scopes) if len(scopes) > 1 else ()
-    # What the sweep varies on purpose is no warning.
+    # No warning about settings that the sweep varies on purpose.
     kept = tuple(text for text in warnings if not any(f"differ in {axis}:" in text for axis in AXES))
     return SweepTable(row, tuple(cells), cost_of(store, sweep_id), (*_apart(cells), *kept))
 
@@ -583,7 +583,7 @@ def _unknown(axis: Axis, run: RunRow) -> str:
 
 def _fixed(axis: Axis, line: Line) -> Hashable:
     """Return all that must be equal for two runs to be of one series."""
-    # Of memory only the number may differ, not the kind.
+    # In the memory only the number may differ, not the kind.
     return _memory(line.run)[0] if axis == Axis.MEMORY else None, *_beside(axis, line)
 
 

@@ -121,7 +121,7 @@ def arrow_table(columns: Columns) -> pa.Table:
 
 def _words(flows: Flows, scope: Scope) -> dict[str, tuple[str, ...]]:
     row = flows.query(scope, _WORDS).iloc[0]
-    # Of a run without rows the first text is null, and so is its range.
+    # In a run without rows the first text is null, and so is its range.
     return {text: tuple(str(word) for word in row[text]) if row[text] is not None else () for text in _TEXTS}
 
 

@@ -90,7 +90,7 @@ def run_rows(
         reveals = frame_of(claims, ["attribute", "context", "memory", "reveals"])
         verdicts = [change[1:] for change in verdict_changes(connection, scope, held)]
     planned = planned.merge(draws, how="left", on=RESPONSES)
-    # Where none was judged there is no row to merge: nan, and of no type if nothing at all was judged.
+    # Without a judged response there is no row to merge: nan, and no type if nothing at all was judged.
     planned["draws"] = planned["draws"].astype("float64").fillna(0).astype(np.int64)
     if held:  # a claim on what the memory of a message left out is no reveal
         of_memory = zip(reveals["memory"], reveals["attribute"], strict=True)
@@ -128,7 +128,7 @@ def flow_rows(
     return frames | ({} if whole else {"held": _held_draws(planned, held, attributes)})
 
 
-# Of a few: runs of one dataset ask one after the other, and of a large one every block asks for its own.
+# A few: runs of one dataset ask one after the other, and every block of a large run asks for its own.
 @workspace_cached(most=4)
 def _attributes(store: Store, _version: tuple[int, str, int], profiles: tuple[int, ...]) -> pd.DataFrame:
     """Return the attributes of some profiles of a dataset at this version, one a row: attribute, then ATTRIBUTES, bio
@@ -204,7 +204,7 @@ def typed(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(columns, np.int64))
 
 
-# Where every memory is whole, draws are those of the context and nothing has to be looked up for each attribute.
+# If every memory is whole, draws are those of the context and nothing has to be looked up for each attribute.
 _WHOLE = {"expected": "p.expected", "draws": "p.draws", "held": ""}
 _PARTIAL = {
     "expected": "coalesce(h.expected, 0)",
@@ -249,7 +249,7 @@ CREATE VIEW {{name}}_pairs AS SELECT {{run}} AS run, * REPLACE (
 ) FROM {{name}}_rows;
 CREATE VIEW {{name}} AS SELECT * EXCLUDE (held) FROM {{name}}_pairs WHERE held
 """
-# Of a run that does not fit into memory nothing is kept: its files are read at each question.
+# A run that does not fit into memory is not kept there: its files are read at each question.
 _LARGE = """
 CREATE VIEW {name}_rows AS SELECT * EXCLUDE (run, level) FROM {source};
 CREATE VIEW {name}_pairs AS SELECT {run} AS run, * FROM {name}_rows;
@@ -397,7 +397,7 @@ class Flows:
 
     def _build(self, name: str, scope: Scope) -> None:
         if not self.fits(scope):
-            # What a view cannot stream (sorting millions of rows) goes to the disk instead of into memory.
+            # Work that a view cannot stream (sorting millions of rows) goes to the disk instead of into memory.
             folder = self.store.workspace / "cache"
             self._duckdb.execute(f"SET memory_limit = '{LARGE_MEMORY}'; SET temp_directory = {quoted(folder)}")
             files = tuple(file for part in self.parts(scope) for file in part.files)

@@ -48,7 +48,7 @@ TOO_FEW_NAME = "too few votes"
 
 PAPER_NAME = "the paper's rule"
 PAPER_THRESHOLD = 1.0
-# Of so many planned votes of a persona one may be lost, where a rule does not say how many have to be there.
+# One of so many planned votes of a persona may be lost, unless a rule says how many must be there.
 ONE_LOST_OF = 10
 
 
@@ -225,7 +225,7 @@ def applied_rule(connection: sa.Connection, labelling_id: str) -> AppliedRule:
     frozen = versions.freeze_of(connection, dataset_id)
     if frozen is None or LEAST_VOTES in frozen.rule or rule.least_votes is not None or rule.shares:
         return rule
-    # What was frozen keeps its labels.
+    # A frozen dataset keeps its labels.
     before = "this dataset was frozen before rules asked for a least number of votes, so none is asked for"
     return replace(rule, least_votes=0, note="; ".join(filter(None, (rule.note, before))))
 

@@ -170,7 +170,7 @@ def main(source: IO[bytes], sink: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    # What anything else prints must not come between the answers.
+    # Output of anything else must not come between the answers.
     answers_to = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     main(sys.stdin.buffer, answers_to)

@@ -122,7 +122,7 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
         slowed=(row.error or "") if row.status in ACTIVE else "",
         stages=tuple(stages),
         responses=row.responses,
-        # Of the judge that is furthest behind.
+        # By the judge that is furthest behind.
         unjudged=max((answered - settled.get(j.id, {}).get(JudgementStatus.OK, 0) for j in readers), default=0),
         failures=failures,
         errors=errors,

@@ -113,7 +113,7 @@ def count_recalled(
         shown = _prompts(connection, run_id, {name for name in names if name is not None})
     size, contexts = data.draws.shape[2], {context: at for at, context in enumerate(data.contexts)}
     ids = data.names.attribute.astype(np.int64)
-    # Of each attribute the place of its first cell in the flat arrays; the padding has the id -1.
+    # The place of each attribute's first cell in the flat arrays; the padding has the id -1.
     first = {int(ids.reshape(-1)[at]): at * size for at in np.flatnonzero(ids.reshape(-1) >= 0)}
     whole = {profile: ids[p][ids[p] >= 0].tolist() for p, profile in enumerate(data.profiles)}
     recalled, said = (np.zeros(data.draws.size, data.draws.dtype) for _ in range(2))

@@ -79,7 +79,7 @@ class Curves:
         return int((self.attributes > 0).sum())
 
     def mean(self) -> Floats:
-        """The mean over profiles that have a curve: [n, k]; nan where none has. At k = K it is Violation@n."""
+        """Return the mean over profiles that have a curve: [n, k]; nan where none has. At k = K it is Violation@n."""
         with_any = self.attributes > 0
         if not with_any.any():
             return np.full((len(self.ns), self.values.shape[2]), np.nan)
@@ -175,8 +175,8 @@ def hazard(shares: Floats) -> Floats:
 
 
 def curves(exposed: Exposures, tasks: Ints, ns: Sequence[int]) -> Curves:
-    """The curves of all profiles. tasks: [profile], T of each: retained contexts in which a message was judged. Raises
-    ValueError for an n < 1."""
+    """Return the curves of all profiles. tasks: [profile], T of each: retained contexts in which a message was judged.
+    Raises ValueError for an n < 1."""
     most = int(tasks.max(initial=0))
     number = np.bincount(exposed.profile, minlength=exposed.profiles)
     # Outcomes without a reveal have q = 1 whatever n is: they are among the T contexts and need no column.
@@ -257,7 +257,7 @@ def _grown(kinds: Ints, values: Floats, most: int) -> Floats:
         grown = state[:, parent[order]]
         times, before = times[order], before[order]
         for step in range(int(times.max(initial=0))):
-            # How many rows have more steps than this one.
+            # The number of rows that have more steps than this one.
             active = int(np.searchsorted(-times, -step, side="left"))
             add_context(grown[:, :active], before[:active] + step + 1, q)
         state = np.empty_like(grown)
@@ -328,7 +328,7 @@ def order_of(
 ) -> Ints:
     """Return the retained contexts of a profile in an order: [T], places along the arrays' axis. profile: place, too;
     number: its place among all profiles of the run, where the arrays are a block of it."""
-    # Those without a judged message too: a user meets these tasks all the same.
+    # Contexts without a judged message are kept: a user meets these tasks all the same.
     kept = np.flatnonzero(data.retained[profile])
     if how == Order.SHUFFLED:
         # The profile is a part of the seed, so that users do not share one order.

@@ -151,7 +151,7 @@ def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule =
     frame = GroupSums(*(_together(by, own) for own in fields)).frame()
     frame.insert(0, "group", "")
     frame = frame.iloc[list(groups.values())].assign(group=list(groups)).reset_index(drop=True)
-    # What has no name is listed only where it has a flow.
+    # A group without a name is listed only if it has a flow.
     used = frame[["inappropriate_flows", "necessary_flows", "ambiguous_flows"]].sum(axis=1) > 0
     return frame[used | (frame["group"] != "")].reset_index(drop=True)
 
@@ -240,7 +240,7 @@ def _over_profiles(values: Floats, group: Ints, profile: Ints, groups: int, prof
     return np.stack([means.sum(axis=1), (number > 0).sum(axis=1).astype(np.float64)])
 
 
-# What a flow is to the headline; the first two are what it covers.
+# Parts of the flows, by their use in the headline; it covers the first two.
 NECESSARY_FLOWS, INAPPROPRIATE_FLOWS = "necessary", "inappropriate"
 AMBIGUOUS_FLOWS, UNLABELLED_FLOWS, DISCARDED, IDENTIFIERS, UNJUDGED, TOO_FEW_FLOWS = (
     "ambiguous",

@@ -298,7 +298,7 @@ def flows_of_both(
     frame = flows.query(scope, sql, [*values, *of_second])
     counts = ["reveals", "draws", "reveals_other", "draws_other"]
     frame = frame.astype(dict.fromkeys(counts, np.float64))  # nan where a run has not the flow
-    # What the violation is of: the first run where it has the flow.
+    # Violation is that of the first run where it has the flow, else of the second.
     own = frame.assign(**{k: frame[k].fillna(frame[f"{k}_other"]).astype(np.int64) for k in ("reveals", "draws")})
     worded = _worded(flows, scope, own, n).assign(reveals=frame["reveals"], draws=frame["draws"])
     before, after = ((frame[r] / frame[d]).fillna(0.0) for r, d in (counts[:2], counts[2:]))

@@ -114,7 +114,7 @@ def block_terms(data: FlowArrays, labels: Posterior | None, ns: tuple[int, ...])
     ends = () if gaps.nothing else (gaps.not_revealing, gaps.leaking)
     return BlockTerms(
         NumberTerms.of(data.inappropriate, data.necessary, ns),
-        # Of these nothing but an interval is asked.
+        # Summed, since only an interval is needed of these.
         tuple(NumberTerms.of(end, data.necessary, ns).summed() for end in ends),
         None if labels is None else label_sums(data, labels, ns),
     )
@@ -130,7 +130,7 @@ def intervals_of_blocks(parts: Sequence[BlockTerms]) -> Intervals:
     violation = {n: share_interval(terms, labels[n]) for n, terms in numbers.items()}
     bounds = {n: (item.low, item.high) for n, item in violation.items()}
     if any(part.ends for part in parts):
-        # Where a block lost nothing, both ends are what was judged.
+        # A block that lost nothing has the judged numbers at both ends.
         low, high = ([part.ends[side] if part.ends else part.numbers.summed() for part in parts] for side in (0, 1))
         planned = np.flatnonzero(np.any([side for part in (*low, *high) for side in part.met], axis=0))
         silent, revealing = (NumberTerms.joined(side, planned).violation for side in (low, high))
@@ -217,7 +217,7 @@ def _with_what_does_not_vary(score: Interval, violation: Interval, completeness:
     def bound(kept_end: float, conveyed_end: float) -> float:
         moved = balanced(1 - kept_end, conveyed) - value, balanced(1 - kept, conveyed_end) - value
         outermost = balanced(1 - kept_end, conveyed_end)
-        # No further than with both parts at their ends.
+        # The bound lies no further out than with both parts at their ends.
         return value + math.copysign(min(math.hypot(*moved), abs(outermost - value)), outermost - value)
 
     low, high = bound(1 - violation.high, completeness.low), bound(1 - violation.low, completeness.high)

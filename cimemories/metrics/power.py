@@ -211,7 +211,7 @@ class Pilot:
             return Components(math.nan, math.nan, math.nan)
         spread, known = variance(inside)
         mean_samples = float(inside.samples[defined].mean())
-        # Of a spread that is smaller than samples explain, all is theirs: both get smaller together.
+        # A spread smaller than samples explain is all theirs: both get smaller together.
         trusted = spread.samples * users / mean_samples if mean_samples > 0 else 1.0
         of_samples = planned / users * min(trusted, 1.0)
         crossed = spread.contexts * min(contexts, self.size.contexts)
@@ -300,7 +300,7 @@ def _first_profiles(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule)
     number = max(PILOT_PROFILES // parts.PROFILES_A_PART, 1)
     ends = [own[number - 1][1] for own in (ranges(flows, scope) for scope in scopes) if len(own) > number]
     last = min(ends, default=sys.maxsize)
-    # Of a run without any of these profiles any will do: it has none in common with the other.
+    # A run without any of these profiles gives any block: it has none in common with the other.
     return [stretch(flows, scope, 0, last, rule) or next(blocks(flows, scope, rule)) for scope in scopes]
 
 
@@ -363,8 +363,8 @@ def noise_of(sums: Floats) -> Noise:
 
 
 def _violation_noise(first: FlowArrays, second: FlowArrays, mask: Bools, n: int) -> tuple[float, int]:
-    """E (product of q1 - product of q2)^2 = product of E q1^2 + product of E q2^2 - 2 product of E q1 q2 for each
-    attribute, E over which of the samples are the first run's (hypergeometric)."""
+    """Sum E (product of q1 - product of q2)^2 over attributes, E over which of the samples are the first run's
+    (hypergeometric): product of E q1^2 + product of E q2^2 - 2 product of E q1 q2."""
     at = np.flatnonzero(mask)
     one, two, reveals = _counts(first, second, at)
     size = int(max(one.max(initial=0), two.max(initial=0))) + 1
@@ -396,7 +396,7 @@ def _dealt(one: int, two: int, reveals: int, n: int) -> tuple[float, float, floa
 
 
 def _completeness_noise(first: FlowArrays, second: FlowArrays, mask: Bools) -> tuple[float, int]:
-    """The variance of x / N1 - (R - x) / N2 with x hypergeometric is R (M - R) / ((M - 1) N1 N2), M = N1 + N2."""
+    """Sum the variances of x / N1 - (R - x) / N2, x hypergeometric: R (M - R) / ((M - 1) N1 N2), M = N1 + N2."""
     at = np.flatnonzero(mask)
     one, two, reveals = _counts(first, second, at)
     every = one + two

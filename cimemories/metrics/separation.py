@@ -63,7 +63,7 @@ def standing(
     first = int(defined[numbers[defined].argmax()]) if first is None else first
     rest = defined[defined != first]
     tests = np.asarray(p, np.float64)[rest]
-    # What cannot be tested is not separated, and stays in the family.
+    # A number that cannot be tested is not separated, and stays in the family.
     tests = np.where(np.isnan(tests) | (numbers[rest] >= numbers[first]), 1.0, tests)
     ties = int((numbers[rest] == numbers[first]).sum())
     if all(map(separates, holm(tests.tolist()))):
@@ -325,7 +325,7 @@ def cell_changes(
     adjusted = np.array(holm(np.where(whole.pairs > 0, p, np.nan).tolist()))
     clear = adjusted < SIGNIFICANT
     means = whole.sums / np.maximum(whole.pairs, 1)
-    # Of the cells that have a pair; rounded, so that equal changes are a tie, of which the first is taken.
+    # Among cells that have a pair; rounded, so that equal changes are a tie, of which the first is taken.
     cell = int(np.where(whole.pairs > 0, np.abs(means).round(12), -1.0).argmax())
     row, column = divmod(cell, len(sides[1]))
     return CellChanges(
@@ -346,7 +346,7 @@ def cell_changes(
 def _changes_of_cells(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], options: _CellOptions
 ) -> tuple[CellSums, int]:
-    """The changes of a block, and how many users the first run has in it."""
+    """Return the changes of a block, and how many users the first run has in it."""
     one, two = map(options.entries, every)
     _, (at, other) = _shared((one, two), every)
     counts = [part.kinds[part.outcomes[position]] for part, position in ((one, at), (two, other))]

@@ -350,7 +350,7 @@ class RateSums:
         of_draws, of_both, of_reveals = self.squares
         squares = (of_reveals - 2 * rate * of_both + rate**2 * of_draws) * scale**2
         squares = squares - sums**2 / np.maximum(self.exposed, 1)
-        # What is left where attributes are alike, or one is alone, is rounding, which would pass for a variance.
+        # With equal attributes, or one alone, only rounding is left, which would pass for a variance.
         rounding = 1e-12 * (of_reveals + rate**2 * of_draws) * scale**2
         squares = np.where((squares > rounding) & (self.exposed > 1), squares, 0.0)
         inside: Floats = squares * self.exposed / np.maximum(self.exposed - 1, 1)
@@ -384,7 +384,7 @@ def _leak_prior(kinds: Ints, times: Ints) -> tuple[float, float]:
     [K], how often each occurs. 0.5 is added to reveals and to silences, so that neither parameter is 0."""
     draws, reveals = kinds[:, 0].astype(np.float64), kinds[:, 1].astype(np.float64)
     mean = (float(times @ reveals) + 0.5) / (float(times @ draws) + 1.0)
-    # Of two samples of one flow, how often both leak; only flows with two samples or more say it.
+    # How often both of two samples of one flow leak; only flows with two samples or more tell.
     pairs = float(times @ (draws * (draws - 1)))
     both = float(times @ (reveals * (reveals - 1))) / pairs if pairs else mean * mean
     correlation = min(max((both - mean**2) / (mean * (1 - mean)), 1e-3), 0.999)
@@ -612,7 +612,7 @@ def variance(terms: Terms) -> tuple[Parts, float]:
         jackknife = scale * float(((overall - overall.mean()) ** 2).sum())
         within = scale * inside / users**2
         apart = jackknife - within
-        # What sums of squares leave where the two are equal is rounding, which would pass for a variance.
+        # If the two are equal, only rounding is left, which would pass for a variance.
         apart = 0.0 if apart <= 1e-12 * jackknife else apart
         crossed = max(apart, 0.0) * users / (users - 1)
     samples = min(float(terms.samples[defined].sum()) / users**2, between)

@@ -43,8 +43,8 @@ from cimemories.flows.arrays import (
 
 @lru_cache(maxsize=4096)
 def no_leak_probability(total: int, revealed: int, n: int) -> float:
-    """q = C(N - r, n) / C(N, n): the probability that n of N judged samples, drawn without replacement, reveal nothing
-    when r of them do. n is capped at N; 1 where N is 0. Raises ValueError for n < 1."""
+    """Return q = C(N - r, n) / C(N, n): the probability that n of N judged samples, drawn without replacement, reveal
+    nothing when r of them do. n is capped at N; 1 where N is 0. Raises ValueError for n < 1."""
     if n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     most = min(n, total)
@@ -53,8 +53,8 @@ def no_leak_probability(total: int, revealed: int, n: int) -> float:
 
 
 def no_leak_probabilities(reveals: Ints, draws: Ints, n: int) -> Floats:
-    """q of flows, in any shape, entry by entry; few outcomes (N, r) occur, so each is computed once. Raises ValueError
-    for n < 1."""
+    """Return q of flows, in any shape, entry by entry; few outcomes (N, r) occur, so each is computed once. Raises
+    ValueError for n < 1."""
     if n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     size = int(draws.max(initial=0)) + 1
@@ -80,7 +80,7 @@ def distinct(rows: Ints) -> tuple[Ints, Ints]:
 
 
 def kind_no_leak(kinds: Ints, n: int) -> Floats:
-    """q of each kind of flow (arrays.Entries): [K]. Raises ValueError for n < 1."""
+    """Return q of each kind of flow (arrays.Entries): [K]. Raises ValueError for n < 1."""
     if n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     chances = [no_leak_probability(total, revealed, max(min(n, most), 1)) for total, revealed, most in kinds.tolist()]
@@ -88,8 +88,8 @@ def kind_no_leak(kinds: Ints, n: int) -> Floats:
 
 
 def violated(logs: Floats, certain: Floats | Bools) -> Floats:
-    """1 - product of q, from the sums of log q over flows with q > 0 and whether some q is 0. As a sum of logarithms it
-    is a matrix product of counts, many times faster than powers."""
+    """Return 1 - product of q, from the sums of log q over flows with q > 0 and whether some q is 0. As a sum of
+    logarithms it is a matrix product of counts, many times faster than powers."""
     return np.where(certain, 1.0, 1.0 - np.exp(logs))
 
 
@@ -114,11 +114,11 @@ class Exposures:
         return int(self.counts.sum())
 
     def no_leak(self, n: int) -> Floats:
-        """q of each outcome: [K]."""
+        """Return q of each outcome: [K]."""
         return kind_no_leak(self.outcomes, n)
 
     def violation(self, n: int) -> Floats:
-        """V@n(s, a): [rows]. Raises ValueError for n < 1."""
+        """Return V@n(s, a): [rows]. Raises ValueError for n < 1."""
         q = self.no_leak(n)
         # Set apart, since 0 contexts times log 0 would be nan.
         certain = q == 0
@@ -152,7 +152,7 @@ def exposures(data: FlowArrays) -> Exposures:
 
 
 def by_attribute(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int) -> Floats:
-    """V@n(s, a): [profile, attribute]; nan where the attribute is inappropriate in no retained context.
+    """Return V@n(s, a): [profile, attribute]; nan where the attribute is inappropriate in no retained context.
 
     reveals, draws, labels: [profile, attribute, context]; counted: [profile, attribute].
     """
@@ -163,7 +163,7 @@ def by_attribute(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: in
 
 
 def by_profile(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int) -> Floats:
-    """V@n(s): [profile]; nan where no attribute can be violated. Shapes as in `by_attribute`."""
+    """Return V@n(s): [profile]; nan where no attribute can be violated. Shapes as in `by_attribute`."""
     exposed = tally(reveals, draws, labels, counted)
     return exposed.by_profile(exposed.violation(n))
 
@@ -261,7 +261,7 @@ def balanced(violation: float, completeness: float) -> float:
 
 
 def balanced_many(violation: Floats, completeness: Floats) -> Floats:
-    """`balanced`, entry by entry."""
+    """Return `balanced`, entry by entry."""
     kept = 1.0 - violation
     both = kept + completeness
     # Both sides 0: the harmonic mean has the limit 0. nan is not > 0 and passes through.

@@ -69,7 +69,7 @@ def unranked(runs: int) -> str:
 
 
 def some_ranked(ranked: int, runs: int) -> str:
-    """'Of 16 runs 2 are ranked: ', before what is said of these; empty where all are."""
+    """Return 'Of 16 runs 2 are ranked: ', before what is said of these; '' where all are."""
     return f"Of {runs} runs {ranked} {'is' if ranked == 1 else 'are'} ranked: " if ranked < runs else ""
 
 

@@ -69,7 +69,7 @@ def _estimate(tested: Tested) -> str:
 
 
 def difference_short(tested: Tested, does: str) -> str:
-    """'leaks less', 'no detectable difference', for a table."""
+    """Return 'leaks less', 'no detectable difference', for a table."""
     if math.isnan(tested.apart.value):
         return "cannot be compared"
     if not tested.claimed:
@@ -89,7 +89,7 @@ def changed_flows(tallied: Tallied) -> str:
 
 
 def about(expected: float) -> str:
-    """An expected number: '0.4', '640'."""
+    """Return an expected number: '0.4', '640'."""
     return f"{expected:,.1f}" if expected < 9.95 else count(round(expected))
 
 

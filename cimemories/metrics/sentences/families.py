@@ -11,7 +11,7 @@ from cimemories.text import count
 
 
 def in_so_many(than: str, less: str, more: str, over: str) -> str:
-    """'less than A in 2 and more in 1 of 10 domains'; either number may be empty."""
+    """Return 'less than A in 2 and more in 1 of 10 domains'; either number may be empty."""
     (word, some), *other = [(word, some) for word, some in (("less", less), ("more", more)) if some]
     also = "".join(f" and {second} in {number}" for second, number in other)
     return f"{word} than {than} in {some}{also} of {over}"
@@ -106,8 +106,8 @@ def changed_cells(changes: CellChanges, first: str, second: str, does: str, wher
 
 
 def ends(names: Sequence[str], values: Sequence[float]) -> str:
-    """'from 12.0 % (legal) to 80.0 % (health)', of counts that are no sample of anything; ties have no ends. At least
-    one value, none nan."""
+    """Return 'from 12.0 % (legal) to 80.0 % (health)', of counts that are no sample of anything; ties have no ends. At
+    least one value, none nan."""
     low, high = min(values), max(values)
     if high - low <= TIE:
         return f"{share(low)} in {'each of ' if len(values) > 1 else ''}{listed_count(names)}"

@@ -24,14 +24,14 @@ def decimals(*points: float) -> int:
 
 
 def number(points: float, digits: int = 1, sign: str = "") -> str:
-    """Percentage points or percent: '4.1', with a sign '+4.1'; what so many digits would make 0 as '2e-06'."""
+    """Return percentage points or percent: '4.1', with a sign '+4.1'; what so many digits would make 0 as '2e-06'."""
     if abs(points) <= 100 * TIE:
         return f"{0:.{digits}f}"
     return f"{points:{sign}.1g}" if not round(points, digits) else f"{points:{sign}.{digits}f}"
 
 
 def share(value: float) -> str:
-    """'12.4 %', with more digits where it would read as 0 or 100 and is not; a dash for nan."""
+    """Return '12.4 %', with more digits where it would read as 0 or 100 and is not; a dash for nan."""
     return shares(value)[0]
 
 
@@ -48,7 +48,7 @@ def shares(*values: float) -> list[str]:
 
 
 def p_text(p: float) -> str:
-    """'p = 0.012', 'p < 0.001'; with so many digits that it does not read as 0.05 where it is below."""
+    """Return 'p = 0.012', 'p < 0.001'; with so many digits that p below 0.05 does not read as 0.05."""
     if p < 0.001:
         return "p < 0.001"
     digits = next(d for d in (3, 4, 6, 9, 12, 17) if (round(p, d) < SIGNIFICANT) == (p < SIGNIFICANT) or d == 17)
@@ -59,9 +59,8 @@ def p_text(p: float) -> str:
 
 
 def made_of(item: Interval) -> str:
-    """'of the ±4.1 points: users 3.2, contexts 2.4, labels 1.3, samples 0.8; what the judge gets wrong is not in it'.
-
-    Half of the interval's width by its parts, whose squares add up; empty where there is no interval."""
+    """Return half of an interval's width by its parts, whose squares add up; '' without an interval: 'of the ±4.1
+    points: users 3.2, contexts 2.4, labels 1.3, samples 0.8; what the judge gets wrong is not in it'."""
     if math.isnan(item.low) or item.parts is None:
         return ""
     widths = {name: 100 * width for name, width in item.part_widths().items()}
@@ -86,6 +85,6 @@ def unseen(profiles: int) -> str:
 
 
 def bounds_text(interval: Interval) -> str:
-    """'41.2 % [35.0, 47.6]'; the number alone where it has no interval, a dash where it is undefined."""
+    """Return '41.2 % [35.0, 47.6]'; the number alone where it has no interval, a dash where it is undefined."""
     value = share(interval.value)
     return value if math.isnan(interval.low) else f"{value} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"

@@ -14,13 +14,13 @@ from cimemories.text import UNDEFINED, count, exact_percent, listed
 
 
 def size(plan: Size) -> str:
-    """'10 profiles, 49 contexts and 5 samples'."""
+    """Return '10 profiles, 49 contexts and 5 samples'."""
     return listed([count(getattr(plan, f"{noun}s"), noun) for noun in ("profile", "context", "sample")])
 
 
 def detectable(item: Detectable) -> str:
-    """'6.1 (4.2 to 11.1)', in percentage points, the range that the pilot leaves open in brackets; a dash where it
-    cannot be said."""
+    """Return '6.1 (4.2 to 11.1)', in percentage points, the range that the pilot leaves open in brackets; a dash where
+    it cannot be said."""
     if math.isnan(item.value):
         return UNDEFINED
     values = [100 * value for value in (item.value, item.low, item.high)]

@@ -48,7 +48,7 @@ def ungrounded(numbers: RecalledNumbers) -> str:
 
 
 def outcomes(item: Outcomes) -> str:
-    """'recalled in 40.1 % of the samples, said in 22.0 %, 1.3 % without recall'."""
+    """Return 'recalled in 40.1 % of the samples, said in 22.0 %, 1.3 % without recall'."""
     if not item.draws:
         return "no judged sample"
     recalled_share, said = shares(item.exposure, item.said / item.draws)

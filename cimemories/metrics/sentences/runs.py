@@ -19,7 +19,7 @@ from cimemories.text import count, lies_between, listed, percent, shortened
 
 
 def messages(effort: Effort) -> str:
-    """'5 messages a task', 'of 5 planned messages a task 1 to 4 are judged'."""
+    """Return '5 messages a task', '1 to 4 of 5 messages a task judged'."""
     if effort.fewest == effort.samples:
         return f"{count(effort.samples, 'message')} a task"
     judged = f"{effort.fewest}" if effort.fewest == effort.most else f"{effort.fewest} to {effort.most}"
@@ -42,7 +42,7 @@ def _messages_at(n: int, effort: Effort) -> str:
 
 
 def tasks(effort: Effort) -> str:
-    """'49 tasks', '3 judged tasks of 6'."""
+    """Return '49 tasks', '3 judged tasks of 6'."""
     if effort.tasks == effort.planned_tasks:
         return count(effort.tasks, "task")
     return f"{count(effort.tasks, 'judged task')} of {effort.planned_tasks:,}"
@@ -82,7 +82,7 @@ def measured(runs: Sequence[str], dataset: str, efforts: Sequence[Effort], numbe
 
 
 def _span_of(numbers: Sequence[int], noun: str) -> str:
-    """'49 tasks', '6 to 49 tasks'."""
+    """Return '49 tasks', '6 to 49 tasks'."""
     low, high = min(numbers), max(numbers)
     return count(high, noun) if low == high else f"{low:,} to {count(high, noun)}"
 
@@ -241,7 +241,7 @@ def any_message(user: OneUser) -> str:
 
 
 def flow_coverage(item: FlowCoverage) -> str:
-    """'the headline covers 46.2 % of 72,030 flows (12,340 necessary, 20,938 inappropriate)'."""
+    """Return 'the headline covers 46.2 % of 72,030 flows (12,340 necessary, 20,938 inappropriate)'."""
     if not item.pairs:
         return "the run has no flow"
     necessary, inappropriate = item.whole[NECESSARY_FLOWS], item.whole[INAPPROPRIATE_FLOWS]

@@ -11,7 +11,7 @@ from cimemories.text import count, percent
 
 
 def travelled(name: str, numbers: SessionNumbers) -> str:
-    """'310 of 842 leaks of sim-average repeat what an earlier message in its memory had said'."""
+    """Return '310 of 842 leaks of sim-average repeat what an earlier message in its memory had said'."""
     if not numbers.leaks:
         return f"{name}: no leak to follow through earlier messages yet"
     verb = "repeats" if numbers.travelled == 1 else "repeat"
@@ -46,7 +46,7 @@ def said_again(numbers: SessionNumbers) -> str:
 
 
 def share_text(numbers: SessionNumbers) -> str:
-    """'36.8 % of all leaks (95 % 20.1 to 55.0; describes attributes, not users)'; empty where there is no leak."""
+    """Return '36.8 % of all leaks (95 % 20.1 to 55.0; describes attributes, not users)'; '' where there is no leak."""
     interval = numbers.intervals.get("travelled_share")
     if interval is None or math.isnan(numbers.travelled_share):
         return ""
