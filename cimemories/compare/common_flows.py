@@ -74,7 +74,7 @@ def compared_runs(flows: Flows, first: Scope, second: Scope, rule: IdentifierRul
     parts: list[_Block] = []
     changed = pd.DataFrame()
     for part in each_block(flows, [first, second], rule, _compared_block, n):
-        # At once: of each block as many may be listed as of all together.
+        # Cut at every block, since each may list as many as all together.
         changed = most_changed(pd.concat([changed, part.changed], ignore_index=True)) if parts else part.changed
         parts.append(replace(part, changed=part.changed[:0]))
     return PairedRuns(

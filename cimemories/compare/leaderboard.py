@@ -87,8 +87,8 @@ class RunLine:
 
 _Numbers = tuple[Interval, Interval, float, int]  # violation, completeness, share that does its task, n: see RunLine
 _NONE = Interval(math.nan, math.nan, math.nan, 0)
-MOST_LINES = 5_000  # whose numbers are kept
-MANY = 10  # runs from which on a table may be of the decisions of a moment ago
+MOST_LINES = 5_000  # whose numbers are cached
+MANY = 10  # runs above which a table may lack the decisions of the last moment
 MOST_UNCHOSEN = 30  # runs that a page ranks unasked: a run takes 0.1 s or more, and each new judgement counts it again
 _JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
 
@@ -619,8 +619,7 @@ def _places(lines: Sequence[Line]) -> list[Line]:
 
 def coverage_warnings(lines: Sequence[Line]) -> tuple[str, ...]:
     """Warn that the lines are not of the same profiles and contexts; empty where they are. A difference of two runs is
-    read on what they have in common; a table shows each run as it is. Small runs are left out: for that they have no
-    rank."""
+    read on what they have in common; a table shows each run as it is. Small runs are left out, as they have no rank."""
     by_size: dict[tuple[int, int], list[str]] = {}
     for item in lines:
         if item.small:
@@ -714,7 +713,7 @@ def _notes(board: Leaderboard) -> list[str]:
 
 
 def ranking_notes(board: Leaderboard) -> list[str]:
-    """Say on what runs are ranked where that is less than all of them have, and which have no rank, each as a sentence
+    """Return notes on ranked runs that are read on less than they have, and on runs without a rank, each as a sentence
     without its end."""
     notes, run_names = [], board.names
     whole = [line for line in board.lines if line.covered and not line.small]

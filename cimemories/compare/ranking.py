@@ -81,8 +81,8 @@ def _most_in_common(sizes: Sequence[int], least_runs: int = 1) -> int:
 
 
 def ranked_group(every: Sequence[Headline], least: LeastSize) -> list[int]:
-    """Return positions of the runs that are ranked: of those with full coverage and of this size the most that one
-    judge read with one memory; of two groups as large, the one with the most flows."""
+    """Return positions of the runs that are ranked: the most with one judge and one memory, among those with full
+    coverage and of this size; of two groups as large, the one with the most flows."""
     groups: dict[Hashable, list[int]] = {}
     for i, numbers in enumerate(every):
         if numbers.covered and not least.reason(numbers.scope.run):

@@ -181,8 +181,8 @@ def study(
 def ranked_study(
     flows: Flows, board: Leaderboard, scopes: Sequence[Scope], rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Study:
-    """Return the study of those of the runs of a board that have an order among them, each read as the board reads it:
-    at one n, and on the flows that all of them judged where not all judged the same. Raises what `study` does."""
+    """Return the study of the runs of a board that have an order among them, each read as the board reads it: at one n,
+    and on common flows where the board is cut. Raises what `study` does."""
     ordered, n = board.ordered(scopes)
     result = study(flows, ordered, rule, n=n)
     return on_common_flows(flows, result) if board.cut else result

@@ -198,7 +198,6 @@ class SweepTable:
 
     @property
     def table(self) -> Listing:
-        """The cells in their order."""
         return Listing([cell.row for cell in self.cells], COLUMNS)
 
     @property
@@ -207,7 +206,6 @@ class SweepTable:
         return sum(cell.run.status.is_finished for cell in self.cells)
 
     def as_json(self) -> dict[str, object]:
-        """Return one object for scripts."""
         return {
             "id": self.row.id,
             "name": self.row.name,
@@ -362,7 +360,6 @@ class SweepFigure:
 
     @property
     def x_title(self) -> str:
-        """Title of the axis."""
         if self.axis == Axis.MEMORY:
             kinds = {_memory(line.run)[0] for line in self.lines} - {Kind.FULL}  # `full` at the end has no number
             if all(is_system(kind or "") for kind in kinds):
@@ -473,8 +470,8 @@ def over_k(flows: Flows, table: SweepTable) -> OverK | None:
 
 
 def size_of(run: RunRow) -> float | None:
-    """Return billions of parameters, as the model's name tells it, else the preset it was run with; None where neither
-    does. Of a mixture of experts that gives two sizes it is the whole one."""
+    """Return billions of parameters by the model's name, else by the preset it was run with; None if neither tells. Of
+    a mixture of experts that gives two sizes it is the whole one."""
     known = _preset_of(run)
     for text in (run.model, known.name if known else "", known.title if known else ""):
         if (size := _SIZE.search(text)) is not None:

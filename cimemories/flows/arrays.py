@@ -232,7 +232,7 @@ def blocks(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXA
 
 
 def _block(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule) -> FlowArrays:
-    """Return the arrays of some profiles of a run, with the attributes and contexts of all of them."""
+    """Return the arrays of some profiles of a run, on the attributes and contexts of the whole run."""
     if not part.files:
         return _whole(flows, scope, rule)
     whole = axes(flows, scope)

@@ -31,7 +31,7 @@ LABEL_WORDS = tuple(str(_NAMES[code]) for code in sorted(_NAMES))  # by code, fr
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of texts: which of the words each row has, -1 for none. Words are told apart: no two are equal."""
+    """A column of texts. codes: the place of each row's text in `words`, -1 for none; no two words are equal."""
 
     codes: npt.NDArray[np.signedinteger[Any]]
     words: tuple[str, ...]

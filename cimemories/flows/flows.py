@@ -71,7 +71,6 @@ class RunRows:
 
     @property
     def size(self) -> int:
-        """Number of rows of both."""
         return len(self.planned) + len(self.reveals)
 
 
@@ -164,7 +163,7 @@ def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.D
     partial = {name: np.fromiter(sorted(ids), np.int64, len(ids)) for name, ids in held.items()}
     of_response = zip(by_memory["profile"], by_memory["memory"], strict=True)
     memories = [partial[memory] if memory in partial else whole[int(profile)] for profile, memory in of_response]
-    # Every planned response says the same of each attribute its memory held: its row is repeated for all of them.
+    # Every planned response counts for each attribute its memory held: its row is repeated for all of them.
     sizes = [len(ids) for ids in memories]
     columns = {n: np.repeat(by_memory[n].to_numpy(np.int64), sizes) for n in ("context", "expected", "draws")}
     # The empty array first, since nothing cannot be concatenated.
@@ -410,7 +409,7 @@ class Flows:
                 return
             except duckdb.Error:  # a damaged file (after a power cut, say), or one that was purged just now
                 _drop(self._duckdb, name)
-        # A decision moves the labels alone, and what the record has of the run is half of the time.
+        # A decision moves the labels alone, and reading the rows of the run takes half of the time.
         about = scope.run.revision, tuple(scope.judge_ids), scope.need, scope.grounded, scope.verdicts, scope.audits
         recorded = self.cache.get(
             "rows of a run",

@@ -143,7 +143,7 @@ class AppliedRule:
 
     @property
     def _further(self) -> dict[str, str]:
-        # Only where it is not the usual: what was recorded before there was such a setting stays what it is.
+        # Only if it is not the default: rules recorded before there was such a setting keep their digest.
         return {"both_lists": self.both_lists} if self.both_lists != labellings.BOTH_LISTS[0] else {}
 
     @property

@@ -25,7 +25,7 @@ from cimemories.store.tables import attribute, profile
 
 LARGE_PAIRS = 20_000_000  # from there on a run is counted in blocks: dense arrays of so many pairs take 2 GB
 PROFILES_A_PART = 250  # 1.8 million pairs at the sizes of the released profiles
-_MOST_ATTRIBUTES = 400  # of a profile; with fewer pairs than this makes nothing has to be counted
+_MOST_ATTRIBUTES = 400  # of a profile; a run that is not large even with so many need not be counted
 
 
 @dataclass(frozen=True)

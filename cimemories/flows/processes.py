@@ -30,7 +30,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 VARIABLE = "CIMEMORIES_COUNT_PROCESSES"  # how many; each takes about 400 MB
 USUAL = 2
-LEAST_BLOCKS = 40  # of a process, where none is asked for: to start takes it as long as 10 blocks
+LEAST_BLOCKS = 40  # of a process, unless a number is set: starting one takes as long as 10 blocks
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
         settled = _by_judge(connection, run_id)
     answered = row.responses.get(ResponseStatus.OK, 0)
     stages = [*_before(row, calls), _messages(row)]
-    # Messages that are missing for good, or until they are asked for again, are none that a judge waits for.
+    # No judge waits for messages that are missing for good, or until they are asked for again.
     awaited = row.expected - stages[-1].missing
     for kind, judges in ((JUDGE, readers), (CHECK, checkers)):
         stages += [_reading(kind, judge, judges, settled.get(judge.id, {}), awaited) for judge in judges]

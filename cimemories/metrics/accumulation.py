@@ -413,7 +413,7 @@ class Survival:
 
 
 def survival(leaks: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Survival:
-    """Estimate the survival of attributes of one or more profiles, each in the order of its first leaks.
+    """Estimate the survival of the attributes of one or more profiles from their first leaks.
 
     Without any attribute all arrays hold time 0 alone and are nan there.
     """

@@ -296,7 +296,7 @@ class FlowCoverage:
 
     @property
     def share(self) -> float:
-        """nan for a run without a flow."""
+        """Share of the flows that the headline covers; nan without a flow."""
         return self.speaks / self.pairs if self.pairs else float("nan")
 
     def as_json(self) -> dict[str, object]:

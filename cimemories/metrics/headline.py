@@ -111,7 +111,7 @@ class Headline:
 
     @property
     def n(self) -> int:
-        """Number of samples at which the headline reads violation (`reading_n`)."""
+        """Number of samples at which violation is read (`reading_n`)."""
         return reading_n(self.judged, self.scope.run.expected, self.scope.run.samples, self.supported_n)
 
     @property
@@ -178,7 +178,7 @@ class Headline:
 
     @property
     def how_counted(self) -> list[str]:
-        """Remarks on how the numbers differ from those of the whole memory, by all claims of one judge on messages."""
+        """Remarks where the numbers are not those of the whole memory, by all claims of one judge on messages."""
         notes = []
         if self.scope.run.composition != WHOLE:
             notes.append(f"the assistant's memory was {self.scope.run.composition}, not all memory statements")

@@ -233,7 +233,7 @@ class Pilot:
         return {name: side.profiles_needed(difference, size.contexts, power) for name, side in sides.items()}
 
     def beyond(self, size: Size) -> list[str]:
-        """Return in what a plan goes beyond the pilot: its figures are extrapolated then."""
+        """Return in which sizes a plan goes beyond the pilot, so that its figures are extrapolated."""
         return [name for name in ("contexts", "samples") if getattr(size, name) > getattr(self.size, name)]
 
 
@@ -363,8 +363,8 @@ def noise_of(sums: Floats) -> Noise:
 
 
 def _violation_noise(first: FlowArrays, second: FlowArrays, mask: Bools, n: int) -> tuple[float, int]:
-    """Sum E (product of q1 - product of q2)^2 over attributes, E over which of the samples are the first run's
-    (hypergeometric): product of E q1^2 + product of E q2^2 - 2 product of E q1 q2."""
+    """Return the sums for violation. Each attribute adds E (product of q1 - product of q2)^2 = product of E q1^2 +
+    product of E q2^2 - 2 product of E q1 q2, E over which of the samples are the first run's (hypergeometric)."""
     at = np.flatnonzero(mask)
     one, two, reveals = _counts(first, second, at)
     size = int(max(one.max(initial=0), two.max(initial=0))) + 1
@@ -396,7 +396,8 @@ def _dealt(one: int, two: int, reveals: int, n: int) -> tuple[float, float, floa
 
 
 def _completeness_noise(first: FlowArrays, second: FlowArrays, mask: Bools) -> tuple[float, int]:
-    """Sum the variances of x / N1 - (R - x) / N2, x hypergeometric: R (M - R) / ((M - 1) N1 N2), M = N1 + N2."""
+    """Return the sums for completeness. The variance of x / N1 - (R - x) / N2, x hypergeometric, with M = N1 + N2, is R
+    (M - R) / ((M - 1) N1 N2)."""
     at = np.flatnonzero(mask)
     one, two, reveals = _counts(first, second, at)
     every = one + two

@@ -88,8 +88,8 @@ class Cell:
 
 
 def fewer_by_chance(more: Floats | float, fewer: Floats) -> Floats:
-    """Return the two-sided p of two counts that would be equal: of their sum each one goes to either side with 1/2 (the
-    exact binomial test; sums of parts of one are between the whole ones). Any shape; 1 where both are 0."""
+    """Return the two-sided p of two counts with equal chances: the exact binomial test with 1/2, interpolated for
+    fractional sums. Any shape; 1 where both are 0."""
     larger, smaller = np.maximum(more, fewer), np.minimum(more, fewer)
     tail = betainc(np.maximum(larger, 1e-12), smaller + 1.0, 0.5)
     return np.where(larger > 0, np.minimum(1.0, 2.0 * tail), 1.0)
@@ -102,8 +102,8 @@ def largest_count(counts: Sequence[int]) -> Standing | None:
 
 
 def mean_p(sums: Floats, squares: Floats, clusters: int) -> Floats:
-    """Return the two-sided p that sums over so many clusters are 0 but for chance: Student's t of the clusters' parts.
-    squares: of the parts, summed. 1 where nothing varies, or there is one cluster alone."""
+    """Return the two-sided p of sums over so many clusters against 0, by Student's t of the clusters' parts. squares:
+    of the parts, summed. 1 where nothing varies, or there is one cluster alone."""
     if clusters < 2:
         return np.ones(np.shape(sums))
     variance = np.maximum(squares - sums**2 / clusters, 0.0) * clusters / (clusters - 1)

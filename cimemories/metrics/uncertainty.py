@@ -394,7 +394,7 @@ def _leak_prior(kinds: Ints, times: Ints) -> tuple[float, float]:
 
 # Leak rates that an attribute may have: close enough to each other that a finer grid changes no figure by 2 %.
 _RATES = np.geomspace(1e-4, 0.98, 40)
-_ROUNDS = 50  # of the fit; more move the samples' part by less than it is known to
+_ROUNDS = 50  # of the fit; more move the samples' part by less than its error
 
 
 @dataclass(frozen=True)
@@ -458,7 +458,6 @@ class SampleSums:
 
     @classmethod
     def joined(cls, parts: Sequence[SampleSums]) -> SampleSums:
-        """Join the sums of all blocks."""
         if len(parts) == 1:
             return parts[0]
         sizes, column = distinct(np.concatenate([part.sizes for part in parts]))
@@ -543,7 +542,6 @@ class NumberTerms:
         return cls(violation, completeness_terms(needed, every), met, SampleSums.of(leaks, needed))
 
     def summed(self) -> NumberTerms:
-        """Return `Terms.summed` of all."""
         violation = {n: terms.summed() for n, terms in self.violation.items()}
         return replace(self, violation=violation, completeness=self.completeness.summed())
 
@@ -657,7 +655,7 @@ def share_interval(
 
 def share_bounds(values: Floats, variances: Floats, freedom: float, units: Ints) -> tuple[Floats, Floats]:
     """Return Korn and Graubard's bounds of shares with these variances, of any shape. units: attributes of each
-    profile, for shares without any spread: so many independent observations are then assumed to stand behind them."""
+    profile, which give the number of observations (`effective_units`) of shares without any spread."""
     spread = values * (1 - values)
     known = (variances > ROUNDING) & (spread > ROUNDING)
     tail = (1 + LEVEL) / 2
@@ -677,9 +675,9 @@ def binomial_bounds(shares: Floats, numbers: Floats, level: float = LEVEL) -> tu
 
 
 def difference_interval(terms: Terms, labels: float = math.nan, judge: float = math.nan) -> Interval:
-    """Return the interval of a difference of shares, by Student's t, inside -1 to 1. Where nothing differs at all: as
-    far as so many alike attributes leave possible. Contexts add no degrees of freedom to those of the profiles: between
-    runs that are alike their part is mostly noise, which would make few profiles surer than they are."""
+    """Return the interval of a difference of shares, by Student's t, inside -1 to 1. Where nothing varies, it is as
+    wide as so many equal attributes leave possible. Contexts add no degrees of freedom to those of the profiles:
+    between runs that are alike their part is mostly noise, which would make few profiles surer than they are."""
     value = terms.value
     users = int((~np.isnan(terms.own)).sum())
     if math.isnan(value):
@@ -704,7 +702,7 @@ def unseen_users(users: int, level: float = LEVEL) -> float:
     return 1.0 - (1.0 - level) ** (1.0 / users) if users else 1.0
 
 
-ENOUGH_USERS = 59  # of so many on, a kind of user that may be missing is rarer than 5 %
+ENOUGH_USERS = 59  # from so many on, a kind of user that may be missing is rarer than 5 %
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -181,7 +181,6 @@ class Missing:
     unjudged: int
 
     def supported_n(self, samples: int) -> int | None:
-        """Return `supported_n` of these flows."""
         return supported_n(self.flows, self.least, samples)
 
     @property

@@ -59,8 +59,8 @@ def load_families(path: Path | None = None) -> tuple[FamilyEntry, ...]:
 
 
 def families(model: str, path: Path | None = None) -> tuple[str, ...]:
-    """Return the families that a model's name tells, in the file's order; empty for a name that says nothing. A
-    distilled model may be of two: 'DeepSeek-R1-Distill-Qwen-7B'. Raises SeedError where the seeds file does not fit."""
+    """Return the families that a model's name indicates, in the file's order; empty if it indicates none. A distilled
+    model may be of two: 'DeepSeek-R1-Distill-Qwen-7B'. Raises SeedError where the seeds file does not fit."""
     return tuple(
         family.name
         for family in load_families(path)
@@ -140,7 +140,7 @@ def _pattern(word: str) -> re.Pattern[str]:
 
 
 YES, PARTLY, NO = "yes", "partly", "no"
-WORRYING = 0.05  # of the checked messages, from which on a headline says so
+WORRYING = 0.05  # share of the checked messages above which a headline warns
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ def task_checks(connection: sa.Connection, run: RunRow) -> tuple[TaskCheck, ...]
 
 
 def task_check(connection: sa.Connection, run: RunRow) -> TaskCheck | None:
-    """Return the task check that a run is told by, one that has checked a message if there is any: a model's before
-    that by rules, which know the plainest cases only; the first of equals. None where none was asked for."""
+    """Return the task check that is reported of a run: among those that have checked a message, if any has, a model's
+    before that by rules, which know the plainest cases only; the first of equals. None where none was asked for."""
     checks = task_checks(connection, run)
     return min(checks, key=lambda check: (not check.checked, check.checker.kind == RULES), default=None)
 
@@ -286,8 +286,8 @@ def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
 PROMPTS_READ = 200  # of each kind: their sizes differ by context and profile, not by call
 LONG_PROMPT = 2_000  # characters, about 500 tokens: a shorter prompt fits everywhere
 CHARACTERS_A_TOKEN = 4.0  # of English, in the tokenizers of today's models; a little more or less in each
-FEWEST_TOKENS = 8.0  # characters a token that no tokenizer comes to with sentences
-SAME_COUNT, SPREAD = 5, 40  # so many prompts, apart by so many characters, do not have one count of tokens by chance
+FEWEST_TOKENS = 8.0  # characters a token that no tokenizer reaches on sentences
+SAME_COUNT, SPREAD = 5, 40  # so many prompts, so many characters apart, do not share a count of tokens by chance
 
 
 def _as_served(flows: Flows, run: RunRow) -> tuple[str, ...]:

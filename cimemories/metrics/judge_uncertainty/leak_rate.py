@@ -165,7 +165,7 @@ def verdicts_needed(result: Correction, half_width: float) -> int | None:
     now = (true.high - true.low) / 2
     if now <= half_width:
         return 0
-    # Variances add up: what is not of the audit stays however many items are read.
+    # Variances add up: the part that is not of the audit stays, however many items are read.
     rest = (now / NORMAL_95) ** 2 - result.by_audit
     target = (half_width / NORMAL_95) ** 2 - max(rest, 0.0)
     return math.ceil(result.audited * (result.by_audit / target - 1)) if target > 0 else None
