@@ -89,10 +89,10 @@ FLOWS = {
 class Difference(Answer):
     """The second run minus the first, on the flows that are judged in both. Negative violation: the second leaks less.
 
-    names: of the runs. n: samples that violation is read at, as many as both have. profiles: that both have. words: the
-    differences of violation and completeness, and where people audited attributes of both runs that of violation
-    corrected for the judges' errors, which is `corrected` by n. noise: how far apart two runs of models that are alike
-    would lie on these flows. warnings: in what the runs differ apart from their models.
+    names: what the runs are called. n: samples that violation is read at, as many as both have. profiles: that both
+    have. words: the differences of violation and completeness, and where people audited attributes of both runs that of
+    violation corrected for the judges' errors, which is `corrected` by n. noise: how far apart two runs of models that
+    are alike would lie on these flows. warnings: in what the runs differ apart from their models.
 
     pair: one row, with the numbers of both on what they have in common, the differences, and their p, adjusted for all
     comparisons that are read together (Holm). changes: one row, how many flows newly leak and stopped leaking. domains:
