@@ -1,4 +1,5 @@
-"""What pages are drawn with: safe text, the URL, the head of a page, charts and tables. Knows nothing but `model`."""
+"""The parts that pages are drawn with: safe text, the URL, the head of a page, charts and tables. Imports only
+`model`."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,13 @@ ASSETS = Path(__file__).parent / "assets"
 
 
 def component(name: str, *scripts: str) -> Any:
-    """The component made of assets/NAME.html, .css and .js, the first two where there are such. scripts: others that
+    """Return the component made of assets/NAME.html, .css and .js, the first two if they exist. scripts: others that
     its script needs beside dom.js, with their styles, all in one, since an inline script cannot import another."""
     parts = ("dom", *scripts, name)
 
     def asset(file: str) -> str | None:
         path = ASSETS / file
-        # Streamlit takes a text without a line break for a path to a file, so the last line break stays.
+        # Streamlit reads a text without a line break as a path, so the last line break stays.
         return path.read_text(encoding="utf-8") if path.exists() else None
 
     return st.components.v2.component(

@@ -1,10 +1,10 @@
 """The annotator's name, and drafts of forms.
 
-The name is that of the account where people log in, else one that a person gives once: the browser remembers it
+The name is that of the account if people log in, else one that the user gives once: the browser remembers it
 (assets/remember.js writes the cookie), and the header of every page shows it.
 
 A draft keeps a form over several steps. Streamlit forgets the value of a widget that a script run did not draw; a draft
-keeps it under a name of its own and gives it back to the widget when that comes again:
+keeps it under a name of its own and gives it back to the widget when that is drawn again:
 
     draft = Draft("new_run")
     draft.text("Model", "model")
@@ -47,12 +47,12 @@ class _Field:
 
 
 def keep_sent(state: SessionState, message: WidgetStates) -> None:
-    """Keep what a message of the browser changes in the fields of drafts, whether or not a run ever gets to them."""
+    """Keep the changes of a browser's message to the fields of drafts, whether or not a run ever reads them."""
     if _FIELDS not in state:
         return
     for key, sent, value in sent_values(state, message):
         field = state[_FIELDS].get(key)
-        # What is as before the user has not typed; the draft may have been cleared since, or its field been filled.
+        # An unchanged value was not typed; the draft may have been cleared since, or its field been filled.
         if field is not None and sent != field.sent:
             field.values[field.name], field.sent = value(), sent
 
@@ -70,14 +70,13 @@ class Draft:
     def key(self, field: str, default: object, options: Sequence[object] | None = None) -> str:
         """Return the key for the widget of a field, which starts with the value chosen before, else with `default`.
 
-        options: what can be chosen now; a value that is not among them gives way to the default.
-        """
+        options: the current choices; a value that is not among them is replaced by the default."""
         key = f"{self.name}.{field}"
         if key not in st.session_state:
             # Set before the widget is drawn, in place of its `value`: Streamlit takes one of the two, and warns of
             # both.
             st.session_state[key] = self._values.get(field, default)
-        # Options change (a dataset is deleted, say), and a value that is no longer among them cannot be shown.
+        # Options change (a dataset may be deleted), and a value that is no longer among them cannot be shown.
         if options is not None and st.session_state[key] not in options:
             st.session_state[key] = default
         self._drawn.append(field)
@@ -93,8 +92,8 @@ class Draft:
         *,
         help: str | None = None,
     ) -> str:
-        """Draw a selectbox of options, with the texts to show them by where these are given. default: None for the
-        first. `label` and `help` must be literals, here and below."""
+        """Draw a selectbox of options, with texts for them if given. default: None for the first. `label` and `help`
+        must be literals, here and below."""
         texts = options if isinstance(options, Mapping) else {}
         return st.selectbox(
             label,
@@ -105,7 +104,7 @@ class Draft:
         )
 
     def integer(self, label: str, field: str, default: int, least: int, most: int, *, step: int = 1, help: str) -> int:
-        """Draw a field for a whole number that must be given. Its bounds may have changed since it was chosen."""
+        """Draw a field for a required whole number. Its bounds may have changed since it was chosen."""
         key = self.key(field, default)
         chosen = st.session_state[key]
         url.set_field(key, default if chosen is None else max(least, min(most, int(chosen))))
@@ -124,7 +123,7 @@ class Draft:
         step: float | None = None,
         format: str | None = None,
     ) -> float | None:
-        """Draw a field for a number that may be left empty: a whole one where `least` is whole."""
+        """Draw a field for a number that may be left empty: a whole one if `least` is whole."""
         key = self.key(field, default)
         return st.number_input(
             safe.plain_label(label), least, most, None, step, format, key, help, placeholder=placeholder
@@ -146,8 +145,8 @@ class Draft:
         return self._values.get(field, default)
 
     def put(self, field: str, value: object) -> None:
-        """Set a field from outside its widget, which must not have been drawn yet in this run: Streamlit raises where
-        the state of a widget is changed after it was drawn."""
+        """Set a field from outside its widget, which must not have been drawn yet in this run: Streamlit raises if the
+        state of a widget is changed after it was drawn."""
         self._values[field] = value
         st.session_state.pop(f"{self.name}.{field}", None)
 
@@ -176,20 +175,20 @@ _PEOPLE, _TWIN, _CHANGED, _GIVEN = f"{KEY}.people", f"{KEY}.twin", f"{KEY}.chang
 
 
 def account() -> str:
-    """Return the name of the account that is logged in; empty where there is none."""
-    # Where no login is set up, st.user has no such attribute at all.
+    """Return the name of the logged-in account; '' without one."""
+    # Without a login set up, st.user has no such attribute.
     return login.actor().name if getattr(st.user, "is_logged_in", False) else ""
 
 
 def runs_the_app() -> bool:
-    """Return True if the user may start and stop programs on the app's machine: operators, and without a login all
+    """Return whether the user may start and stop programs on the app's machine: operators, and without a login all
     users."""
     return login.refusal(Role.OPERATOR) is None
 
 
 def name() -> str:
-    """Return the annotator's name: of the account, else as given in this session, else as the browser remembers it;
-    empty until it is given."""
+    """Return the annotator's name: of the account, else as given in this session, else as the browser remembers it; ''
+    until it is given."""
     if account_name := account():
         return account_name
     if KEY not in st.session_state:
@@ -214,9 +213,9 @@ def _letters(text: str) -> str:
 
 
 def ask(key: str = KEY, *, first: bool = False) -> str:
-    """Return the name, after drawing a field for it if it is missing: then it is empty. It cannot stand inside a form.
-    first: nothing can be done without a name, so the field gets the focus and the people known here are offered;
-    elsewhere blind work may have to hide names."""
+    """Return the name; if it is missing, draw a field for it and return ''. It cannot stand inside a form. first:
+    nothing can be done without a name, so the field gets the focus and the people known here are offered; elsewhere
+    blind work may have to hide names."""
     if not (given := name()):
         with st.container(key="name" if first else None):
             _field(key, offered=first)
@@ -224,17 +223,16 @@ def ask(key: str = KEY, *, first: bool = False) -> str:
 
 
 def begin() -> bool:
-    """Ask for the name where nothing can be done without it: True when it is there."""
+    """Ask for the name if nothing can be done without it; return whether it is given."""
     if ask(first=True):
         return True
-    # Leaving the field gives the name already; this is where the person leaves it to.
+    # Leaving the field submits the name already; the user leaves it by this button.
     st.button("Begin", type="primary", icon=":material/play_arrow:", key=f"{KEY}.begin")
     return False
 
 
 def required() -> str:
-    """Return the name for what is recorded with it; where it is missing, says where to give it, and the action is
-    disabled."""
+    """Return the name to record with an action; if it is missing, say where to give it, and the action is disabled."""
     if not (given := name()):
         safe.inline("Needs your name: enter it at the top of the page.", muted=True)
     return given
@@ -242,11 +240,11 @@ def required() -> str:
 
 def header(people: Callable[[], Sequence[str]]) -> None:
     """Draw the annotator's name at the top of the page, and the way to change it. people: those who have worked in this
-    workspace, offered where a name is asked for."""
+    workspace, offered as names."""
     st.session_state[_PEOPLE] = people
     name()
     st.session_state.pop(_CHANGED, None)  # this run shows the new name already
-    # Before the name is in sight: a user who sees it and reloads is still the same person.
+    # Before the name is visible: a user who sees it and reloads is still the same person.
     with st.container(key="remember"):
         data = {"cookie": COOKIE, "name": name(), "given": st.session_state.get(_GIVEN)}
         _remember(key=f"{KEY}.remember", data=data)
@@ -254,7 +252,7 @@ def header(people: Callable[[], Sequence[str]]) -> None:
         _who()
 
 
-@st.fragment  # opening it runs nothing else of the page
+@st.fragment  # opening it does not run the rest of the page
 def _who() -> None:
     me = name()
     if st.session_state.pop(_CHANGED, False):
@@ -287,7 +285,7 @@ def _field(key: str, *, offered: bool) -> None:
         max_chars=LONGEST,
         placeholder="Ada",
         width=360,
-        # Where a click follows at once, Streamlit ends the callback.
+        # If a click follows at once, Streamlit ends the callback.
         on_change=url.durable(lambda: _given(str(st.session_state.get(field) or ""))),
     )
     safe.inline("Recorded with every decision you make. This browser remembers it.", muted=True)
@@ -325,8 +323,8 @@ def _given(text: str) -> None:
 
 
 def set_name(text: str | None) -> None:
-    """Use a name from now on, spaces in order. Where people log in the account stays, and an empty text
-    changes nothing."""
+    """Use a name from now on, with its white space normalised. With a login the account stays, and '' changes
+    nothing."""
     st.session_state.pop(_TWIN, None)
     if text and not account():
         st.session_state[KEY] = _clean(text)
@@ -336,6 +334,6 @@ def set_name(text: str | None) -> None:
 
 
 def _clean(text: str) -> str:
-    """Return a name as the record takes it: an account's may hold anything."""
+    """Return a name that the record accepts: an account's may hold any characters."""
     # Spaces twice: taking out a control character can leave two in a row.
     return " ".join("".join(c for c in " ".join(text.split()) if not has_control(c)).split())[:LONGEST]

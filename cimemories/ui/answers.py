@@ -1,4 +1,4 @@
-"""Answers on a page: any of them is drawn here, whatever its numbers are."""
+"""The drawing of answers on a page, whatever their numbers are."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def show(answer: Answer, key: str, about: Mapping[str, object], without: Collection[str] = ()) -> None:
-    """Draw an answer: its badge, sentence, tables, the answers below it, and its notes. about: what it rests on.
-    without: the tables that the page draws itself."""
+    """Draw an answer: its badge, sentence, tables, the answers below it, and its notes. about: the basis of its
+    numbers. without: the tables that the page draws itself."""
     page.badge_simulated(answer.simulated)
     if answer.sentence:
         safe.inline(answer.sentence, strong=True)
@@ -35,12 +35,12 @@ def show(answer: Answer, key: str, about: Mapping[str, object], without: Collect
 
 
 def export(table: Table, key: str, about: Mapping[str, object], simulated: Parts, fig: go.Figure | None = None) -> None:
-    """Draw the exports of a table, and of the picture of it."""
+    """Draw the exports of a table, and of its figure."""
     exports.buttons(key.replace(".", "-"), table.frame, fig=fig, key=key, simulated=simulated, about=about)
 
 
 def folded(table: Table, key: str, box: str, title: str = "The same as a table", *, alt: str = "") -> None:
-    """Draw a table to be sorted in a fold. box: the key of the fold."""
+    """Draw a sortable table in a fold. box: the key of the fold."""
     page.fold(title, ":material/table:", box, lambda: twin(table, f"{key}.table", alt=alt))
 
 
@@ -53,8 +53,8 @@ def twin(
     height: int | Literal["auto", "content"] = "auto",
     alt: str = "",
 ) -> int | None:
-    """Draw a table to be sorted, with intervals and deviations as columns. Returns what `tables.table` does, which
-    tells rows apart by their `id` if they have one."""
+    """Draw a sortable table, with intervals and deviations as columns. Returns what `tables.table` does; rows are told
+    apart by their `id` if they have one."""
     frame = table.frame
     return tables.table(
         frame.set_index("id", drop=False) if "id" in frame.columns else frame,

@@ -1,8 +1,7 @@
 """Plotly figures shown on a page, in the app's own look, which serves the light and the dark theme.
 
-Plotly's own camera is taken away: its images would not say that something is simulated or what it rests on; ui.exports
-makes those.
-"""
+Plotly's own camera is removed: its images would not say that something is simulated or what the numbers rest on;
+ui.exports makes those."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ CONFIG = {
     "modeBarButtonsToRemove": ["toImage", "select2d", "lasso2d", "autoScale2d"],
 }
 FONT = '"Source Sans", sans-serif'
-INK = "#7f8081"  # in place of the page's text colour, see style.css; no figure may mean this colour itself
+INK = "#7f8081"  # stands for the page's text colour, see style.css; no figure may use this colour itself
 TIP = "#2a3238"  # behind hover texts, in the light and in the dark theme
 LOOK: Mapping[str, Any] = {
     "font": {"family": FONT, "size": 11.25, "color": INK},
@@ -52,15 +51,15 @@ PHONE_AXIS = 28, 17  # characters in a line of the titles of x axes beside each 
 PHONE_NOTE = 18  # characters in a line of a note that ends at a mark in the plot
 PHONE_LEGEND = 19  # pixels of an entry of a legend
 ABOVE = 18
-PLOTLY_HEIGHT = 450  # of a figure that has none of its own
+PLOTLY_HEIGHT = 450  # of a figure without one
 _component = component("grids")
 
 
 class Dressed(BaseFigure):  # type: ignore[misc]
-    """A figure as the browser gets it. Streamlit asks it for `to_dict` alone; a plain dict it would check once more."""
+    """A figure for the browser. Streamlit asks it only for `to_dict`; a plain dict it would check once more."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        # Past Plotly's own __setattr__, which refuses names that it does not know.
+        # Bypasses Plotly's __setattr__, which refuses unknown names.
         object.__setattr__(self, "spec", spec)
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,19 +67,18 @@ class Dressed(BaseFigure):  # type: ignore[misc]
 
 
 def dressed(fig: go.Figure, *, half: bool = False) -> Dressed:
-    """The figure with its look, and with a name for its data; `fig` itself stays as it is, for exports. half: it stands
-    beside another one.
+    """Return the figure with its look, and with a name for its data; `fig` itself stays as it is, for exports. half: it
+    stands beside another one.
 
     Streamlit hands every figure to Plotly two or three times, each time as a copy. With a template, which Streamlit's
     own theme always gives, or without a `datarevision`, Plotly takes each copy for another figure and draws it again;
-    and the theme has it measure labels, by drawing once more, where our margins hold them already. So the theme stays
-    away. What it would give is set here, but for the colours of texts: they get INK, which stands for the text colour
-    of the page and which style.css replaces by it, in the light and in the dark.
-    """
+    and the theme makes it measure labels by drawing once more, although our margins hold them already. So the theme is
+    not used. Its settings are made here, except the colours of texts: they get INK, which stands for the text colour of
+    the page and which style.css replaces by it, in the light and in the dark."""
     spec = fig.to_dict()  # a copy, so the figure itself stays as it is
     layout = spec.setdefault("layout", {})
     layout.pop("template", None)
-    # Taken away, since Plotly takes any copy of `meta` for another layout.
+    # Removed, since Plotly takes any copy of `meta` for another layout.
     margins_fit = (layout.pop("meta", None) or {}).get("margins") == MARGINS_FIT["margins"]
     screen = shell.screen()
     if limits := (TITLE_LINES_HALF if half else TITLE_LINES).get(screen):
@@ -92,7 +90,7 @@ def dressed(fig: go.Figure, *, half: bool = False) -> Dressed:
             if note.get("xanchor") == "right":  # it would run over the axis, and beyond the edge
                 note["text"], note["align"] = "<br>".join(_lines(str(note["text"]), PHONE_NOTE)), "right"
         for trace in spec["data"]:
-            # Beside the longest bar there is no room for its number: it stands inside, where the bar is long enough.
+            # Beside the longest bar there is no room for its number: it stands inside, since the bar is long enough.
             if trace.get("type") == "bar" and trace.get("textposition") == "outside":
                 trace |= {"textposition": "auto", "textangle": 0}
     _fill(layout, LOOK)
@@ -140,8 +138,8 @@ def _wrap_axis(layout: dict[str, Any]) -> None:
 
 
 def _unfold_legend(spec: dict[str, Any]) -> None:
-    """Make room for a legend under the plot. Plotly gives each entry a line of its own if they do not fit into one:
-    they would lie over the axis, and the last behind a scroll bar."""
+    """Make room for a legend under the plot. Plotly gives each entry its own line if they do not fit into one: they
+    would lie over the axis, and the last behind a scroll bar."""
     layout = spec["layout"]
     if (layout.get("legend") or {}).get("orientation") != "h" or layout.get("showlegend") is False:
         return
@@ -175,20 +173,20 @@ def _fill(spec: dict[str, Any], defaults: Mapping[str, Any]) -> None:
 
 
 def show(fig: go.Figure, *, key: str, alt: str, half: bool = False) -> None:
-    """Draw a figure that only shows; `alt` says in words what can be seen. half: it stands beside another one."""
+    """Draw a figure without clicks; `alt` describes it in words. half: it stands beside another one."""
     st.plotly_chart(dressed(fig, half=half), key=key, alt=alt, config=CONFIG, theme=None)
 
 
 def show_rows(fig: go.Figure, *, key: str, alt: str, rows: int) -> int | None:
-    """Draw bars, a row each; the position of the row of so many that was clicked in this run, None where none was. Once
-    clicked it stays so: for a click that leads to another page."""
+    """Draw bars, a row each, and return the position of the row, of so many, that was clicked; None without a click. A
+    click stays in later runs, so it has to lead to another page."""
     options: dict[str, Any] = {"on_select": "rerun", "selection_mode": "points"}
     event = st.plotly_chart(dressed(fig), key=key, alt=alt, config=CONFIG, theme=None, **options)
     return clicked_row(event, rows)
 
 
 def clicked_row(event: object, rows: int) -> int | None:
-    """Return the row, of so many, that a click on bars names. What a browser sends may be anything."""
+    """Return the row, of so many, that a click on bars names. A browser may send anything."""
     selection = event.get("selection") if isinstance(event, Mapping) else None
     points = selection.get("points") if isinstance(selection, Mapping) else None
     point = points[0] if isinstance(points, list) and points else None
@@ -199,8 +197,8 @@ def clicked_row(event: object, rows: int) -> int | None:
 def show_heatmap(fig: go.Figure, tooltips: Tooltips, *, key: str, alt: str, selected: Cell | None) -> None:
     """Draw a `heatmap_figure` with one cell framed, and its tooltips. In the next run of the page `clicked_cell` tells
     which cell was clicked."""
-    # The key becomes a CSS class (st-key-...), by which grids.js finds the chart: in its selector a full stop would end
-    # the name.
+    # The key becomes a CSS class (st-key-...), by which grids.js finds the chart: a full stop would end its selector's
+    # name.
     box = f"{key.replace('.', '-')}-maps"
     with st.container(key=box):
         st.plotly_chart(dressed(fig), key=f"{key}.chart", alt=alt, config=CONFIG, theme=None)
@@ -209,9 +207,9 @@ def show_heatmap(fig: go.Figure, tooltips: Tooltips, *, key: str, alt: str, sele
 
 
 def clicked_cell(key: str, rows: int, columns: int) -> Cell | None:
-    """Return the (row, column), of so many, clicked since the last run. What a browser sends may be anything."""
+    """Return the (row, column), of so many, clicked since the last run. A browser may send anything."""
     cell = (st.session_state.get(key) or {}).get("cell")
     if not isinstance(cell, list) or len(cell) != 2 or not all(isinstance(i, int) and i >= 0 for i in cell):
         return None
-    # A click on a chart that has become smaller since counts for nothing.
+    # A click on a chart that has become smaller since is ignored.
     return (cell[0], cell[1]) if cell[0] < rows and cell[1] < columns else None

@@ -1,11 +1,10 @@
-"""The desk as a component of a page (assets/desk.js): a queue of items that a person works through by keyboard.
+"""The desk as a component of a page (assets/desk.js): a queue of items that the user works through by keyboard.
 
 A page opens a desk (cimemories/desk) and draws the component, which talks to it by itself:
 
     desk.draw(QueueDesk(...), key="review", keys=KEYS, ...)
 
-No text of the data is read as markup in the browser.
-"""
+No text of the data is read as markup in the browser."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from cimemories.text import clip, visible_in
 from cimemories.ui import component, login, url
 from cimemories.ui.presses import KEYS
 
-if TYPE_CHECKING:  # what desks need is imported by the pages that open one
+if TYPE_CHECKING:  # the pages that open a desk import what it needs
     from cimemories.desk.protocol import Desk
 
 _component = component("desk", "leaving", "outbox", "keys")
@@ -29,8 +28,8 @@ FOLDS = {"memory": "Memory of the message", "history": "History and comments"}
 
 @dataclass(frozen=True)
 class Key:
-    """A key (of presses.KEYS) that answers the item. `says` is the answer as the event carries it; glyph and colour are
-    the button's, `means` explains the answer beside the card."""
+    """A key (of presses.KEYS) that answers the item. `says` is the answer in the event; glyph and colour are the
+    button's, `means` explains the answer beside the card."""
 
     key: str
     says: str
@@ -40,7 +39,7 @@ class Key:
 
 
 def address_of(desk: Desk, name: str) -> str:
-    """Open a desk for this session and return its address. `name` says what is worked on."""
+    """Open a desk for this session and return its address. `name` identifies the work."""
     return open_desk(desk, name, login.actor(), login.browser("; ".join(st.context.headers.get_all("cookie"))))
 
 
@@ -66,19 +65,17 @@ def draw(
 ) -> None:
     """Draw a desk.
 
-    name: what the queue is known by; with another name (another order or filter) the browser starts again. causes:
-    (key, cause), one of which an answer needs beside its label. actions: what else can be done, by the keys of
-    presses.KEYS. complete: whether the cards of a reply are all that is open, so that the browser drops others. batch:
-    how many answers are a batch, whose end is shown with a summary; 0: the whole work is counted. start: the card to
-    begin with. address: the URL parameters that name the card on the screen, one for each part of its id ('7.3').
-    context: one line above the question. folds: of FOLDS, what can be opened beside the card. link: what the link of a
-    card is called. asked: called with "spread", "finished" (nothing is left), "blind" or "seeing" when the person asks
-    for it.
-    """
+    name: identifies the queue; with another name (another order or filter) the browser starts again. causes: (key,
+    cause), one of which an answer needs beside its label. actions: further actions, by the keys of presses.KEYS.
+    complete: whether the cards of a reply are all that is open, so that the browser drops others. batch: the number of
+    answers in a batch, whose end is shown with a summary; 0: the whole work is counted. start: the card to begin with.
+    address: the URL parameters that name the current card, one for each part of its id ('7.3'). context: one line above
+    the question. folds: of FOLDS, the parts that can be opened beside the card. link: the text of a card's link. asked:
+    called with "spread", "finished" (nothing is left), "blind" or "seeing" when the user asks for it."""
 
     def heard() -> None:
         what = str((st.session_state.get(key) or {}).get("asked") or "").partition(" ")[0]
-        if what and what != "reopen":  # the desk is opened by this run already
+        if what and what != "reopen":  # this run has opened the desk already
             asked(what)
 
     if address:

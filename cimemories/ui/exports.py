@@ -1,8 +1,7 @@
 """Exports of a chart and its table: PNG, SVG, CSV and Parquet, each made when it is clicked.
 
-What a result rests on is part of the file: an image says under its title that it is simulated and where it comes from,
-a table has a column `simulated` and one for each entry of `about`, and a Parquet file has them as metadata too.
-"""
+The basis of a result is part of the file: an image says under its title that it is simulated and where it comes from, a
+table has a column `simulated` and one for each entry of `about`, and a Parquet file has them as metadata too."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ TABLES = (
 )
 
 
-# A fragment: opening the popover starts a run of this alone.
+# A fragment: opening the popover runs only this.
 @st.fragment
 def buttons(
     name: str,
@@ -43,8 +42,8 @@ def buttons(
     simulated: Parts,
     about: Mapping[str, object],
 ) -> None:
-    """A popover with the exports of one chart. name: of the files, without an ending. frame: the chart as a
-    table, or what reads it. fig: the chart; None for a table alone. about: what it rests on (run, labels, judge, n,
+    """Draw a popover with the exports of one chart. name: of the files, without an ending. frame: the chart as a table,
+    or a function that reads it. fig: the chart; None for a table alone. about: the basis (run, labels, judge, n,
     rule)."""
     # Names hold data, such as a model's maker/name: no part of one becomes a path or a hidden file.
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "export"
@@ -63,7 +62,7 @@ def buttons(
         )
 
     def opened() -> None:
-        # The browser takes seconds to start: it does so while the menu is read.
+        # The browser takes seconds to start: it starts while the user reads the menu.
         if fig is not None:
             export.warm()
 
@@ -108,8 +107,8 @@ class _Ready:
 
 
 def path_for(slot: str, name: str) -> Path:
-    """Return where to write a file that is offered later. The one before in this slot of the session goes: a session
-    has one file a slot on the disk."""
+    """Return a path to write a file that is offered later. The previous file of this slot of the session is deleted: a
+    session has one file a slot on the disk."""
     if isinstance(old := st.session_state.pop(slot, None), _Ready):
         shutil.rmtree(old.path.parent, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix="cimemories-export-")) / name
@@ -118,12 +117,12 @@ def path_for(slot: str, name: str) -> Path:
 def prepared(
     slot: str, request: tuple[object, ...], path: Path, *, simulated: bool = False, notes: Sequence[str] = ()
 ) -> None:
-    """Keep a file that was written for a request: what it is of, with all that a change of would make it another."""
+    """Keep a file that was written for a request, which holds everything whose change would make it another file."""
     st.session_state[slot] = _Ready(request, path, simulated, tuple(notes))
 
 
 def offer(slot: str, request: tuple[object, ...]) -> None:
-    """Draw the download of the file that was written for this very request."""
+    """Draw the download of the file that was written for this request."""
     ready = st.session_state.get(slot)
     if not isinstance(ready, _Ready) or not ready.path.is_file():
         return
@@ -132,7 +131,7 @@ def offer(slot: str, request: tuple[object, ...]) -> None:
         return
     st.download_button(
         "Download",
-        # Read at the click: the session holds the path alone, however large the file is.
+        # Read at the click: the session holds only the path, however large the file is.
         data=lambda: ready.path.read_bytes(),
         file_name=ready.path.name,
         mime=MIME[ready.path.suffix],

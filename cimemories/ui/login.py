@@ -1,6 +1,6 @@
-"""The login of an organisation, where the app's secrets set one up (st.login): its buttons, who is logged in, what
-their role lets them do, and that a login ends on the page on which it began. Roles are held by the record
-(store/team/people.py) and checked there; what is here disables what would be refused, and says who may."""
+"""The login of an organisation, if the app's secrets set one up (st.login): its buttons, the logged-in user, the
+actions that their role allows, and the return to the page on which the login began. Roles are held by the record
+(store/team/people.py) and checked there; this module disables what would be refused, and says who may."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from cimemories.access.roles import Actor, Role
 from cimemories.ui import safe, url
 
 LOGIN, CALLBACK = "/auth/login", "/oauth2callback"
-CHANGED = "cimemories_login"  # the cookie that is another after each login and log-out, read by assets/shell.js
+CHANGED = "cimemories_login"  # the cookie that changes at each login and log-out, read by assets/shell.js
 RETURN = "cimemories_return"  # the cookie with the page that a login began on
 RETURN_SECONDS, LONGEST_RETURN = 15 * 60, 2000
-_HELD = "login.held"  # the actor of this session, and who the admins are
+_HELD = "login.held"  # the actor of this session, and the admins
 
 
 def configured() -> bool:
@@ -39,11 +39,9 @@ def configured() -> bool:
 
 
 def logged_in(headers: Headers) -> bool:
-    """Return whether a request carries the signed cookie of an account that is logged in, read as Streamlit's WebSocket
-    does.
+    """Return whether a request carries the signed cookie of a logged-in account, read as Streamlit's WebSocket does.
 
-    The guard asks this before any page runs, when there is no `st.user` yet.
-    """
+    The guard asks this before any page runs, when there is no `st.user` yet."""
     cookies = cookie_parser("; ".join(headers.getlist("cookie")))
     secret = get_cookie_secret()
 
@@ -51,7 +49,7 @@ def logged_in(headers: Headers) -> bool:
         value = cookies.get(name)
         return None if value is None else decode_signed_value(secret, name, value.encode("latin-1", "replace"))
 
-    # Without a secret anyone could sign: then no user counts as logged in.
+    # Without a secret any client could sign: then no user counts as logged in.
     if not secret:
         return False
     try:
@@ -64,7 +62,7 @@ def logged_in(headers: Headers) -> bool:
 
 
 def browser(cookie: str) -> str:
-    """Return what tells one login of a browser from another, of its Cookie header; '' where no login is set up."""
+    """Return an identifier of a browser's login, from its Cookie header; '' without a login set up."""
     if not configured():
         return ""
     # Streamlit splits a cookie that is larger than a browser keeps into several.
@@ -78,7 +76,7 @@ def ask() -> None:
 
 
 def claims() -> Mapping[str, Any] | None:
-    """Return what the provider says of the account that is logged in; None if there is none."""
+    """Return the provider's claims on the logged-in account; None without one."""
     return dict(st.user) if getattr(st.user, "is_logged_in", False) else None
 
 
@@ -91,18 +89,17 @@ def settings() -> Mapping[str, Any]:
 
 
 def hold(actor: Actor, admins: Sequence[str]) -> None:
-    """Keep who this session is, as the record has it now: for callbacks and fragments, which run before the app asks
-    again."""
+    """Keep the user of this session, as the record has them now: for callbacks and fragments, which run before the app
+    asks again."""
     st.session_state[_HELD] = (actor, tuple(admins))
 
 
 def actor() -> Actor:
     """Return the user of this thread: the account of its session, once the record has been asked for it. Without a
-    login it is the name that was given. Where people log in, a thread without a session has no role (see
-    roles.acting)."""
+    login it is the name that was given. With a login, a thread without a session has no role (see roles.acting)."""
     if get_script_run_ctx(suppress_warning=True) is None:
         return Actor("", "", Role.NONE) if configured() else Actor(roles.user_name())
-    state = getattr(st.user, "is_logged_in", None)  # where no login is set up, st.user has no such attribute
+    state = getattr(st.user, "is_logged_in", None)  # without a login set up, st.user has no such attribute
     if state is None:
         return Actor(str(st.session_state.get("annotator") or roles.user_name()))
     held: tuple[Actor, tuple[str, ...]] | None = st.session_state.get(_HELD)
@@ -110,7 +107,7 @@ def actor() -> Actor:
 
 
 def refusal(least: Role) -> str | None:
-    """Return why the user may not do what takes this role, and whom to ask; None if they may."""
+    """Return why the user lacks this role, and whom to ask; None if they have it."""
     who = actor()
     if who.account is None or who.role.covers(least):
         return None
@@ -119,14 +116,14 @@ def refusal(least: Role) -> str | None:
 
 
 def may(least: Role) -> bool:
-    """Return whether the user may do what takes this role; if not, say so in the place of it."""
+    """Return whether the user has this role; if not, draw the reason instead of the action."""
     if text := refusal(least):
         safe.show(safe.tag("div", text, cls="ci-notice"))
     return text is None
 
 
 def offer_logout() -> None:
-    """Draw the button that logs out, in the sidebar of every page of a user who is logged in."""
+    """Draw the button that logs out, in the sidebar of every page of a logged-in user."""
     if getattr(st.user, "is_logged_in", False):
         st.sidebar.button("Log out", on_click=st.logout, icon=":material/logout:", type="tertiary")
 
@@ -135,8 +132,8 @@ def offer_logout() -> None:
 
 
 def page_of(path: str, query: str, base: str = "") -> str:
-    """Return the address of one of our pages, made again of its name and of the parameters that we know, so that it
-    leads nowhere else; '' for what is no page of ours. base: the path below which the app is served."""
+    """Return the address of one of our pages, rebuilt from its name and the known parameters, so that it leads nowhere
+    else; '' for any other page. base: the path below which the app is served."""
     name = path.removeprefix(base).removeprefix("/") if path.startswith(f"{base}/") else ""
     if name not in url.PAGES:
         return ""
@@ -155,12 +152,11 @@ def _split(address: str) -> SplitResult:
 
 class Returning:
     """ASGI middleware that returns a user who had to log in to the page of their link. Streamlit (1.67) sends all to
-    Home. Where the login begins the browser says on which page; a cookie keeps it until the provider sends the person
+    Home. The browser names the page at the start of the login; a cookie keeps it until the provider sends the user
     back.
 
-    After a login and a log-out it also sets a cookie that tells the browser's other tabs. Their sessions would go on as
-    they were, and another person could decide in the name of a user who has logged out.
-    """
+    After a login and a log-out it also sets a cookie that tells the browser's other tabs. Otherwise their sessions
+    would go on, and another person could decide in the name of a user who has logged out."""
 
     def __init__(self, app: ASGIApp, base: str = "") -> None:
         self.app, self.base = app, base
@@ -189,7 +185,7 @@ class Returning:
         await self.app(scope, receive, sent)
 
     def _keep(self, headers: Headers, answer: MutableHeaders) -> None:
-        """Keep the page that the user is on; nothing of another site's address."""
+        """Keep the user's page; nothing of another site's address."""
         came = _split(headers.get("referer", ""))
         page = page_of(came.path, came.query, self.base) if came.netloc == headers.get("host") else ""
         cookie = Response()
@@ -198,11 +194,11 @@ class Returning:
                 RETURN, quote(page, safe=""), RETURN_SECONDS, path=f"{self.base}/", httponly=True, samesite="lax"
             )
         else:
-            cookie.delete_cookie(RETURN, path=f"{self.base}/")  # of a login that was begun before
+            cookie.delete_cookie(RETURN, path=f"{self.base}/")  # of an earlier login
         answer.append("set-cookie", cookie.headers["set-cookie"])
 
     def _lead(self, headers: Headers, answer: MutableHeaders) -> None:
-        """Lead to the page that was kept, in the place of Home; a cookie may hold anything, so it is checked again."""
+        """Redirect to the kept page instead of Home; a cookie may hold anything, so it is checked again."""
         cookie = _split(unquote(cookie_parser("; ".join(headers.getlist("cookie"))).get(RETURN, "")))
         page = page_of(cookie.path, cookie.query, self.base)
         if page and answer.get("location", "").rstrip("/") == self.base:

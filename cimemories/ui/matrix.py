@@ -1,14 +1,12 @@
-"""Labels as small cells: the matrix of a profile, drawn on a canvas and moved in by the arrow keys, and strips; the
+"""Labels as small cells: the matrix of a profile, drawn on a canvas and navigated by the arrow keys, and strips; the
 pairs of one context as a list.
 
 Matrix and list are components of the page. They get plain data; the browser's side (assets/matrix_drawing.js,
-matrix.js, pair_list.js) holds the place that the person is at, reports where it came to rest, and posts what keys
-decide to a desk (cimemories/desk/labels.py). No text of the data is ever read as markup there.
+matrix.js, pair_list.js) holds the user's position, reports where it came to rest, and posts decisions by keys to a desk
+(cimemories/desk/labels.py). No text of the data is ever read as markup there.
 
 A strip has one cell a context. It is one element with its letters: a profile has 147 x 49 cells, and a browser should
-neither hold as many elements nor search each of them for what must not be shown. Its colours come from
-assets/strips.js.
-"""
+neither hold as many elements nor search each of them for hidden text. Its colours come from assets/strips.js."""
 
 from __future__ import annotations
 
@@ -53,14 +51,13 @@ def strip(glyphs: str, decided: str = "") -> Html:
 
 
 def colour(names: Sequence[str]) -> None:
-    """Colour all strips of the page. Under the pointer each cell says its label and its name (`names`: plain text, one
-    a cell)."""
+    """Colour all strips of the page. The tooltip of a cell has its label and its name (`names`: plain text, one a
+    cell)."""
     _strips_component(key="strips", data={"names": list(names)})
 
 
 def distribution(counts: Mapping[str, int]) -> Html:
-    """Return counts by glyph as a bar of cells and as numbers: 'necessary 1,203 (17.2 %)'. Empty where there are no
-    pairs."""
+    """Return counts by glyph as a bar of cells and as numbers: 'necessary 1,203 (17.2 %)'. Empty without pairs."""
     total = sum(counts.values())
     if not total:
         return tag("div")
@@ -77,8 +74,8 @@ def distribution(counts: Mapping[str, int]) -> Html:
 
 
 def _apportioned(counts: Sequence[int], cells: int) -> list[int]:
-    """Apportion cells to counts by largest remainders, adding up to `cells`, or to a few more where small counts get
-    their least of one. `counts` are above 0."""
+    """Apportion cells to counts by largest remainders, adding up to `cells`, or to a few more if small counts get their
+    least of one. `counts` are above 0."""
     total = sum(counts)
     exact = [max(1.0, cells * n / total) for n in counts]
     given = [int(share) for share in exact]
@@ -104,17 +101,16 @@ Pair = tuple[int, int]  # ids of an attribute and a context
 _PARTS = ("leaving", "outbox", "keys", "deciding")
 _component = component("matrix", *_PARTS, "matrix_drawing")
 _list_component = component("pair_list", *_PARTS)
-_ELSEWHERE = "labels.elsewhere"  # the last decision of this session that no key has made
+_ELSEWHERE = "labels.elsewhere"  # the last decision of this session made without a key
 
 
 @dataclass(frozen=True)
 class Deciding:
-    """The keys that decide the pair that the person is at.
+    """The keys that decide the current pair.
 
-    desk: what records them; None while the person has not given a name, which the browser then asks for. version: that
-    of the record (desk.labels.version) when the pairs were read. back: called with the card id of a decision of an
-    earlier visit that was taken back.
-    """
+    desk: records the decisions; None while the user has not given a name, which the browser then asks for. version:
+    that of the record (desk.labels.version) when the pairs were read. back: called with the card id of a decision of an
+    earlier visit that was taken back."""
 
     keys: Sequence[Key] = ()
     desk: Desk | None = None
@@ -126,7 +122,7 @@ def matrix(
     drawing: Mapping[str, object], *, key: str, cursor: Pair | None, deciding: Deciding = Deciding()
 ) -> Pair | None:
     """Draw the matrix with the cursor on that pair. Returns where the cursor has come to rest since the last run, None
-    where it has not moved: the answer holds for one run, so keep it (in the URL).
+    if it has not moved: the answer holds for one run, so keep it (in the URL).
 
     drawing: title; rows (id, key, statement, counts) and columns (id, recipient, task, counts, retained, discarded), an
     attribute or context each, with the counts of necessary, inappropriate and ambiguous pairs in all of the profile;
@@ -137,14 +133,14 @@ def matrix(
     rows, columns = ({item["id"] for item in drawing[side]} for side in ("rows", "columns"))  # type: ignore[attr-defined]
     chosen = _chosen(key, cursor, rows, columns)
     data = {**visible_in(dict(drawing)), "cursor": chosen or cursor, **_deciding(key, deciding)}
-    # Streamlit drops what the browser sets under a name without a callback.
+    # Streamlit drops browser values under a name without a callback.
     _component(key=key, data=data, on_chosen_change=lambda: None, on_asked_change=url.durable(_hears(key, deciding)))
     return chosen
 
 
 @dataclass
 class _Place:
-    """The place to which a session has moved, and the earlier ones that a late address may still name."""
+    """The position of a session, and the earlier ones that a late address may still name."""
 
     at: Pair
     before: set[Pair]
@@ -156,7 +152,7 @@ def _chosen(key: str, named: Pair | None, attributes: Collection[int], contexts:
     chosen = (st.session_state.get(key) or {}).get("chosen")
     place: _Place | None = st.session_state.get(f"{key}.place")
     if chosen:
-        # The browser counts its moves and gets the number back: by it, the browser tells its own last move, which it
+        # The browser counts its moves and gets the number back: so it can tell its own last move, which it
         # already shows, from a place that the page names. Kept: a run without a new move has to send the last number
         # too.
         st.session_state[f"{key}.moves"] = int(chosen["moves"])
@@ -164,19 +160,19 @@ def _chosen(key: str, named: Pair | None, attributes: Collection[int], contexts:
         place = _Place((int(chosen["attribute"]), int(chosen["context"])), before)
     elif place and named not in place.before:
         place = None  # the address has caught up, or the user has followed a link
-    # What ends this run for the next press comes with the address of before: that is no way back.
+    # The next press, which may end this run, comes with the earlier address: that is no way back.
     st.session_state[f"{key}.place"] = place
     there = place is not None and place.at[0] in attributes and place.at[1] in contexts
     return place.at if place is not None and there else None
 
 
 def leave_place(key: str) -> None:
-    """Forget where a session's moves led: the page shows what the address names."""
+    """Forget a session's position: the page shows the one in the address."""
     st.session_state[f"{key}.place"] = None
 
 
 def _hears(key: str, deciding: Deciding) -> Callable[[], None]:
-    """Return the callback for what the browser asks of the page, which runs again for anything that was decided."""
+    """Return the callback for requests of the browser; the page runs again after a decision."""
 
     def heard() -> None:
         what, _, rest = str((st.session_state.get(key) or {}).get("asked") or "").partition(" ")
@@ -188,11 +184,11 @@ def _hears(key: str, deciding: Deciding) -> Callable[[], None]:
 
 
 def _deciding(key: str, deciding: Deciding) -> dict[str, object]:
-    """Return what the browser needs for the keys, and to know which of its decisions the page shows."""
+    """Return the data for the browser's keys, and for it to know which of its decisions the page shows."""
     keys, desk = deciding.keys, deciding.desk
     shown = [item.key for item in keys] + ["z"] * bool(keys) + ["j", "k", "?"]
     return {
-        "key": "labels",  # of matrix and list: what one of them has left unsaved is sent by the other
+        "key": "labels",  # shared by matrix and list: each sends what the other has left unsaved
         "moves": st.session_state.get(f"{key}.moves", 0),
         "keys": [{**vars(item), "label": KEYS[item.key][0]} for item in keys],
         "help": [(name, *KEYS[name]) for name in shown],
@@ -204,8 +200,8 @@ def _deciding(key: str, deciding: Deciding) -> dict[str, object]:
 
 
 def note_decision(uid: str) -> None:
-    """Tell matrix and list that this session decided a pair elsewhere on the page: z takes back what is newest, and the
-    browser knows only of what keys have decided."""
+    """Tell matrix and list that this session decided a pair elsewhere on the page: z takes back the newest decision,
+    and the browser only knows those made by keys."""
     st.session_state[_ELSEWHERE] = uid
 
 
@@ -235,9 +231,9 @@ def pair_list(
     cursor: int | None,
     deciding: Deciding = Deciding(),
 ) -> int | None:
-    """Draw pairs of a context (its id), the person at the attribute `cursor`. columns: (name, kind), of kind name,
-    plain, wide or marks, with "more" behind it where a phone leaves it out; label: which of them has the label.
-    Returns the attribute that the person has moved to, None where the page says best."""
+    """Draw pairs of a context (its id), with the cursor on the attribute `cursor`. columns: (name, kind), of kind name,
+    plain, wide or marks, with "more" behind it if a phone leaves it out; label: which of them has the label. Returns
+    the attribute that the user has moved to, None if the page's position is authoritative."""
     chosen = _chosen(key, None if cursor is None else (cursor, context), {row.id for row in rows}, {context})
     if chosen:
         cursor = chosen[0]

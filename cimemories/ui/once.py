@@ -1,15 +1,14 @@
-"""Buttons that do something once, however often they are clicked before the page shows what came of it, and work in
-progress, which no click ends midway.
+"""Buttons that act once, however often they are clicked before the page shows the outcome, and work in progress, which
+no click interrupts.
 
-A click starts another run of the page, and the run before may still be at what an earlier click asked for: the two
-overlap (Streamlit 1.67), and to both the button is pressed. Where both start a run, there are two. So a button as it is
-drawn works once, and after that the page draws another one, which an old click does not mean:
+A click starts another run of the page, and the run before may still be working on an earlier click: the two overlap
+(Streamlit 1.67), and both see the button pressed. If both start a run, there are two. So a drawn button works once, and
+after that the page draws another one, which an old click does not refer to:
 
     once.button("Start the run", plan, lambda run_id: url.put(run=run_id), key="run_new.start")
 
-Nor does a click get lost where the next message of the browser ends its run before the button is drawn there: the run
-for that message does what was clicked. Where the button means something else by then, or is disabled, it is dropped.
-"""
+Nor does a click get lost if the browser's next message ends its run before the button is drawn there: the run for that
+message does what was clicked. If the button means something else by then, or is disabled, the click is dropped."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ from cimemories.text import duration
 from cimemories.ui import safe, url
 
 T = TypeVar("T")
-_PRESSES = "once.presses"  # clicks whose runs have not come to their button yet: its key, its turn and its label
+_PRESSES = "once.presses"  # clicks whose runs have not reached their button yet: its key, its turn and its label
 
 
 @dataclass
 class _Clicks:
-    """done: how often the button has worked in this session. lock: held while it works."""
+    """The clicks on a button. done: how often it has worked in this session. lock: held while it works."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     done: int = 0
@@ -48,32 +47,32 @@ def button(
     submits: bool = False,
     **options: Any,
 ) -> None:
-    """Draw a button. At its click do this, once; then that, with its result; and draw the page again. Raises what `do`
-    raises: then the button works again.
+    """Draw a button. At a click call `do` once, then `then` with its result, and draw the page again. Raises what `do`
+    raises; then the button works again.
 
     do: its writing must be the last thing that it does, since a second click ends it wherever it touches Streamlit, and
-    the second run begins it again. then: leads on to the result, by the address or the session; it may be done twice,
-    see `url.durable`. doing: what a spinner says meanwhile. submits: of a form. options: of `st.button`.
+    the second run starts it again. then: leads on to the result, by the address or the session; it may be done twice,
+    see `url.durable`. doing: the text of a spinner meanwhile. submits: of a form. options: of `st.button`.
 
-    What the button is for must be in its key or label (a row's id, which pairs): by them the next run knows a click.
-    """
+    The target of the button must be in its key or label (a row's id, which pairs): by them the next run knows a
+    click."""
     clicks: _Clicks = st.session_state.setdefault(f"{key}.clicks", _Clicks())
     presses: list[tuple[str, int, str]] = st.session_state.setdefault(_PRESSES, [])
     times_done = clicks.done
     press = key, times_done, label
-    lead = url.durable(then or (lambda _: None))  # made here: in between `do` and it, nothing may touch Streamlit
+    lead = url.durable(then or (lambda _: None))  # made here: nothing may touch Streamlit between `do` and it
     draw = st.form_submit_button if submits else st.button
     now = draw(
         label, key=f"{key}.{times_done}" if times_done else key, on_click=presses.append, args=(press,), **options
     )
     if not now and (press not in presses or options.get("disabled")):
         return
-    # The spinner outside: taking it away touches Streamlit.
+    # The spinner is outside: removing it touches Streamlit.
     with st.spinner(doing, show_time=True) if doing else nullcontext(), clicks.lock:
         if clicks.done == times_done:
             try:
                 result = do()
-            except Exception:  # not what ends a run: after that the next one does it
+            except Exception:  # not the exceptions that end a run: the next run does it then
                 presses.clear()
                 raise
             clicks.done += 1
@@ -82,29 +81,29 @@ def button(
 
 
 def forget() -> None:
-    """Drop the clicks that no button has taken: at the end of each run of a page that nothing has ended midway. Or a
-    button would do it much later, when its page is opened again."""
+    """Drop the clicks that no button has taken, at the end of each complete run of a page. Otherwise a button would act
+    on them much later, when its page is opened again."""
     st.session_state.get(_PRESSES, []).clear()
 
 
 # ---- work in progress
 #
-# What takes its time is either recorded (a run, a labelling, a generation), done by a worker and read from the record
-# again and again, or a Job in a thread of the app. Both are drawn in a fragment that looks every second or so, with the
-# same words: how far, how fast, how long still. Neither ends where the user leaves the page.
+# Long work is either recorded (a run, a labelling, a generation), done by a worker and read from the record
+# repeatedly, or a Job in a thread of the app. Both are drawn in a fragment that looks every second or so, with the
+# same words: progress, rate, time left. Neither ends when the user leaves the page.
 
 
-Report = Callable[[float | None, str], None]  # share done, 0 to 1, None where it is not known; what is done now
+Report = Callable[[float | None, str], None]  # share done, 0 to 1, None if unknown; the current step
 LOOK_SECONDS = 0.5
-SHORT_SECONDS = 0.3  # what is done by then needs no bar
+SHORT_SECONDS = 0.3  # shorter work needs no bar
 KEPT_SECONDS = 3600  # how long the result of a job is kept
-PACE_SECONDS = 20.0  # what a rate is taken over
+PACE_SECONDS = 20.0  # the span of a rate
 
 
 def pace(key: str, done: int, planned: int, unit: str = "") -> str:
-    """Return the rate over the last seconds and the time left at it, such as '3.1 calls a second, about 2 min left';
-    '' until there is one. key: of the session's memory of what was done when."""
-    # Not the time of day, which may be set back between two readings.
+    """Return the rate over the last seconds and the time left at it, such as '3.1 calls a second, about 2 min left'; ''
+    until there is one. key: of the session's history of progress."""
+    # Not the time of day, which may be set back in between.
     now = time.monotonic()
     seen: list[tuple[float, int]] = [it for it in st.session_state.get(key, []) if now - it[0] <= PACE_SECONDS]
     st.session_state[key] = [*seen, (now, done)]
@@ -115,11 +114,11 @@ def pace(key: str, done: int, planned: int, unit: str = "") -> str:
 
 
 class StoppedError(Exception):
-    """The user has pressed Stop."""
+    """The user pressed Stop."""
 
 
 class Job(Generic[T]):
-    """Work in a thread, begun at once. It gets a function to report to, which raises StoppedError once it is stopped,
+    """Work in a thread, started at once. It gets a function to report to, which raises StoppedError once it is stopped,
     and it must not draw anything. finishes: an app that is stopped waits for its end."""
 
     def __init__(self, work: Callable[[Report], T], *, finishes: bool = False) -> None:
@@ -129,7 +128,7 @@ class Job(Generic[T]):
         self.stopped = threading.Event()
         self._result: T
         self._problem: Exception | None = None
-        actor = roles.actor()  # taken now: the thread has no session to be asked
+        actor = roles.actor()  # taken now: the thread has no session
 
         def report(share: float | None, text: str) -> None:
             if self.stopped.is_set():
@@ -147,18 +146,18 @@ class Job(Generic[T]):
         self._thread.start()
 
     def done(self, seconds: float = 0.0) -> bool:
-        """Return whether it has ended; waits for that, at most so many seconds."""
+        """Return whether it has ended, after waiting for that at most so many seconds."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def result(self) -> T:
-        """Return what came of it, once it has ended. Raises what the work raised."""
+        """Return the result, once it has ended. Raises what the work raised."""
         if self._problem is not None:
             raise self._problem
         return self._result
 
     def draw(self, *, stop: str = "") -> None:
-        """Draw how far it is. stop: the key of a button that stops it; '' for none."""
+        """Draw the progress. stop: the key of a button that stops it; '' for none."""
         text = "Stopping …" if self.stopped.is_set() else self.text
         if self.share is None:
             safe.inline(f"{text} ({time.monotonic() - self.began:.0f} s)")
@@ -186,8 +185,8 @@ def _begun(name: str, work: Callable[[Report], Any], *, finishes: bool) -> tuple
 
 
 def begin(name: str, work: Callable[[Report], object]) -> bool:
-    """Begin what a button asks for, and return whether it was begun: not while work of this name is under way, begun in
-    another window for example.
+    """Start the work that a button asks for, and return whether it was started: not while work of this name is running,
+    for example from another window.
 
         if once.under_way("bulk.demo", show, key="bulk.batch"):
             return                                    # a bar with Stop stands where the button was
@@ -197,8 +196,8 @@ def begin(name: str, work: Callable[[Report], object]) -> bool:
 
 
 def job(name: str, work: Callable[[Report], T]) -> Job[T]:
-    """Return the computation of this name, begun now if it is not there yet. What has ended is kept for an hour, unless
-    it failed: the name must say all that its result depends on."""
+    """Return the computation of this name, started now if there is none. A result is kept for an hour, unless it
+    failed: the name must contain everything that it depends on."""
     found: Job[T] = _begun(name, work, finishes=False)[0]
     if found.done() and found._problem is not None:
         _jobs.pop(name, None)
@@ -206,8 +205,8 @@ def job(name: str, work: Callable[[Report], T]) -> Job[T]:
 
 
 def under_way(name: str, then: Callable[[Any], object], *, key: str) -> bool:
-    """Draw how far the work of this name is, with a Stop button, and return True, in whatever session; False if there
-    is none. Once it has ended do `then` with its result, once, and draw the page again. Raises what the work raised,
+    """Draw the progress of the work of this name, with a Stop button, and return True, in any session; False if there
+    is none. Once it has ended call `then` with its result, once, and draw the page again. Raises what the work raised,
     once."""
     now = _jobs.get(name)
     if now is None:
@@ -223,7 +222,7 @@ def under_way(name: str, then: Callable[[Any], object], *, key: str) -> bool:
 
 
 def wait(now: Job[Any], *, stop: str) -> None:
-    """Draw how far a job is, with a Stop button of this key, and the page again once it has ended."""
+    """Draw the progress of a job, with a Stop button of this key, and the page again once it has ended."""
 
     def look() -> None:
         if now.done():

@@ -1,4 +1,4 @@
-"""What pages share: the head, selectboxes, notices and errors, marks of samples and votes, sliders of a rule."""
+"""Parts that pages share: the head, selectboxes, notices and errors, marks of samples and votes, sliders of a rule."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ DEPENDENTS = {
     "context": ("sample",),
 }
 _link = component("link")
-_SHOWN = "page.shown."  # what this run of the page has chosen, for its title
+_SHOWN = "page.shown."  # the choices of this run of the page, for its title
 LINK_HELP = "The address of this view"
 
 
@@ -117,12 +117,11 @@ def simulated_badge(parts: Parts = True) -> safe.Html:
 
 
 def head(title: str, takeaway: str, *, simulated: Parts = False) -> None:
-    """Title, the view's result in one sentence, the simulated badge, and the link that reproduces the view.
+    """Draw the title, the view's result in one sentence, the simulated badge, and the link that reproduces the view.
 
     The takeaway mostly depends on the scope, which is drawn below it: make `top = st.container()` first, draw the
-    scope, then call this `with top:`. The browser's title names the page and the run or dataset that `select` chose.
-    """
-    # The browser's history and tabs are told apart by it. A plain text: it is never read as markup.
+    scope, then call this `with top:`. The browser's title names the page and the run or dataset that `select` chose."""
+    # It tells the browser's history and tabs apart. A plain text: it is never read as markup.
     shown = [st.session_state.pop(f"{_SHOWN}{param}", "") for param in ("run", "dataset")]
     st.set_page_config(page_title=" · ".join(dict.fromkeys([title, *filter(None, shown), "CIMemories Studio"])))
     text, link = st.columns([9, 1], vertical_alignment="top")
@@ -151,7 +150,7 @@ def notices(texts: Iterable[str]) -> None:
 
 
 def definitions(rows: Iterable[tuple[Html | str, str]]) -> None:
-    """Draw what answers mean, one below the other. rows: (the answer as its chip, what it means)."""
+    """Draw the meanings of answers, one below the other. rows: (the answer as its chip, its meaning)."""
     for chip, text in rows:
         show(tag("div", chip, tag("div", text, cls="ci-muted"), cls="ci-line"))
 
@@ -163,12 +162,13 @@ def badge_simulated(parts: Parts = True) -> None:
 
 
 def notice(text: str) -> None:
-    """Draw a hint that is not an error: something requested is not there, and what is shown instead."""
+    """Draw a hint that is not an error: a requested item does not exist, and what is shown instead."""
     safe.show(safe.tag("div", safe.coded(without_options(text)), cls="ci-notice"))
 
 
 def outcome(texts: Sequence[str], key: str) -> None:
-    """Draw what the last action came to, in sight however far down the page that was done; nothing if there is none."""
+    """Draw the outcome of the last action, visible however far down the page that was done; nothing if there is
+    none."""
     if texts:
         with st.container(key=f"outcome.{key}"):
             for text in texts:
@@ -183,8 +183,8 @@ def error(what: str, where: str = "", next: str = "") -> None:
 
 
 class Reporting(AbstractContextManager[None, bool]):
-    """`with Reporting("Nothing was saved.", StoreError):` draws such an error where its block raises one, and the page
-    goes on behind it. What needs the block's success belongs into it."""
+    """Draw an error that its block raises, as in `with Reporting("Nothing was saved.", StoreError):`, and let the page
+    go on behind it. Code that needs the block's success belongs into it."""
 
     def __init__(self, what: str, *errors: type[Exception], next: str = "") -> None:
         self.what, self.errors, self.next = what, errors, next
@@ -198,7 +198,7 @@ class Reporting(AbstractContextManager[None, bool]):
 
 
 def empty(title: str, text: str, action: Callable[[], object] | None = None) -> None:
-    """Draw an empty state: what belongs here; `action` draws the control that adds it."""
+    """Draw an empty state: a description of its content; `action` draws the control that adds it."""
     safe.show(safe.tag("div", safe.tag("b", title), safe.coded(text), cls="ci-empty"))
     if action is not None:
         action()
@@ -220,13 +220,13 @@ NOTICE_SECONDS = 3.0
 
 
 def keep_notices(key: str, *texts: str) -> None:
-    """Keep what an action came to for the run of the page that shows it by `kept_notices`."""
+    """Keep the notices of an action for the run of the page that shows them by `kept_notices`."""
     st.session_state[key] = [*texts]
 
 
 def kept_notices(key: str) -> list[str]:
-    """Return what `keep_notices` has kept, for the runs of the next few seconds: the second click of a double click
-    draws the page again, and may end the run before that showed it first. Later runs show it no more."""
+    """Return the notices of `keep_notices`, for the runs of the next few seconds: the second click of a double click
+    draws the page again, and may end the run that showed them first."""
     texts: list[str] | None = st.session_state.get(key)
     if not texts:
         return []
@@ -240,11 +240,11 @@ def kept_notices(key: str) -> list[str]:
 
 
 def fold(label: str, icon: str, key: str, draw: Callable[[], T], *, expanded: bool = False) -> T | None:
-    """An expander whose content is made only while it is open: a plain `st.expander` runs its block when closed, too.
+    """Draw an expander whose content is made only while it is open: a plain `st.expander` runs its block when closed,
+    too.
 
-    Returns what `draw` returns, None while closed. Whether it is open is `st.session_state` under
-    `key`. Where `expanded` changes between runs, it opens or closes again.
-    """
+    Returns what `draw` returns, None while closed. `st.session_state` has under `key` whether it is open. If `expanded`
+    changes between runs, it opens or closes again."""
     # Another key for another default: under one key Streamlit keeps the first default, and `expanded` has no effect.
     box_key = f"{key}.expanded" if expanded else key
     box = st.expander(safe.plain_label(label), icon=icon, key=box_key, expanded=expanded, on_change="rerun")
@@ -268,7 +268,7 @@ def bound(
     **options: Any,
 ) -> Any:
     """Draw a widget with the value that the address has, and return its value. put: writes a changed one into the
-    address. typed: a person types in it. `label` must be a literal, or come from safe.plain_label."""
+    address. typed: the user types in it. `label` must be a literal, or come from safe.plain_label."""
     # Through the state, not by `value`, `index` or `default`, which Streamlit ignores once the widget exists.
     if typed:
         url.set_field(key, value)
@@ -288,12 +288,11 @@ def select(
     help: str | None = None,
     above: DeltaGenerator | None = None,
 ) -> Option | None:
-    """A selectbox bound to a URL parameter and shared by all pages that use the same parameter.
+    """Draw a selectbox bound to a URL parameter and shared by all pages that use the same parameter.
 
     Its value is the URL's, else the session's last choice, else the first option. An id that is not among the options
-    gives a notice (in `above`, where the list is in something closed) and falls back. None where there are no options.
-    A change drops the parameters that depend on this one (DEPENDENTS). `label` and `help` must be literals.
-    """
+    gives a notice (in `above`, if the list is in something closed) and falls back. None without options. A change drops
+    the parameters that depend on this one (DEPENDENTS). `label` and `help` must be literals."""
 
     if not options:
         return None
@@ -318,7 +317,7 @@ def select(
 
 
 def _text(texts: Mapping[str, str], item: object) -> str:
-    # Streamlit asks for the text of a text, too: of an option that it has no longer.
+    # Streamlit also passes a text here: that of an option which no longer exists.
     return texts.get(str(item), str(item))
 
 
@@ -337,13 +336,12 @@ def choice(
     help: str | None = None,
     visible: bool = True,
 ) -> str:
-    """Buttons for a choice of this view, of which the URL says nothing while it is `default`; if that is no option, the
-    first one is, and the URL names it too. options: texts by value.
+    """Draw buttons for a choice of this view and return it. The URL leaves it out while it is `default`; if that is no
+    option, the first one is, and the URL names it too. options: texts by value.
 
-    boxed: as a selectbox. remembered: where the URL says nothing, what the session chose last, on whatever page. A
-    value that is not among the options gives way to the default. missing: a notice of that, in the container `above`
-    if it is given. also: called at a change, for other parameters to be set with it.
-    """
+    boxed: as a selectbox. remembered: without a value in the URL, the session's last choice on any page. A value that
+    is not among the options is replaced by the default. missing: a notice of that, in the container `above` if it is
+    given. also: called at a change, for other parameters to be set with it."""
     every = {str(value): text for value, text in options.items()}
     linked, last = url.get(param), url.remembered(param) if remembered else None
     if linked is not None and linked not in every:
@@ -353,7 +351,7 @@ def choice(
             url.replace(**{param: None})
         linked = None
     linked = linked or last
-    # As a plain text, since of an enumeration's members Streamlit would compare the classes.
+    # As a plain text, since Streamlit would compare the classes of an enumeration's members.
     usual = str(default) if str(default) in every else next(iter(every))
     value = str(linked) if linked in every else usual
 
@@ -361,7 +359,7 @@ def choice(
         return None if chosen == default else chosen
 
     if remembered or usual != default:
-        # Also where it is the default: the address alone has to reproduce the view, and defaults change as data comes.
+        # Even if it is the default: the address alone has to reproduce the view, and defaults change with the data.
         url.replace(**{param: address(value)})
 
     def put(chosen: str) -> None:
@@ -392,8 +390,8 @@ def several(
     most: int | None = None,
     **more: Any,
 ) -> list[str]:
-    """Draw a choice of several values, and return those that the URL names, in its order; none named, the default.
-    options: texts by value. between: what separates values in the URL. pills: as buttons. more: of the widget."""
+    """Draw a choice of several values, and return those that the URL names, in its order; by default `default`.
+    options: texts by value. between: separates values in the URL. pills: as buttons. more: of the widget."""
     chosen = [value for value in _named(param, between) if value in options][:most] or list(default)
 
     def put(values: Sequence[str]) -> None:
@@ -416,7 +414,7 @@ def _named(param: str, between: str) -> list[str]:
 
 def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | None = None) -> list[str]:
     """Draw the choice of runs, at most `most`, and return those that the URL names, in its order; none named means
-    those that `everything` describes. names: by id. Those of the link that are not here are left out with a notice."""
+    those that `everything` describes. names: by id. Missing ones of the link are left out with a notice."""
     linked = _named("runs", ".")
     if len([part for part in linked if part in names][:most]) < len(linked):
         notice("Some runs of the link are not here (any more), or are of another dataset.")
@@ -425,7 +423,7 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
 
 
 def number(label: str, param: str, default: float, least: float, most: float, step: float) -> float:
-    """Draw a number of the URL with its control, and return it; what is none there, or lies outside, is the default."""
+    """Draw a number of the URL with its control, and return it; an invalid one, or one out of range, is the default."""
     try:
         value = float(url.get(param) or default)
     except ValueError:

@@ -9,9 +9,8 @@ log of presses until the page has confirmed them:
     presses.draw("jk", key=KEY)                  # shows them, and listens
 
 A new press ends the run that answers the one before, at that run's next call into Streamlit: one that draws,
-`st.session_state`, `st.query_params`. The new run may begin before the old one gets there. So whatever the presses
-bring about is done inside the block, in plain Python: read from Streamlit before it, write to Streamlit after it.
-"""
+`st.session_state`, `st.query_params`. The new run may start before the old one gets there. So all effects of presses
+happen inside the block, in plain Python: read from Streamlit before it, write to Streamlit after it."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ import streamlit as st
 from cimemories.ui import component
 
 _component = component("presses", "leaving", "keys")
-# By key: what its button says, and what the help says. No key means two things: what is learned on one page holds on
+# By key: the text of its button, and that of the help. No key means two things: what is learned on one page holds on
 # all. docs/review.md has the same table.
 KEYS = {
     "n": ("necessary", "decide: necessary"),
@@ -57,8 +56,8 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Taken:
-    """keys: what was pressed since the last time, by button or key, in their order. led: whether presses started this
-    run. The address that came with it may then be out of date: the browser sends the one that it had when the key went
+    """The presses of one run. keys: those since the last time, by button or key, in their order. led: whether presses
+    started this run. Its address may then be out of date: the browser sends the one that it had when the key went
     down."""
 
     keys: Sequence[str]
@@ -78,13 +77,13 @@ class _State:
 
 @contextmanager
 def taken(key: str) -> Iterator[Taken]:
-    """Yield the presses that are not done yet. They are done when the block ends, and come again in the next run if the
-    run is ended inside it. The block must not call Streamlit."""
+    """Yield the presses that are not done yet. They are done when the block ends, and come again in the next run if
+    this one is ended inside it. The block must not call Streamlit."""
     state, log = _state(key), _log(key)
     tab, sent = str(log.get("tab")), (log.get("tab"), log.get("sent"))
     with state.lock:
         buttons = len(state.buttons)
-        # Compared under the lock: a run that overlaps with this one may just have done some of them.
+        # Compared under the lock: an overlapping run may just have done some of them.
         new = [press for press in _presses(log) if press["seq"] > state.acked.get(tab, 0)]
         numbered = [*((press["seq"], str(press["key"])) for press in new), *state.buttons]
         keys = [name for _, name in sorted(numbered, key=itemgetter(0))]  # a key comes before the click that followed
@@ -111,8 +110,8 @@ def press(key: str, name: str) -> None:
 
 
 def draw(keys: Sequence[str], *, key: str) -> None:
-    """Draw a line that names these of KEYS and what they do, and listen for them; `?` opens the table of them. A press
-    while a field has the focus, in a dialog, or with Ctrl, Alt or Cmd does not count."""
+    """Draw a line of these of KEYS and their meanings, and listen for them; `?` opens the table of them. A press while
+    a field has the focus, in a dialog, or with Ctrl, Alt or Cmd does not count."""
     tab = str(_log(key).get("tab"))
     shown = [{"key": name, "label": KEYS[name][0], "words": KEYS[name][1]} for name in keys]
     help_line = "?", KEYS["?"][1]
@@ -126,7 +125,7 @@ def _log(key: str) -> dict[str, Any]:
 
 
 def _presses(log: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the presses in a log; anything else is left out, since a browser may send anything."""
+    """Return the presses in a log; anything else is dropped, since a browser may send anything."""
     presses = log.get("presses")
     listed = presses if isinstance(presses, list) else []
     return [item for item in listed if isinstance(item, dict) and isinstance(item.get("seq"), int) and "key" in item]

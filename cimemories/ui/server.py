@@ -40,22 +40,21 @@ from cimemories.ui import annotator, login, streamlit_patches, url
 
 
 _modules = 0
-atexit.register(gc.unfreeze)  # or DuckDB complains of everything that was left out when the process ends
+atexit.register(gc.unfreeze)  # or DuckDB complains about all exempted objects when the process ends
 
 
 def spare_libraries() -> None:
-    """Exempt all present objects from later garbage collections; done again only once more modules were imported.
+    """Exempt all present objects from later garbage collections; repeated only once more modules were imported.
 
     Streamlit runs a full collection after each run of a page. That took 200 ms of every run (some 260,000 objects,
     nearly all of them functions and classes of libraries), in which the process answers no request: the next press, or
     another user's page, waited for it.
 
     Reference counting still frees what it can. Cycles that are garbage now are collected first. A present cycle that
-    becomes garbage later stays: a few sessions' worth at most, since modules come only while pages are opened for the
-    first time.
-    """
+    becomes garbage later stays: a few sessions' worth at most, since modules are imported only while pages are opened
+    for the first time."""
     global _modules
-    # Modules are hardly ever unloaded: their number tells whether a library has come since.
+    # Modules are hardly ever unloaded: their number tells whether a library was imported since.
     if len(sys.modules) > _modules:
         _modules = len(sys.modules)
         gc.collect()
@@ -67,20 +66,20 @@ _libraries.set()
 
 
 def wait_for_libraries() -> None:
-    """Wait until what every page needs is imported. Two threads that import parts of one library at the same time may
-    each get a half of it."""
+    """Wait until the modules that every page needs are imported. Two threads that import parts of one library at the
+    same time may each get a half of it."""
     _libraries.wait()
 
 
 def _import_all() -> None:
-    """Import what every page needs, and then what single pages do, which took up to 0.4 s of each one's first visit.
+    """Import the modules that every page needs, and then those of single pages, which took up to 0.4 s of a first
+    visit.
 
-    Ends the process where a library cannot be imported: no page would open.
-    """
+    Ends the process if a library cannot be imported: no page would open."""
     try:
         for module in HEAVY:  # by name, since ui/ imports nothing else of the library
             importlib.import_module(module)
-        spare_libraries()  # or the first visitor would wait for it, at the end of the first run
+        spare_libraries()  # else the first visitor would wait for it, at the end of the first run
     except ImportError:
         traceback.print_exc()
         os._exit(1)
@@ -111,7 +110,7 @@ TAKES = {
 
 
 def takes(name: str) -> Role:
-    """Return the role that a button of this key (or label, if it has none) takes."""
+    """Return the role that a button with this key (or label, if it has none) requires."""
     if _named(name, LOOKING):
         return Role.NONE  # a user without access sees no page, and has to log in or out
     starts = [start for start in TAKES if name.startswith(start)]
@@ -131,8 +130,8 @@ def _why_disabled(name: str) -> str | None:
 
 def disable_writing() -> None:
     """Disable, from here on, every button and upload that would be refused: in a read-only app all but those in
-    READING, so that what is new on a page is disabled until it is added there; where people log in, those that take
-    another role than theirs. For people; what refuses a forged press is the store."""
+    READING, so that a new button is disabled until it is added there; with a login, those that require another role
+    than the user's. This only serves the display; the store refuses forged presses."""
     streamlit_patches.disable_widgets(_why_disabled)
 
 
@@ -153,7 +152,8 @@ HEAVY = (
 
 
 def protected(workspace: Path) -> dict[str, Any]:
-    """Arguments for st.App that make `streamlit run app.py` as closed as `cimemories app`, and serve the desk."""
+    """Return arguments for st.App that make `streamlit run app.py` as closed as `cimemories app`, and serve the
+    desk."""
     streamlit_patches.apply(annotator.keep_sent)
     gate = Gate(workspace, Mode.chosen())
     if readonly.chosen() or login.configured():
@@ -187,7 +187,7 @@ def _parts(pages: Path) -> list[Path]:
 
 
 def announcement(gate: Gate, site: Site, port: int) -> str:
-    """Return what the terminal shows once the app is up: the address to open, and who else may open it."""
+    """Return the text of the terminal once the app is up: the address to open, and who else may open it."""
     address = f"http://localhost:{port}{site.base}"
     note = f"(workspace {gate.workspace}; stop with Ctrl-C)"
     if site.login_configured():
@@ -198,14 +198,14 @@ def announcement(gate: Gate, site: Site, port: int) -> str:
             f"CIMemories Studio: {address} {note}\n--no-token: all who can reach port {port}, including every "
             f"user of this machine, can {can} in this workspace."
         )
-    # Where the system tells who connects, the user who runs the app needs no token, and none is shown.
+    # If the system identifies the connecting user, the one who runs the app needs no token, and none is shown.
     query = f"/?token={gate.token}" if gate.asks_everybody else ""
     return f"CIMemories Studio: {address}{query} {note}"
 
 
 def _hold_ipv6(port: int) -> ExitStack:
-    """Hold [::1]:port (access/peers.py) until closed. Ends the process where another program has it: the printed
-    address with its token would lead people there."""
+    """Hold [::1]:port (access/peers.py) until closed. Ends the process if another program has it: the printed address
+    with its token would lead people there."""
     stack = ExitStack()
     address = str(st.get_option("server.address") or "::")
     if address in ("::", "::1"):
@@ -234,13 +234,12 @@ def _inline_scripts() -> list[str]:
 
 
 def serve(page: str, *options: str) -> None:
-    """Serve until stopped. The settings are those of .streamlit/config.toml beside the page, which go before the ones
-    in the current folder and the user's home; STREAMLIT_... variables go before all files, and `options` (those of
-    `streamlit run`) before everything.
+    """Serve until stopped. The settings are those of .streamlit/config.toml beside the page, which precede the ones in
+    the current folder and the user's home; STREAMLIT_... variables precede all files, and `options` (those of
+    `streamlit run`) everything.
 
     `st.App.run(config=...)` would do without Streamlit's command line, but reads no STREAMLIT_... variables (1.67: only
-    the command line does), and loads the settings after app.py was imported, which asks for `server.baseUrlPath`.
-    """
+    the command line does), and loads the settings after app.py was imported, which asks for `server.baseUrlPath`."""
     streamlit_patches.use_navigation()
     cli.main(["run", page, *options], prog_name="streamlit")
 

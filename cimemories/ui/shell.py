@@ -18,9 +18,9 @@ WIDE, LAPTOP, NARROW, TABLET, PHONE = "wide", "laptop", "narrow", "tablet", "pho
 
 
 def screen() -> str:
-    """Return WIDE; LAPTOP, NARROW and TABLET if long titles of charts do not fit into a line; PHONE if two maps have no
-    room beside each other: as the browser said last, in this session or by its cookie. WIDE before it has said so: the
-    page then runs once more."""
+    """Return the width of the screen as the browser last reported it, in this session or by its cookie: WIDE; LAPTOP,
+    NARROW and TABLET if long titles of charts do not fit into a line; PHONE if two maps have no room beside each other.
+    WIDE before the first report: the page then runs once more."""
     said = st.session_state.get(_SCREEN) or st.context.cookies.get(_COOKIE)
     return said if said in (LAPTOP, NARROW, TABLET, PHONE) else WIDE
 
@@ -31,13 +31,13 @@ def is_phone() -> bool:
 
 
 def to_top() -> None:
-    """Show the top of what this run draws: another view of the same page, which would be scrolled as far as the one
-    before was."""
+    """Scroll to the top of this run's page: another view of the same page would keep the scroll position of the one
+    before."""
     st.session_state[_TOPS] = st.session_state.get(_TOPS, 0) + 1
 
 
 def draw() -> None:
-    """Hand the browser what this run has changed. Once a run, whatever became of the page."""
+    """Hand the browser the changes of this run. Once a run, even if the page failed."""
 
     def measured() -> None:
         st.session_state[_SCREEN] = (st.session_state.get(_KEY) or {}).get("screen")

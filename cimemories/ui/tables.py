@@ -42,12 +42,11 @@ def table(
     height: int | Literal["auto", "content"] = "auto",
     alt: str | None = None,
 ) -> int | None:
-    """Draw a frame. `columns`: the columns to show, in order, each as what, and optionally under which title.
+    """Draw a frame. `columns`: the columns to show, in order, with their kind and optionally their title.
 
     With on_select="row" returns the position in `frame` of the chosen row: the one clicked in this run, else `selected`
-    (the one of the URL), whose first cell is then highlighted. The frame's index must tell its rows apart (ids): where
-    it changes, an old click is dropped. What is shown in percent or points is a share, 0 to 1, nan where there is none.
-    """
+    (the one of the URL), whose first cell is then highlighted. The frame's index must tell its rows apart (ids): if it
+    changes, an old click is dropped. Columns in percent or points are shares, 0 to 1, nan if missing."""
     columns = columns or dict.fromkeys(frame.columns, "text")
     kinds = {name: column if isinstance(column, str) else column[0] for name, column in columns.items()}
     shares = [name for name, kind in kinds.items() if kind in ("percent", "points", "difference")]
@@ -65,9 +64,9 @@ def table(
         st.dataframe(frame, key=key, height=height, placeholder="", **shown)
         return None
     # A dataframe's selection belongs to its key and cannot be set from outside. So a new version of the key makes a new
-    # widget wherever the selection has to change without a click: other rows, or another row in the URL.
+    # widget whenever the selection has to change without a click: other rows, or another row in the URL.
     memory = st.session_state.setdefault(f"{key}.memory", {"version": 0, "rows": None, "seen": None})
-    # By the index, not by the content: figures that change while a run goes on keep the selection.
+    # By the index, not by the content: changing figures of a running run keep the selection.
     rows = hash(tuple(frame.index)) ^ len(frame)
     if memory["rows"] != rows:
         memory.update(rows=rows, seen=None, version=memory["version"] + 1)
@@ -95,7 +94,7 @@ def table(
 
 
 def grid(shown: Table, label: str) -> None:
-    """Draw a short table of an answer as text; what a column means is one hover away."""
+    """Draw a short table of an answer as text; tooltips explain the columns."""
     numeric = shown.numeric
     cells = [safe.number if number else partial(safe.tag, "td") for number in numeric]
     rows = [safe.tag("tr", *(as_cell(text) for as_cell, text in zip(cells, row, strict=True))) for row in shown.texts()]
@@ -109,9 +108,9 @@ def grid(shown: Table, label: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A cell of a row of results. value: what the column is sorted by, else `text`; low, high: with it, the ends of an
-    interval, drawn from 0 to 1; bar: a share, drawn as a bar; small: a line below; hint: a tooltip. chips: (text, kind)
-    each; buttons: (label, act) each. opens: whether the text is a button that opens its row."""
+    """A cell of a row of results. value: sorts the column, by default `text`; low, high: the ends of an interval around
+    it, drawn from 0 to 1; bar: a share, drawn as a bar; small: a line below; hint: a tooltip. chips: (text, kind) each;
+    buttons: (label, act) each. opens: whether the text is a button that opens its row."""
 
     text: str = ""
     small: str = ""
@@ -127,7 +126,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of results. grey: its numbers are not to be compared; chosen: it is the one that is open."""
+    """A row of results. grey: its numbers are not to be compared; chosen: it is the open one."""
 
     id: str
     cells: Sequence[Cell]
@@ -149,7 +148,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Head:
-    """A column of results. number: it stands right."""
+    """A column of results. number: it is aligned right."""
 
     title: str
     hint: str = ""
@@ -161,8 +160,8 @@ OPEN = "open"
 
 
 def results(columns: Sequence[Head], groups: Sequence[Group], *, key: str, label: str) -> tuple[str, str] | None:
-    """Draw rows that are sorted by a click on a title. Returns what was pressed since the last run, as the act (OPEN
-    for a name, or that of a button) and the id of its row or group."""
+    """Draw rows that are sorted by a click on a title. Returns the press since the last run, as the act (OPEN for a
+    name, or that of a button) and the id of its row or group."""
     data = {
         "label": label,
         "columns": [asdict(column) for column in columns],
@@ -174,7 +173,7 @@ def results(columns: Sequence[Head], groups: Sequence[Group], *, key: str, label
 
 
 def _present(value: Any) -> Any:
-    """Return a value without what is None or empty in it: the browser's side takes what is absent for that."""
+    """Return a value without its None or empty parts, which the browser's side takes for absent."""
     if isinstance(value, dict):
         return {name: _present(item) for name, item in value.items() if item not in (None, "", (), [])}
     return [_present(item) for item in value] if isinstance(value, list | tuple) else value
@@ -199,8 +198,8 @@ def _is_text(column: pd.Series[Any]) -> bool:
 
 
 def _clipped(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Texts that fit a cell, control characters visible: the browser measures whole texts, however little of them is
-    seen."""
+    """Return texts that fit a cell, control characters visible: the browser measures whole texts, however little is
+    visible."""
     if not any(isinstance(cell, str) and (len(cell) > CELL_LIMIT or not cell.isprintable()) for cell in column):
         return column
     return column.map(lambda cell: clip(cell) if isinstance(cell, str) else cell)

@@ -1,11 +1,11 @@
-"""The state of a view is in the URL: every view can be linked to, and the address bar alone says what it shows.
+"""The state of a view is in the URL: every view can be linked to, and the address bar alone determines the view.
 
-A parameter means the same on every page, so that no page misreads what Back or a pasted link brings it. The choices of
-a session are also kept in its state, because Streamlit's navigation clears the query at a click.
+A parameter means the same on every page, so that no page misreads Back or a pasted link. The choices of a session are
+also kept in its state, because Streamlit's navigation clears the query at a click.
 
-A second click ends what the first one's callback does, wherever that next touches `st.session_state` or
-`st.query_params` (Streamlit 1.67), and the callback does not come again. So what changes the view at a click, or any
-other callback that touches these, goes through `durable`:
+A second click interrupts the first one's callback when it next touches `st.session_state` or `st.query_params`
+(Streamlit 1.67), and the callback is not repeated. So changes of the view at a click, and any other callback that
+touches these, go through `durable`:
 
     st.button("Clear", on_click=durable(lambda: put(domain=None)))
 """
@@ -53,13 +53,13 @@ PAGES = {
 }
 Value = str | int | None
 _REMEMBERED = "scope."
-_WAITING = "url.waiting"  # what callbacks have not done to its end
-_BROWSER = "url.browser"  # of which page the browser is to replace which query, and by which
-_SENDS = "url.sends"  # of which page the browser sends which query
-_STEPS = "url.steps"  # how many the session has made, from page to page too
-_VISITS = "url.visits"  # how often the session has come to a page from another one
-_COMPONENT = "url.component"  # on which page a component writes which parameters itself
-_RESENT = "url.resent"  # on which page the browser sends which query, and what `replace` has made of it
+_WAITING = "url.waiting"  # the unfinished parts of callbacks
+_BROWSER = "url.browser"  # the page whose query the browser has to replace, that query, and the new one
+_SENDS = "url.sends"  # the page whose query the browser sends, and that query
+_STEPS = "url.steps"  # the number of the session's steps, from page to page too
+_VISITS = "url.visits"  # the number of the session's visits to a page from another one
+_COMPONENT = "url.component"  # the page on which a component writes parameters itself, and those parameters
+_RESENT = "url.resent"  # the page, the query that the browser sends there, and the one by `replace`
 
 
 def _known(name: str) -> str:
@@ -86,8 +86,7 @@ def put(**values: Value) -> None:
     for Back. For defaults, see `replace`.
 
     The address changes once, however many there are: each assignment to `st.query_params` would be an entry of the
-    browser's history of its own, and Back would come to half of one view and half of another.
-    """
+    browser's history, and Back would lead to half of one view and half of another."""
     before, after = _change(values)
     if after != before:  # writing the same again would be one more step for Back
         _push(after)
@@ -115,7 +114,7 @@ def replace(**values: Value) -> None:
 
 
 def leave_to_component(*names: str) -> None:
-    """Let a component of this page write these parameters into the address itself: that they differ is no link."""
+    """Let a component of this page write these parameters into the address itself: a change of them is no link."""
     context = get_script_run_ctx()
     if context is not None:
         st.session_state[_COMPONENT] = context.page_script_hash, tuple(map(_known, names))
@@ -158,7 +157,7 @@ def _push(query: Mapping[str, str]) -> None:
     st.session_state[_STEPS] = st.session_state.get(_STEPS, 0) + 1
     if context := get_script_run_ctx():
         st.session_state[_SENDS] = context.page_script_hash, context.query_string
-    st.session_state[_BROWSER] = None  # it has all of it now, and sends it
+    st.session_state[_BROWSER] = None  # the browser has it now, and sends it
     st.session_state[_RESENT] = None
 
 
@@ -189,20 +188,19 @@ _NOTHING = object()
 
 
 def set_field(key: str, value: object) -> None:
-    """Give a field for text or a number its value before it is drawn: `st.session_state[key] = value`, but for one that
-    the browser says has this value. It would be set there once more, over what a person has typed since.
+    """Set the value of a field for text or a number before it is drawn: `st.session_state[key] = value`, unless the
+    browser already shows this value. Setting it again would overwrite what the user has typed since.
 
-    Not for lists, whose options the browser knows by their texts alone and has to be told of where these change, nor
-    for sliders: with other bounds one is another widget, which has no value yet.
-    """
+    Not for lists, whose options the browser knows only by their texts and has to be told of changes, nor for sliders:
+    with other bounds a slider is another widget, which has no value yet."""
     if not is_shown(key) or st.session_state.get(key, _NOTHING) != value:
         st.session_state[key] = value
 
 
 def durable(do: Callable[..., object]) -> Callable[..., None]:
-    """Return a callback that does this, and if it is ended midway, again from the beginning in the next run. do: what
-    may be done twice until its last touch of Streamlit."""
-    # Taken now: reading it from the session at the click would be the first place to be ended at.
+    """Return a callback that calls `do`, again from its start in the next run if it is interrupted. do: may be repeated
+    until its last touch of Streamlit."""
+    # Taken now: reading it from the session at the click could be interrupted.
     waiting: list[Callable[[], object]] = st.session_state.setdefault(_WAITING, [])
 
     def callback(*args: Any, **kwargs: Any) -> None:
@@ -213,7 +211,7 @@ def durable(do: Callable[..., object]) -> Callable[..., None]:
 
 
 def catch_up() -> None:
-    """Do what callbacks were ended in the midst of: at the start of each run of the app."""
+    """Finish interrupted callbacks, at the start of each run of the app."""
     if context := get_script_run_ctx():
         _follow(context)
         _keep_replaced()
@@ -227,7 +225,7 @@ def _do(waiting: list[Callable[[], object]]) -> None:
         first = waiting[0]
         try:
             first()
-        except Exception:  # not what ends a run, which is no Exception
+        except Exception:  # not the exceptions that end a run, which are no Exception
             _drop(waiting, first)
             raise
         _drop(waiting, first)
@@ -240,7 +238,7 @@ def _drop(waiting: list[Callable[[], object]], done: Callable[[], object]) -> No
 
 
 def _lagging(context: ScriptRunContext) -> tuple[str, str, str] | None:
-    """Return what _BROWSER holds, if the browser is still on that page and at one of these two queries."""
+    """Return the content of _BROWSER, if the browser is still on that page and at one of these two queries."""
     replaced: tuple[str, str, str] | None = st.session_state.get(_BROWSER)
     here = replaced and replaced[0] == context.page_script_hash and context.query_string in replaced[1:]
     return replaced if here else None
@@ -248,15 +246,15 @@ def _lagging(context: ScriptRunContext) -> tuple[str, str, str] | None:
 
 def unsent() -> tuple[str | None, str, int]:
     """Return the query that the browser had and the one that `replace` made of it; None for the first if nothing was
-    replaced. Again in every run, as long as it is so: what one run has sent is lost where `st.rerun` follows it at
-    once. Third, a number that tells the same two apart where a step lies between them."""
+    replaced. Repeated in every run while it holds, because `st.rerun` loses what a run has sent. Third, a number that
+    tells equal pairs apart if a step lies between them."""
     replaced = st.session_state.get(_BROWSER)
     number: int = st.session_state.get(_STEPS, 0)
     return replaced[1] if replaced else None, urlencode(st.query_params.to_dict()), number
 
 
 def _change(values: Mapping[str, Value]) -> tuple[dict[str, str], dict[str, str]]:
-    """Keep the values in the session; the query before and after."""
+    """Keep the values in the session; returns the query before and after."""
     for name, value in values.items():
         st.session_state[_REMEMBERED + _known(name)] = None if value is None else str(value)
     _keep_replaced()

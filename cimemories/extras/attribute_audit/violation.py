@@ -368,7 +368,7 @@ class ViolationAudit:
 
 
 def corrections(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[int, ViolationAudit]:
-    """By n the newest slice of attributes of the run in which anything is read; empty without any."""
+    """Return by n the newest slice of attributes of the run with a verdict; empty without any."""
     by_n: dict[int, ViolationAudit] = {}
     # No verdict on this run, so there is nothing to compute.
     for row in of_run(flows, scope, audits.ATTRIBUTES) if scope.audits[0] else []:
@@ -397,8 +397,8 @@ def violation_audit(
 def corrected_difference(
     flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> tuple[int, Interval] | None:
-    """(n, second minus first), both corrected, on their common flows, at the largest n that audits of both runs
-    correct; None where there is no such n. Both judges' claims alone, as in `violation_audit`."""
+    """Return (n, second minus first), both corrected, on their common flows, at the largest n that audits of both runs
+    correct; None if there is no such n. Only the judges' claims count, as in `violation_audit`."""
     scopes = [replace(scope, people=None) for scope in (first, second)]
     by_n = [
         {n: item.slice for n, item in corrections(flows, scope, rule).items() if item.result.correction}
