@@ -1,10 +1,10 @@
-"""What a server can do, probed before any work is planned on it: with one request where it can do all that is wanted.
+"""The capabilities of a server, probed before any work is planned on it, with one request if it has all that are
+wanted.
 
-Servers differ in `n`, in response_format, in seeds, in temperatures and in what they call the limit on tokens. Some
-refuse what they do not know, some silently drop it: the answer is checked, whatever the status. What a server refuses
-is read from its error; where that does not say, each feature is tried alone. The request carries what later requests
-will: their temperature and other fields, and a JSON schema with all the keywords that theirs use.
-"""
+Servers differ in `n`, in response_format, in seeds, in temperatures and in the name of the limit on tokens. Some refuse
+unknown fields, some silently drop them: the answer is checked, whatever the status. The refused field is read from the
+error; if that does not name it, each feature is tried alone. The request carries the fields of later requests: their
+temperature and others, and a JSON schema with all the keywords that theirs use."""
 
 from __future__ import annotations
 
@@ -59,21 +59,20 @@ FORM = answer_form(
 )
 FEW_TOKENS, MANY_TOKENS = 64, 2048  # the second for models that think first
 LIMITS = ("max_tokens", "max_completion_tokens")
-RETRIES = 2  # fewer than a run's calls have: a person waits for the answer
+RETRIES = 2  # fewer than a run's calls have: the user waits for the answer
 _VERSION_SECONDS = 5.0
-FAST = 50.0  # tokens a second: messages come within any timeout, and a long answer is not asked for to measure more
+FAST = 50.0  # tokens a second: messages come within any timeout, so no longer answer is needed to measure more
 MARGIN = 1.5  # of a proposed timeout: a prompt of thousands of tokens has to be read first
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server(ServerInfo):
-    """The capabilities of a server, as it reports them and as the probe learned them. n, schema: what it really did; a
-    feature that is not wanted counts as there.
+    """The capabilities of a server, as it reports them and as the probe found them. n, schema: the observed ones; a
+    feature that is not wanted counts as present.
 
-    seed: whether it takes one; None if none is wanted. temperature: whether it takes the one asked for. notes: what is
-    worked around, as sentences for the manifest. identity: as in the keys of its calls; None in work from before
-    servers were distinguished. speed: tokens of one answer a second, at least; None if the server counts none.
-    """
+    seed: whether it takes one; None if none is wanted. temperature: whether it takes the one asked for. notes: the
+    workarounds, as sentences for the manifest. identity: as in the keys of its calls; None in work from before servers
+    were distinguished. speed: tokens of one answer a second, at least; None if the server counts none."""
 
     models: tuple[str, ...] = ()
     max_model_len: int | None = None
@@ -89,18 +88,18 @@ class Server(ServerInfo):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Server:
-        """Return a server as a manifest describes it; fields of another version are passed over."""
+        """Return a server as a manifest describes it; unknown fields are ignored."""
         own = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
         return cls(**{**own, "notes": tuple(own.get("notes", ()))})
 
     def as_json(self) -> dict[str, object]:
-        # Without what is as usual, as before it was looked at: runs are compared by what they were planned with.
+        # Without usual values, as before they were probed: runs are compared by their plans.
         left_out = ("models", "base_url", "speed", *(("temperature",) if self.temperature else ()))
         return {name: v for name, v in asdict(self).items() if name not in left_out} | {"notes": list(self.notes)}
 
     def too_slow(self, max_tokens: int | None, timeout: float) -> str:
-        """Return that an answer of so many tokens takes longer than the timeout, in seconds; '' if not, or not
-        known."""
+        """Return a sentence if an answer of so many tokens takes longer than the timeout, in seconds; '' if not, or if
+        unknown."""
         if not self.speed or not max_tokens or max_tokens / self.speed <= timeout:
             return ""
         seconds = max_tokens / self.speed
@@ -207,7 +206,7 @@ async def _find_out(endpoint: Endpoint, model: str, wanted: _Request, retries: i
     try:
         server = await _probed(replace(endpoint, base_url=address), model, wanted, info)
     except NoApiThere as nothing:
-        # A gateway may have no list of models that tells where it is: a request does.
+        # A gateway may have no list of models that reveals its address: a request does.
         versioned = below_v1(address)
         if versioned is None:
             raise
@@ -302,7 +301,7 @@ class _Probe:
             return None
         speed = max(tokens / seconds for tokens, seconds in self._timed)
         if speed < FAST:
-            # A few tokens tell of the time before the first one: what more of them take longer is the pace.
+            # A few tokens mostly measure the time before the first one: the extra time of more of them is the pace.
             few, short = self._timed[-1]
             with suppress(EndpointError):
                 await self._ask(replace(request, n=1, schema="none", tokens=FEW_TOKENS, long=True))
@@ -326,7 +325,7 @@ class _Probe:
         return await self._one_by_one(request.limit)
 
     async def _one_by_one(self, limit: str) -> tuple[_Request, Sequence[_Answer]]:
-        """Begin with the plainest request, and add each wanted feature that the server takes."""
+        """Start with the plainest request, and add each wanted feature that the server takes."""
         request = _Request(limit=limit, fields=self.wanted.without_temperature)
         outcome = await self._ask(request)
         if isinstance(outcome, _Refused) and limit == LIMITS[0]:
@@ -334,7 +333,7 @@ class _Probe:
             other = replace(request, limit=LIMITS[1])
             second = await self._ask(other)
             request, outcome = (request, outcome) if isinstance(second, _Refused) else (other, second)
-        if isinstance(outcome, _Refused):  # not even the plainest request: there is nothing left to leave out
+        if isinstance(outcome, _Refused):  # even the plainest request: there is nothing left to leave out
             if outcome.status in (404, 405) and "model" not in outcome.text.lower():
                 raise NoApiThere(
                     f"nothing answers at {self.endpoint.base_url}/chat/completions (HTTP {outcome.status}: "
@@ -370,9 +369,9 @@ class _Probe:
         return request, answers
 
     async def _schema(self, request: _Request, answers: Sequence[_Answer]) -> Schema:
-        """Return the strictest form that the answers really have; asked again if the model was still thinking."""
+        """Return the strictest form that the answers really have; asks again if the model was still thinking."""
         if request.schema in ("json_schema", "plain_schema"):
-            # Cut while it was thinking, an answer shows nothing of the form that would have followed.
+            # An answer cut while the model was thinking shows nothing of its form.
             if any(answer.thinking for answer in answers):
                 outcome = await self._ask(replace(request, tokens=MANY_TOKENS))
                 answers = answers if isinstance(outcome, _Refused) else outcome
@@ -399,7 +398,7 @@ class _Probe:
         return "none"
 
     async def _ask(self, request: _Request) -> Sequence[_Answer] | _Refused:
-        """Return the answers, or the refusal. Raises EndpointError for what no other request would get around."""
+        """Return the answers, or the refusal. Raises EndpointError for errors that no other request would avoid."""
         import openai
 
         from cimemories.llm.http.transport import AnswerRefused
@@ -436,7 +435,7 @@ class _Probe:
                 ) from None
             except (openai.AuthenticationError, openai.PermissionDeniedError):
                 raise EndpointError(self.endpoint.refused) from None
-            except openai.RateLimitError as error:  # retries are the SDK's part, and over
+            except openai.RateLimitError as error:  # the SDK's retries are over
                 raise EndpointError(
                     f"{url} reports too many requests: {self.endpoint.short(error.message)}. Wait, or check the limits "
                     "and the credit of this key, then try again."
@@ -457,8 +456,8 @@ class _Probe:
 
 @dataclass(frozen=True)
 class _Answer:
-    """One choice. value: the JSON object that it is, or None. thinking: it was cut before the thinking ended.
-    reasons_in_text: the server left marked reasoning in the text."""
+    """One choice. value: its JSON object, or None. thinking: it was cut before the thinking ended. reasons_in_text: the
+    server left marked reasoning in the text."""
 
     value: Mapping[str, object] | None
     thinking: bool

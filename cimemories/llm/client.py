@@ -34,12 +34,12 @@ from cimemories.store.engine import now, storable
 if TYPE_CHECKING:
     import openai
 
-INPUT = "input"  # the role of a JSON list of texts that are to become vectors
+INPUT = "input"  # the role of a JSON list of texts to embed
 MALFORMED_ATTEMPTS = 3
 MOST_AT_ONCE = 100  # draws in one request: OpenAI refuses an `n` above 128, and so does the simulator
 MOST_CHOICES = 1_000  # no server takes so many as `n`
 LONGEST_TEXT = 1_000_000  # characters of a message or of its thinking; 128,000 tokens are about 600,000
-# No later call can do better: the work stops.
+# No later call can succeed: the work stops.
 FATAL = frozenset({"unauthorised", "unknown model", replies.NO_CREDIT})
 
 
@@ -48,12 +48,11 @@ Confirm = Callable[[Endpoint, str, Origin], Awaitable[Origin]]
 
 
 class Client:
-    """Sends requests to one endpoint. simulated: as the probe saw it; it goes into every call's key.
+    """Sends requests to one endpoint. simulated: as the probe found it; it goes into every call's key.
 
     at_most: requests in flight if each draw is a request of its own; otherwise the caller bounds them. origin: whose
-    recorded answers may serve, as planned. confirm: tells, before the first call for a model, which server answers.
-    traffic: of all clients of this server.
-    """
+    recorded answers may serve, as planned. confirm: returns, before the first call for a model, which server answers.
+    traffic: of all clients of this server."""
 
     def __init__(
         self,
@@ -92,13 +91,13 @@ class Client:
         return answers
 
     def origin(self, model: str) -> Origin:
-        """Return whose recorded answers may serve calls for a model, as far as is known by now."""
+        """Return whose recorded answers may serve calls for a model, as far as is known now."""
         # `done` and `exception` before `result`, which would raise for a look-up that is under way or has failed.
         known = self._confirmed.get(model)
         return known.result() if known is not None and known.done() and not known.exception() else self._planned
 
     async def confirmed(self, model: str) -> Origin:
-        """Return whose answers are recorded, once the server has said what it serves; it is looked up once a model.
+        """Return whose answers are recorded, once the server has reported its models, which is asked once a model.
         Raises EndpointError if it cannot be the server that the work was planned with."""
         if self._confirm is None:
             return self._planned
@@ -109,7 +108,7 @@ class Client:
         return await asyncio.shield(self._confirmed[model])
 
     async def close(self) -> None:
-        """End what is under way and close the connections."""
+        """Cancel running requests and close the connections."""
         pending = [task for task in self._confirmed.values() if not task.done()]
         for task in pending:
             task.cancel()
@@ -127,7 +126,7 @@ class Client:
         attempts = 0
         while missing and attempts < MALFORMED_ATTEMPTS:
             attempts += 1
-            batch = missing if not answers else missing[:1]  # a server that returned too few gets `n` no second time
+            batch = missing if not answers else missing[:1]  # `n` is not sent again to a server that returned too few
             outcome = await self._attempt(request, batch, keys)
             if isinstance(outcome, _Failure):
                 failure = outcome
@@ -136,7 +135,7 @@ class Client:
                 continue
             answers |= outcome
             if outcome:
-                attempts = 1  # it does answer: the limit is on attempts in a row that bring nothing
+                attempts = 1  # it does answer: the limit is on attempts in a row without an answer
             missing = [draw for draw in draws if draw not in answers]
         if missing:
             exchange, started = uuid.uuid4().hex, now()
@@ -203,13 +202,12 @@ class Client:
         return {draws[0]: replace(first, cached_tokens=0, completion_tokens=0)}
 
     async def _post(self, path: str, content: bytes) -> tuple[object, float] | _Failure:
-        """Return a decoded answer, and the seconds that it took; a failed call is an outcome, too, and counts as
-        missing."""
+        """Return a decoded answer, and its seconds; a failed call is an outcome, too, and counts as missing."""
         import openai
 
         clock = time.perf_counter()
         try:
-            # A body that is ready: 0.6 ms of processor time a call, chat.completions.create 1.15 ms, which checks and
+            # A prepared body: 0.6 ms of processor time a call, chat.completions.create 1.15 ms, which checks and
             # converts the body and the answer (prompts of 16,000 characters, instant server).
             raw = await self._sdk.post(path, cast_to=httpx2.Response, content=content)
             return json.loads(raw.content), time.perf_counter() - clock
@@ -229,7 +227,7 @@ class Client:
         started: str,
     ) -> dict[int, Answer]:
         """Return the answers in a decoded body, by draw; a choice without a readable message stays missing. model: the
-        one that was asked for."""
+        requested one."""
         exchange = uuid.uuid4().hex
         choices = _field(completion, "choices", list) or []
         usage = _field(completion, "usage", dict)
@@ -266,12 +264,13 @@ class Client:
         return answers
 
     def _served(self, completion: object, model: str) -> str | None:
-        """Return the model that answered, or None if it is the one that was asked for, or the answer names none."""
+        """Return the model that answered, or None if it is the requested one, or the answer names none."""
         served = _field(completion, "model", str)
         return self.endpoint.short(served)[:200] if served and served != model else None
 
     def _clean(self, text: str) -> str:
-        """Return a model's text without what a database refuses, and without the key, which a server may send back."""
+        """Return a model's text without characters that a database refuses, and without the key, which a server may
+        send back."""
         return self._redactor.answer(storable(text))
 
     def _explain(self, error: openai.OpenAIError) -> _Failure:
@@ -312,7 +311,7 @@ class Client:
         return _Failure(cause, text)
 
     def _waited(self, response: httpx2.Response) -> str:
-        """Return how waiting for the server went, for the end of an error, or ''."""
+        """Describe the waiting for the server, for the end of an error, or return ''."""
         seconds = retry_after(response.headers) or 0.0
         if seconds > LONGEST_RETRY_AFTER:
             return (
@@ -327,7 +326,7 @@ class Client:
 
 
 def refusal(answer: Answer) -> Answer:
-    """Return a failed call as the answer that it is: the server refuses this prompt, and would each time."""
+    """Return a failed call as an answer: the server refuses this prompt, and would each time."""
     return replace(answer, status=OK, content="", finish_reason=replies.CONTENT_FILTER)
 
 
@@ -368,6 +367,6 @@ def _field(record: object, name: str, kind: type[T]) -> T | None:
 
 
 def _count(record: object, name: str) -> int | None:
-    """Return a field that counts something, or None if an integer column cannot take it."""
+    """Return a count, or None if an integer column cannot hold it."""
     value = _field(record, name, int)
     return value if value is not None and not isinstance(value, bool) and 0 <= value < 2**31 else None

@@ -1,19 +1,18 @@
 """An OpenAI-compatible server: its checked address, and its key.
 
-Pages, sweep files and workspaces from somebody else name both an address and an environment variable; whoever follows
-both sends any secret of this machine to any server. A key is therefore sent only to a server that it was named for:
+Pages, sweep files and workspaces of other people name both an address and an environment variable; trusting both would
+send any secret of this machine to any server. A key is therefore sent only to a server that it was named for:
 
-- by a command that names both (`run --base-url URL --api-key-env NAME`) or by `--allow-key NAME=URL`;
-- in the settings file, ~/.config/cimemories/settings.toml or what CIMEMORIES_SETTINGS names:
+- by a command that names both (`run --base-url URL --api-key-env NAME`) or by `--allow-key NAME=URL`; - in the settings
+file, ~/.config/cimemories/settings.toml or the one that CIMEMORIES_SETTINGS names:
 
       [keys]
       LAB_API_KEY = ["https://llm.lab.example", "http://localhost:8000"]
 
 - for the makers of seeds/models.yaml, whose variables go to their own servers.
 
-Nothing in a workspace counts. What a command allows it passes to the workers that it starts in CIMEMORIES_KEYS. A key
-is taken out of whatever is written down or shown: errors, logs, and the text of servers that echo what they got.
-"""
+Nothing in a workspace counts. A command passes its permissions to the workers that it starts in CIMEMORIES_KEYS. Keys
+are removed from everything that is written or shown: errors, logs, and the text of servers that echo requests."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ KEYS = "CIMEMORIES_KEYS"
 SETTINGS = "CIMEMORIES_SETTINGS"
 SETTINGS_FILE = "~/.config/cimemories/settings.toml"
 LOCAL_VLLM = "local-vllm:"  # begins an address for which work starts a server of its own (local_vllm.py)
-NO_SERVERS = ("", "simulator", "batch", "imported")  # words that stand where an address is expected
+NO_SERVERS = ("", "simulator", "batch", "imported")  # words in place of an address
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:_API_KEY|_TOKEN)", re.ASCII)
 _LARGEST_SETTINGS = 1_000_000  # bytes
 _PORTS = {"http": 80, "https": 443}
@@ -52,16 +51,16 @@ class EndpointError(Exception):
 
 
 class NoApiThere(EndpointError):
-    """Something answers at the address, and it is not the API of a model's server."""
+    """Something answers at the address, but it is not the API of a model's server."""
 
 
 def checked_address(address: str) -> None:
-    """Raises EndpointError for an address that holds more than host, port and path, or names no host: addresses are
-    recorded and shown, and a secret in one would be too."""
+    """Raise EndpointError for an address that holds more than host, port and path, or names no host: addresses are
+    recorded and shown, and so would be a secret in one."""
     plain = _decoded(address)
     if address.startswith(LOCAL_VLLM) and not has_control(plain):
         return
-    # Neither is the address repeated: what stands where a port belongs may be half of a user:password.
+    # The address is not repeated: the text in place of a port may be half of a user:password.
     if has_control(plain) or any(sign in plain for sign in ";?&=#@\\"):
         raise EndpointError(
             "the server's address holds more than host and path. Addresses are recorded and shown, so write "
@@ -73,7 +72,7 @@ def checked_address(address: str) -> None:
         )
 
 
-# What the SDK adds to a base URL, and people paste along with it. A bare /models is a base URL of Azure's, so the other
+# Routes that the SDK adds to a base URL, and people paste along. A bare /models is a base URL of Azure's, so the other
 # routes are only taken for such behind a version.
 _ROUTE = re.compile(r"(/chat/completions|(?<=/v1)/(?:completions|responses|embeddings|models))/*$")
 
@@ -101,7 +100,7 @@ def _decoded(address: str) -> str:
 
 
 def checked_variable(variable: str) -> None:
-    """Raises EndpointError for a name that no key variable has: pages and files must not reach other secrets."""
+    """Raise EndpointError for a name that no key variable has: pages and files must not reach other secrets."""
     if not _VARIABLE.fullmatch(variable):
         raise EndpointError(
             f"'{without_credentials(variable)[:80]}' cannot hold a key: only variables whose names end in _API_KEY or "
@@ -176,7 +175,7 @@ def _allowed() -> Iterator[tuple[str, str | None]]:
         yield variable, origin(address)
     for preset in load_presets():
         if preset.api_key_env and preset.base_url:
-            # The file ships with the project; CIMEMORIES_SEEDS is set by whoever starts the app, never by a workspace.
+            # The file ships with the project; CIMEMORIES_SEEDS is set by the app's user, never by a workspace.
             yield preset.api_key_env, origin(preset.base_url)
     yield from _of_settings()
 
@@ -215,8 +214,8 @@ def _of_settings() -> Iterator[tuple[str, str | None]]:
 PLACEHOLDER = "[key]"
 # Characters of a key in a row that are taken out of a text.
 IN_ERRORS = 6
-IN_ANSWERS = 12  # a model's own words stay what they are: only what no text shares with a key by chance is taken out
-# Each by its own name: a filter at a logger does not see what its children log.
+IN_ANSWERS = 12  # a model's own words stay: only what no text shares with a key by chance is removed
+# Each by its own name: a filter at a logger does not see the records of its children.
 LOGGERS = (
     *("openai", "openai._base_client", "openai._response", "openai._legacy_response", "httpx2", "httpcore2"),
     *(f"httpcore2.{name}" for name in ("connection", "http11", "http2", "proxy", "socks")),
@@ -224,8 +223,8 @@ LOGGERS = (
 
 
 class Redactor:
-    """Takes one key out of texts, escaped or not. A key that a text cuts through is found by its parts: every stretch
-    of at least IN_ERRORS or IN_ANSWERS characters of it is taken out."""
+    """Removes one key from texts, escaped or not. A key that a text cuts through is found by its parts: every stretch
+    of at least IN_ERRORS or IN_ANSWERS characters of it is removed."""
 
     def __init__(self, key: str | None) -> None:
         spellings = {key, json.dumps(key)[1:-1], quote(key, safe=""), repr(key)[1:-1]} if key else set()
@@ -234,11 +233,11 @@ class Redactor:
         self._spellings = sorted(spellings, key=lambda text: (-len(text), text))
 
     def error(self, text: str) -> str:
-        """Return a text about an error without the key. A short key goes where it stands as a whole."""
+        """Return a text about an error without the key. A short key is removed if it stands as a whole."""
         return self._without(text, IN_ERRORS)
 
     def answer(self, text: str) -> str:
-        """Return a text that a model wrote without the key. A key that is too short to tell from a word stays."""
+        """Return a model's text without the key. A key that is too short to tell from a word stays."""
         return self._without(text, IN_ANSWERS, whole=False)
 
     def _without(self, text: str, least: int, *, whole: bool = True) -> str:
@@ -253,7 +252,7 @@ class Redactor:
 
 def _without_parts(text: str, parts: Collection[str], least: int) -> str:
     """Return a text without every stretch that is made of these parts of a key, each of `least` characters."""
-    # Looked ahead for, so that parts which overlap are all found, and their stretch goes as one.
+    # By lookahead, so that overlapping parts are all found, and their stretch goes as one.
     pattern = re.compile("|".join(f"(?=({re.escape(part)}))" for part in sorted(parts)))
     # Stretches that touch or overlap are one, so that no piece of the key stays between two placeholders.
     kept: list[str] = []
@@ -266,7 +265,7 @@ def _without_parts(text: str, parts: Collection[str], least: int) -> str:
 
 
 class _LogFilter(logging.Filter):
-    """Takes all keys that this process uses out of what the HTTP libraries log."""
+    """Removes all keys that this process uses from the logs of the HTTP libraries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -285,7 +284,7 @@ _filter = _LogFilter()
 
 
 def guard_logs(key: str) -> None:
-    """Keep this key out of what the HTTP libraries log from now on, at any level."""
+    """Keep this key out of the logs of the HTTP libraries from now on, at any level."""
     _filter.redactors.setdefault(key, Redactor(key))
     for name in LOGGERS:
         logging.getLogger(name).addFilter(_filter)
@@ -340,7 +339,7 @@ class Endpoint:
 
     @property
     def refused(self) -> str:
-        """Return what to tell people if this server refuses a request for want of a right key."""
+        """Return the advice for users if this server refuses a request for want of a right key."""
         if self.held_back:
             return f"{self.base_url} needs a key, and {self.held_back}."
         if not self.api_key_env:
@@ -359,15 +358,14 @@ class Endpoint:
     # A cached_property writes to __dict__ directly, which a frozen dataclass lets pass.
     @cached_property
     def redactor(self) -> Redactor:
-        """Return what takes this endpoint's key out of texts."""
         return Redactor(self._secret)
 
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """The report of a server about itself. models: () if it lists none. root, revision: of what vLLM loaded under the
-    served name. base_url: the right address, if another was given. cuts_answers: an answer that exceeds `max_model_len`
-    is cut; other servers refuse the request for the answer that it allows."""
+    """The report of a server about itself. models: () if it lists none. root, revision: of the model that vLLM loaded
+    under the served name. base_url: the right address, if another was given. cuts_answers: an answer that exceeds
+    `max_model_len` is cut; other servers refuse the request for the answer that it allows."""
 
     models: tuple[str, ...]
     simulated: bool

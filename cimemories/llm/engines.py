@@ -1,12 +1,11 @@
-"""What does a piece of work: this process, or an engine of an extra, such as the workers of a Ray cluster.
+"""The engines of work: this process, or an engine of an extra, such as the workers of a Ray cluster.
 
     engine = read_engine("ray:workers=2:16")
     engine.text            # 'ray:address=auto,workers=2:16'
     str(engine)            # 'Ray cluster (auto), 2 to 16 workers'
 
 An engine is named by NAME[:OPTION=VALUE,...], or `local`: in `--engine`, in CIMEMORIES_ENGINE, and in the log of the
-work that it does.
-"""
+work that it does."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ LOCAL = "local"
 
 
 class EngineError(StoreError):
-    """An engine cannot be used here. The message says what to do."""
+    """An engine that cannot be used here. The message says what to do."""
 
 
 class Driver(Execution, ABC):
@@ -69,7 +68,7 @@ class Engine(ABC):
         on_progress: Callable[[Progress], None] | None,
         stop_when: Callable[[Progress], str | None] | None,
     ) -> Driver:
-        """Return what will do the work. The arguments are as of worker.perform; store: under the claim."""
+        """Return the driver of the work. The arguments are as of worker.perform; store: under the claim."""
 
     @property
     def text(self) -> str:
@@ -87,8 +86,8 @@ def kind_of(name: str) -> type[Engine]:
 
 
 def read_engine(text: str, store: Store | None = None) -> Engine | None:
-    """Return the engine that a text names, or None for this process. Raises EngineError for one that is not there, and,
-    given a store, for one that cannot work on it."""
+    """Return the engine that a text names, or None for this process. Raises EngineError for an unknown one, and, given
+    a store, for one that cannot work on it."""
     if text == LOCAL:
         return None
     name, _, given = text.partition(":")
@@ -130,8 +129,8 @@ def last(connection: sa.Connection, work_id: str) -> str | None:
 
 
 def other(store: Store, work_id: str) -> str | None:
-    """Return what can go on with the work instead of what did it last: after an engine `local`, after this machine the
-    engine that had it before, else the one that the environment names. None if there is no other."""
+    """Return another engine that can continue the work: after an engine `local`, after this machine the engine that had
+    it before, else the one that the environment names. None if there is no other."""
     with store.read() as connection:
         logged = _logged(connection, work_id)
     if logged and logged[0] != LOCAL:
@@ -147,7 +146,7 @@ def _logged(connection: sa.Connection, work_id: str, most: int | None = None) ->
     """Return the engines that have done the work, the last one first."""
     texts = []
     for entry in log.entries(connection, action=f"{work.kind_of(work_id)}.engine", subject=work_id, most=most):
-        # Entries of before have the options beside the engine's name.
+        # Older entries have the options beside the engine's name.
         options = ",".join(f"{name}={value}" for name, value in entry.details.items() if name != "engine")
         texts.append(f"{entry.details['engine']}{':' * bool(options)}{options}")
     return texts

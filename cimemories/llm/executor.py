@@ -41,8 +41,8 @@ from cimemories.store.engine import Store, StoreError
 
 T = TypeVar("T")
 
-LONG = 4000  # characters, about 1,000 tokens: from there on servers cache, and waiting for one request pays
-AHEAD = 4  # so many requests may wait for an opening, for each request that may be in flight
+LONG = 4000  # characters, about 1,000 tokens: above this servers cache, and waiting for one request pays
+AHEAD = 4  # requests that may wait for an opening, for each request that may be in flight
 
 
 def opening_of(text: str, shared: str) -> str | None:
@@ -62,16 +62,16 @@ def _digest(text: str) -> str:
 
 
 class Openings(Generic[T]):
-    """Requests that begin alike: the first of them is sent alone, so that the server reads what they share only once.
+    """Requests with the same opening: the first of them is sent alone, so that the server reads the shared part only
+    once.
 
     A profile's memories are thousands of tokens, the same in all of its contexts. A server that caches prefixes has
     them only after it has read one request with them: of requests that start together, each pays in full. full: enough
-    requests wait, and no further one is to be prepared.
-    """
+    requests wait, and no further one should be prepared."""
 
     def __init__(self, concurrency: int) -> None:
         self._most = concurrency * AHEAD
-        self._waiting: dict[str, deque[T]] = {}  # by opening, those that are being read
+        self._waiting: dict[str, deque[T]] = {}  # by opening that is being read, the waiting ones
         self._read: set[str] = set()
         self._ready: deque[T] = deque()
         self._count = 0
@@ -96,15 +96,15 @@ class Openings(Generic[T]):
         return True
 
     def has_read(self, opening: str | None) -> None:
-        """Let those start that waited for this opening: a request with it has come back, answered or not."""
+        """Start those that waited for this opening: a request with it has returned, answered or not."""
         if opening is not None and (waited := self._waiting.pop(opening, None)) is not None:
-            # After a failure too: else its followers would wait for one request after another of a server that is gone.
+            # After a failure too: else its followers would wait for each other's requests to a server that is gone.
             self._read.add(opening)
             self._count -= len(waited)
             self._ready.extend(waited)
 
     def start_ready(self, room: int, start: Callable[[T], None]) -> int:
-        """Start at most `room` of those that can start, in the order in which they came; returns how many."""
+        """Start at most `room` of those that can start, in order of arrival; returns how many."""
         count = min(room, len(self._ready))
         for _ in range(count):
             start(self._ready.popleft())
@@ -146,14 +146,14 @@ class Tally:
                 self.failed[answer.status] += 1
 
     def sum(self, other: Tally) -> None:
-        """Count what is in another tally as well."""
+        """Add another tally."""
         for item in fields(Tally):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
 
 @dataclass
 class Progress(Tally):
-    """The tally of all calls, and `by_kind` that of each kind. troubles: what slows the requests down now, by
+    """The tally of all calls, and `by_kind` that of each kind. troubles: current reasons for slow requests, by
     address."""
 
     by_kind: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
@@ -170,7 +170,7 @@ class Progress(Tally):
         self.by_kind[kind].add(len(recorded), fresh)
 
     def include(self, other: Progress) -> None:
-        """Count what another execution has done as well."""
+        """Add the progress of another execution."""
         self.sum(other)
         for kind, tally in other.by_kind.items():
             self.by_kind[kind].sum(tally)
@@ -183,21 +183,21 @@ class Progress(Tally):
 
 UNREACHABLE_IN_A_ROW = 5
 FORBIDDEN_IN_A_ROW = 5
-# How the reasons of ends begin after which another time may do.
+# The beginnings of reasons after which a later try may succeed.
 UNREACHABLE, LIMITED = "the server no longer answers", "the server limits requests"
 COMMIT_AT_MOST = 64
 
 MAKING_AT_ONCE = 4  # deferred jobs, each made in a thread; a product may keep hundreds of megabytes for each
-LAST_STEP_SECONDS = 1.0  # for these threads to come to a place where they can end
+LAST_STEP_SECONDS = 1.0  # for these threads to reach a place where they can end
 
 Settle = Callable[[sa.Connection, Mapping[int, Answer]], Sequence["Job | Deferred"]]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One request and the draws wanted of it. `settle` writes what follows from the outcomes, inside the transaction
-    that records them, and returns the jobs that come after; with a method `settle_all` it does so for several jobs of
-    one commit (scripts.Waiting). opening: names a long beginning that requests share (Openings)."""
+    """One request and the draws wanted of it. `settle` writes the consequences of the outcomes, inside the transaction
+    that records them, and returns the jobs that follow; with a method `settle_all` it does so for several jobs of one
+    commit (scripts.Waiting). opening: names a long beginning that requests share (Openings)."""
 
     kind: str
     client: Client
@@ -209,13 +209,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Jobs that take long to make without any call: a memory system recalls for a profile. make: gives them one by one,
-    and among them what is to be written in a transaction of its own."""
+    """Jobs that take long to make without any call: a memory system recalls for a profile. make: yields them one by
+    one, and among them functions that write in a transaction of their own."""
 
     make: Callable[[], Iterable[Job | Callable[[sa.Connection], None]]]
 
     def jobs(self, store: Store) -> Iterator[Job]:
-        """Yield the jobs; write what is to be written on the way."""
+        """Yield the jobs; run the writing functions on the way."""
 
         def write(item: Callable[[sa.Connection], None]) -> None:
             with store.write(relaxed=True) as connection:
@@ -229,7 +229,7 @@ class Deferred:
 
 
 def all_jobs(store: Store, items: Iterable[Job | Deferred]) -> Iterator[Job]:
-    """Yield these jobs if nothing else is under way: deferred ones are made in their place."""
+    """Yield these jobs if nothing else is running: deferred ones are made in their place."""
     for item in items:
         yield from item.jobs(store) if isinstance(item, Deferred) else (item,)
 
@@ -240,8 +240,8 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A job with what the record has of it. remaining: the draws still to be sent, each with the key of its call. keys:
-    of these as they were looked up, which no other job sends meanwhile. fresh: their answers."""
+    """A job with its recorded answers. remaining: the draws still to be sent, each with the key of its call. keys: of
+    these as they were looked up, which no other job sends meanwhile. fresh: their answers."""
 
     job: Job
     recorded: Mapping[int, Answer]
@@ -258,22 +258,22 @@ def _opening(job: Job) -> str | None:
 
 
 class Execution:
-    """Does work, and takes orders: `Executor` here, the driver of an engine elsewhere. Subclasses look at their orders
+    """Work that takes orders: `Executor` here, the driver of an engine elsewhere. Subclasses look at their orders
     whenever `_moved` is set."""
 
     def __init__(self) -> None:
         self.progress = Progress()
-        self._moved = asyncio.Event()  # something that the main loop has to look at
+        self._moved = asyncio.Event()  # there is something for the main loop
         self._stop: str | None = None
         self._drain: str | None = None
         self._broken: BaseException | None = None
 
     def ordered(self) -> bool:
-        """Return whether it was told to end, in whichever way."""
+        """Return whether it was told to end, in any way."""
         return bool(self._stop or self._drain or self._broken)
 
     def stop(self, reason: str) -> None:
-        """Take no further job, and drop the calls in flight: they are sent again by whoever resumes the work."""
+        """Take no further job, and drop the calls in flight: they are sent again if the work is resumed."""
         self._stop = self._stop or reason
         self._moved.set()
 
@@ -288,7 +288,7 @@ class Execution:
         self._moved.set()
 
     def look(self) -> None:
-        """Bring `progress.troubles` up to date, and report them where they are others than before."""
+        """Bring `progress.troubles` up to date, and report them if they have changed."""
 
 
 class Executor(Execution):
@@ -318,16 +318,16 @@ class Executor(Execution):
         self._on_progress = on_progress
         self._stop_when = stop_when
         self._following: deque[Job] = deque()
-        self._deferred: deque[Deferred] = deque()  # not begun yet
+        self._deferred: deque[Deferred] = deque()  # not started yet
         self._making: set[threading.Thread] = set()
         self._made: deque[Job] = deque()  # by these threads
         self._outcomes: deque[Task] = deque()
         self._openings: Openings[Task] = Openings(concurrency)
-        # Equal calls are asked once: a model at temperature 0 writes the same message five times, each to be judged.
+        # Equal calls are sent once: a model at temperature 0 writes the same message five times, each to be judged.
         self._in_flight: dict[str, list[Job]] = {}  # by key of a call, the jobs that wait for its answer
         self._waiting = 0  # of these
         self._committed: set[str] = set()  # keys since the last look-up began, which may not have seen their answers
-        self._under_way = 0  # jobs that have been taken and are not in the record yet
+        self._under_way = 0  # jobs that were taken and are not recorded yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()  # an outcome waits for its commit
         self._exhausted = False
@@ -338,8 +338,8 @@ class Executor(Execution):
         self._served: set[tuple[str, str]] = set()  # these have answered
 
     async def run(self, jobs: Iterable[Job | Deferred]) -> None:
-        """Run all jobs and those that follow from them. Raises Stopped on request or if the server is gone, and what
-        the record raises (a full disk, say) once the calls in flight have been dropped."""
+        """Run all jobs and those that follow from them. Raises Stopped on request or if the server is gone, and errors
+        of the record (such as a full disk) once the calls in flight have been dropped."""
         source = iter(jobs)
         writer = asyncio.create_task(self._write_commits())
         try:
@@ -372,20 +372,20 @@ class Executor(Execution):
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
             if self._outcomes and self._broken is None:
-                # They have been answered and paid for. Where the record cannot be written, they are asked again.
+                # They are answered and paid for. If the record cannot be written, they are sent again.
                 with suppress(sa.exc.DBAPIError, StoreError):
                     await asyncio.to_thread(self.store.retry, partial(self._commit, tuple(self._outcomes)))
 
     async def _fill(self, source: Iterator[Job | Deferred]) -> None:
         """Take as many jobs as may start now, and look all of them up in the record at once."""
         while not self.ordered():
-            # Only this method takes jobs, and what happens during the await below only makes more room: what is
-            # computed here is never too large by then.
+            # Only this method takes jobs, and everything during the await below only makes more room: the numbers
+            # computed here are never too large by then.
             room = min(self.concurrency - len(self._tasks), self._most_under_way - self._under_way)
             room -= self._openings.start_ready(room, self._start)
             if not room or self._openings.full or self._waiting >= self.concurrency * AHEAD:
                 return
-            # What follows goes first: a response is judged before another one is begun, which keeps that queue short.
+            # Following jobs go first: a response is judged before another one is started, which keeps that queue short.
             jobs = [self._following.popleft() for _ in range(min(room, len(self._following)))]
             jobs += [self._made.popleft() for _ in range(min(room - len(jobs), len(self._made)))]
             if len(jobs) < room:
@@ -398,18 +398,18 @@ class Executor(Execution):
             self._committed.clear()
             looked_up = await asyncio.to_thread(self._look_up, jobs, source, wanted)
             if not looked_up:
-                continue  # the source has ended or was put off; a commit meanwhile may have brought jobs that follow
-            if self.ordered():  # told to while they were looked up: they are put back, and not begun
+                continue  # the source has ended or was put off; a commit meanwhile may have added following jobs
+            if self.ordered():  # ordered during the look-up: they are put back, and not started
                 self._following.extendleft(item.job for item in reversed(looked_up))
                 return
             for item in looked_up:
                 self._begin(item)
 
     def _begin_making(self) -> None:
-        """Make deferred jobs, as many at once as may be."""
+        """Make deferred jobs, as many at once as allowed."""
         loop = asyncio.get_running_loop()
         while self._deferred and len(self._making) < MAKING_AT_ONCE:
-            # Not of a pool: a recall that never returns would hold what looks up and commits, and the process's end.
+            # Not of a pool: a recall that never returns would block look-ups, commits, and the process's end.
             thread = threading.Thread(target=self._make, args=(self._deferred.popleft(), loop), name="recall")
             thread.daemon = True
             self._making.add(thread)
@@ -419,7 +419,7 @@ class Executor(Execution):
         """Make deferred jobs in a thread, which ends after the next job once the execution is over."""
 
         def tell(what: Callable[..., None], *about: object) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: the run has ended
                 loop.call_soon_threadsafe(what, *about)
 
         def made_all(thread: threading.Thread) -> None:
@@ -437,14 +437,14 @@ class Executor(Execution):
         tell(made_all, threading.current_thread())
 
     def _await_making(self) -> None:
-        """Wait a moment for the threads: one that is in a library as the process ends could make that end badly."""
+        """Wait a moment for the threads: one that is still in a library could crash the end of the process."""
         until = time.monotonic() + LAST_STEP_SECONDS
         for thread in tuple(self._making):
             thread.join(max(until - time.monotonic(), 0))
 
     def _look_up(self, jobs: Sequence[Job], source: Iterator[Job | Deferred], more: int) -> list[Task]:
-        """Return these jobs and at most `more` of the source, each with what the record has of it; put deferred ones of
-        the source off. Runs in a thread."""
+        """Return these jobs and at most `more` of the source, each with its recorded answers; put deferred ones of the
+        source off. Runs in a thread."""
         jobs = list(jobs)
         # The source may be a generator, which two threads must not advance: `_fill` waits for this one.
         while more and not self._exhausted and len(self._deferred) < MAKING_AT_ONCE:
@@ -465,7 +465,7 @@ class Executor(Execution):
         ]
 
     def _recorded(self, wanted: Sequence[Wanted]) -> list[Recorded]:
-        """Return what the record has of these requests. Runs in a thread."""
+        """Return the recorded answers of these requests. Runs in a thread."""
 
         def read() -> list[Recorded]:
             with self.store.read(at_once=True) as connection:
@@ -474,7 +474,7 @@ class Executor(Execution):
         return self.store.retry(read) if wanted else []
 
     def _begin(self, item: Task) -> None:
-        # Everything is in the record. It still goes through a commit: what follows from it may not have been written.
+        # Everything is recorded. It still goes through a commit: its consequences may not have been written.
         if not item.remaining:
             self._under_way += 1
             self._arrive(item)
@@ -504,8 +504,8 @@ class Executor(Execution):
             origin = await job.client.confirmed(job.request.model)
         except EndpointError as error:
             self.stop(str(error))
-            return  # its job stays under way, since there is nothing to record; the run ends without it
-        # The look-up in the record went by the planned server; the answers of this one stand under other keys.
+            return  # its job stays unfinished, since there is nothing to record; the run ends without it
+        # The record was searched for the planned server; the answers of this one have other keys.
         if origin != item.origin:
             item = await asyncio.to_thread(self._looked_up_again, origin, item)
         fresh = await job.client.complete(job.request, item.remaining) if item.remaining else []
@@ -516,7 +516,7 @@ class Executor(Execution):
         self._arrive(replace(item, fresh=fresh))
 
     def _looked_up_again(self, origin: Origin, item: Task) -> Task:
-        """Return a task if another server answers than was planned, with that one's own answers and keys."""
+        """Return a task with the answers and keys of the server that answers, if it is not the planned one."""
         (there,) = self._recorded([Wanted(item.body, tuple(item.remaining), origin)])
         recorded = {**item.recorded, **there.answers}
         return replace(item, recorded=recorded, remaining=there.owed, origin=origin)
@@ -533,12 +533,12 @@ class Executor(Execution):
         self._arrived.set()
 
     def _watch(self, job: Job, answer: Answer) -> None:
-        """End the work where its further calls would fail as well."""
+        """End the work if its further calls would fail as well."""
         if answer.status in FATAL:
             self.stop(f"the server answered: {answer.error} ({answer.status})")
-        elif answer.status == "rate limited":  # traffic.py has waited as long as there was hope
+        elif answer.status == "rate limited":  # traffic.py has waited long enough
             self.stop(f"{LIMITED}: {answer.error}")
-        # A row of each server: while one is gone, another may answer.
+        # Counted for each server: while one is gone, another may answer.
         server = job.client.endpoint.base_url, job.request.model
         if answer.ok:
             self._served.add(server)
@@ -550,7 +550,7 @@ class Executor(Execution):
                 f"{UNREACHABLE} ({answer.error}); {self._unreachable[server]} requests in a row failed. "
                 "Restart the server, then resume"
             )
-        # One message may be forbidden for what it holds; a key that may do nothing gets no answer at all.
+        # One message may be forbidden for its content; a key without any rights gets no answer at all.
         self._forbidden[server] = self._forbidden[server] + 1 if answer.status == "forbidden" else 0
         if self._forbidden[server] >= FORBIDDEN_IN_A_ROW and server not in self._served:
             self.stop(
@@ -559,7 +559,7 @@ class Executor(Execution):
             )
 
     def look(self) -> None:
-        # Also called between two commits: where every request waits there is none.
+        # Also called between two commits: while every request waits there is none.
         before = self.progress.slowed
         self.progress.troubles = {address: traffic.trouble() for address, traffic in self._traffic.items()}
         if self._on_progress and self.progress.slowed != before:
@@ -579,7 +579,7 @@ class Executor(Execution):
             # more before a commit saves nothing: 1.17 ms of processor time a call, 1.18 ms without.
             commit = loop.run_in_executor(None, self.store.retry, partial(self._commit, batch))
             try:
-                # A commit that has begun is finished even while everything else is being cancelled.
+                # A started commit is finished even while everything else is being cancelled.
                 following = await asyncio.shield(commit)
             except asyncio.CancelledError:
                 await asyncio.gather(commit, return_exceptions=True)
@@ -607,14 +607,14 @@ class Executor(Execution):
             self._moved.set()
 
     def _commit(self, outcomes: Sequence[Task]) -> list[Job | Deferred]:
-        """Write outcomes in one transaction; doing it twice changes nothing, so one that was cut off is tried again."""
-        # Relaxed: what a power cut loses are calls that are sent again.
+        """Write outcomes in one transaction; doing it twice changes nothing, so an interrupted one is tried again."""
+        # Relaxed: calls lost by a power cut are sent again.
         with self.store.write(relaxed=True, at_once=True) as connection:
             return settled(connection, self.work_id, outcomes)
 
 
 def settled(connection: sa.Connection, work_id: str, outcomes: Sequence[Task]) -> list[Job | Deferred]:
-    """Write outcomes and what follows from them; return the jobs that come after."""
+    """Write outcomes and their consequences; return the jobs that follow."""
     following: list[Job | Deferred] = []
     fresh = [outcome for outcome in outcomes if outcome.fresh]
     exchanges = []
@@ -622,11 +622,11 @@ def settled(connection: sa.Connection, work_id: str, outcomes: Sequence[Task]) -
         job, client = item.job, item.job.client
         sent = item.fresh, job.kind, client.endpoint.base_url, client.simulated, item.body
         exchanges.append(Exchange(job.request, *sent, item.origin.server, item.origin.fresh))
-    # By identity: an outcome holds dicts and cannot be hashed. The record's answers, not ours: where another process
-    # has asked the same, all go on with the text that came first.
+    # By identity: an outcome holds dicts and cannot be hashed. The record's answers, not ours: if another process
+    # has sent the same call, all go on with the text that came first.
     recorded = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
     if work.kind_of(work_id) is WorkKind.RUN:  # labellings and generations keep theirs themselves
-        # `asked` tells what this run paid for from what was there: a cap counts only the former.
+        # `asked` marks the calls that this run paid for: a cap counts only these.
         used = (
             (work_id, answer.key, asked)
             for outcome in outcomes

@@ -1,9 +1,8 @@
-"""Which server answers at an address: what the keys of its calls hold (store/calls.py).
+"""The identity of the server at an address, as the keys of its calls hold it (store/calls.py).
 
 A server is identified by its address in one spelling, with the root and revision of the model that it reports. A vLLM
 that this project manages gets another port at each start, so it is identified by its model and those of its flags that
-bear on answers; the simulator by its policy and seed.
-"""
+affect answers; the simulator by its policy and seed."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from cimemories.store import calls
 from cimemories.store.calls import Origin, ServerId, address_of, is_loopback
 from cimemories.store.engine import Store
 
-# Flags of vLLM that move or speed up a server, and leave what it answers alone. All others are a part of its identity.
+# Flags of vLLM that move or speed up a server, without an effect on answers. All others are part of its identity.
 _PLACEMENT = frozenset(
     {
         *("host", "port", "served-model-name", "download-dir", "swap-space"),
@@ -58,7 +57,7 @@ def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
 
 
 def managed_id(model: str, command: Sequence[str]) -> ServerId:
-    """Return the identity of a managed vLLM: its model, and the flags of its command that bear on answers, sorted."""
+    """Return the identity of a managed vLLM: its model, and the flags of its command that affect answers, sorted."""
     groups: list[list[str]] = []
     for argument in command[list(command).index(model) + 1 :] if model in command else command:
         if argument.startswith("--"):
@@ -92,7 +91,7 @@ async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origi
         # Without retries: the calls that follow have their own.
         info = await look_up(endpoint, model, retries=0)
     except EndpointError:
-        # The calls will show what is wrong with it. At another address, nothing recorded for the planned one may serve.
+        # The calls will show the problem. At another address, nothing recorded for the planned one may serve.
         address = address_of(endpoint.base_url)
         moved = was.address.startswith("http") and was.address.split(" on ")[0] != address
         return origin_of(store, planned.simulated, address, planned.fresh) if moved else planned

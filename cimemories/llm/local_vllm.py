@@ -4,10 +4,9 @@
     address                                                        # 'local-vllm:Qwen/Qwen3-8B --dtype float16'
     async with serving([address], workspace, stopping) as urls: ... # {address: 'http://127.0.0.1:8000/v1'}
 
-The address stands in the record where that of a server stands. On a Ray cluster every worker starts one on the machine
-and the GPUs that Ray gave it. What a managed server is, and that it ends with the process that started it, even of
-SIGKILL, is in vllm_server.py.
-"""
+The record has this address in place of a server's. On a Ray cluster every worker starts one on the machine and the GPUs
+that Ray gave it. Managed servers, which end with the process that started them, even by SIGKILL, are in
+vllm_server.py."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.vllm import ServerSpec, VllmError, server_command, split_words
 
 WORD = PREFIX.removesuffix(":")
-ANOTHER_PORT = 3  # times that a server whose port was taken while it loaded is started on another
+ANOTHER_PORT = 3  # restarts on another port of a server whose port was taken while it loaded
 LOOK_SECONDS = 0.5  # between two looks whether the work is to stop
 
 
@@ -35,8 +34,8 @@ def is_local(address: str) -> bool:
 
 
 def local_address(words: str) -> str:
-    """Return the address for a model, a name or folder, and vLLM's flags as typed. Raises EndpointError for what a
-    managed server must not be given, since a record may come from others."""
+    """Return the address for a model, a name or folder, and vLLM's flags as typed. Raises EndpointError for flags that
+    a managed server must not be given, since a record may come from others."""
     _checked(words)
     return PREFIX + shlex.join(split_words(words))
 
@@ -52,7 +51,7 @@ def _checked(address: str) -> ServerSpec:
 
 class Servers:
     """The models of `--serve` with vLLM's flags, for the word `local-vllm` in place of an address. Raises EndpointError
-    for what cannot be served, and for two of one name."""
+    for an invalid one, and for two of one name."""
 
     def __init__(self, words: Iterable[str] = ()) -> None:
         addresses = [local_address(text) for text in words]
@@ -78,7 +77,7 @@ class Servers:
 
 
 def own_address(base_url: str, model: str, serve: Iterable[str]) -> str:
-    """Return the address of a model that is asked alone. Raises as Servers does."""
+    """Return the address of a single model. Raises as Servers does."""
     servers = Servers(serve)
     address = servers.at(base_url, model)
     servers.checked()
@@ -86,7 +85,7 @@ def own_address(base_url: str, model: str, serve: Iterable[str]) -> str:
 
 
 def spec_of(address: str) -> ServerSpec:
-    """Return what is to be served. Raises VllmError for an address that names no model or cannot be read."""
+    """Return the spec of the server. Raises VllmError for an address that names no model or cannot be read."""
     model, *flags = split_words(address.removeprefix(PREFIX)) or ("",)
     return ServerSpec(model, tuple(flags))
 
@@ -110,8 +109,8 @@ def planned_server(address: str, model: str, *, seed_wanted: bool) -> Server:
 async def serving(
     addresses: Collection[str], workspace: Path, stopping: Callable[[], bool]
 ) -> AsyncIterator[dict[str, str]]:
-    """Start the servers one after the other, wait until they are ready or `stopping`, yield where each is, and stop
-    them at the end. Within `kept_between` one that runs is taken, and left running. Raises VllmError if one fails."""
+    """Start the servers one after the other, wait until they are ready or `stopping`, yield their addresses, and stop
+    them at the end. Within `kept_between` a running one is reused, and left running. Raises VllmError if one fails."""
     kept = _kept.get()
     started: dict[str, str] = {} if kept is None else kept
     urls: dict[str, str] = {}
@@ -144,7 +143,7 @@ def kept_between(workspace: Path) -> Iterator[None]:
 
 
 async def _ready(address: str, workspace: Path, started: dict[str, str], stopping: Callable[[], bool]) -> str:
-    """Return where a server is found once it is ready; '' if the work is to stop before that."""
+    """Return the address of a server once it is ready; '' if the work is stopped before that."""
     if address in started and not vllm_server.state_named(workspace, started[address]).live:
         del started[address]  # it failed since
     again = ANOTHER_PORT

@@ -1,9 +1,9 @@
-"""What a server's answer means: where the message ends and the reasoning begins, and what an error says.
+"""The parts of a server's answer: where the message starts and the reasoning ends, and the meaning of an error.
 
-Every answer passes through here, whoever reads it: messages, judgements, ballots, gates, generated profiles, the
-connection test, batch files. Servers differ in where they put reasoning (a field, tags in the text, parts of a list,
-channels), and in how they refuse one prompt (a finish reason, an HTTP error, an error inside a 200). What cannot be
-told apart is missing with its cause: reasoning that is read as a message would show leaks that were only thought.
+Every answer passes through here: messages, judgements, ballots, gates, generated profiles, the connection test, batch
+files. Servers differ in where they put reasoning (a field, tags in the text, parts of a list, channels), and in how
+they refuse one prompt (a finish reason, an HTTP error, an error inside a 200). An ambiguous answer is missing with its
+cause: reasoning that is read as a message would show leaks that were only thought.
 
     read_message({"content": "The tenant mentions ...</think>Dear landlord, ..."}).content    # 'Dear landlord, ...'
 """
@@ -32,7 +32,7 @@ _MARK = re.compile(
     rf"|<(?:{_NAMES})>|\[THINK\]|◁think▷|<\|START_THINKING\|>|<\|begin_of_thought\|>",
     re.IGNORECASE,
 )
-# What surrounds the message itself in the same families.
+# Marks around the message itself in the same families.
 _AROUND = re.compile(r"<\|(?:START_RESPONSE|END_RESPONSE|begin_of_solution|end_of_solution)\|>")
 # Harmony (gpt-oss): <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)[^<]*<\|message\|>(.*?)(?=<\|(?!message)\w+\|>|\Z)", re.DOTALL)
@@ -48,7 +48,7 @@ _FIRST_WORDS = ("analysis", "Here")
 def split_reasoning(text: str) -> tuple[str, str | None, str | None]:
     """Return (message, reasoning, problem) of a text that may hold both. problem: why the message is empty although
     there is text. A text without marks is a message as it stands, with its white space."""
-    # From the start of the text: a letter may well speak of an analysis.
+    # Only at the start of the text: a letter may mention an analysis.
     if text[:100].lstrip().startswith(_FIRST_WORDS):
         for pattern in (_STRIPPED, _GRANITE):
             if match := pattern.match(text.lstrip()):
@@ -89,7 +89,7 @@ def _of_channels(text: str) -> tuple[str, str | None, str | None]:
 
 @dataclass(frozen=True)
 class Message:
-    """One choice of a completion as it is recorded. problem: why `content` is empty although text came back."""
+    """One choice of a completion as it is recorded. problem: why `content` is empty although text was returned."""
 
     content: str
     reasoning: str | None
@@ -98,7 +98,7 @@ class Message:
 
 
 def read_message(message: object) -> Message | None:
-    """Return the message of a choice, or None for what is none. `content` may be a text, null, or a list of parts."""
+    """Return the message of a choice, or None for an invalid one. `content` may be a text, null, or a list of parts."""
     if not isinstance(message, Mapping):
         return None
     content = message.get("content") or ""
@@ -136,7 +136,7 @@ def _parts(content: list[Any]) -> Iterator[tuple[str, str]]:
 
 # ---- what an answer is good for
 
-# Finish reasons by which servers say that the message was withheld; a polite no in the text is not seen here.
+# Finish reasons of a withheld message; a polite refusal in the text is not detected here.
 CONTENT_FILTER = "content_filter"
 REFUSALS = frozenset({CONTENT_FILTER, "refusal", "safety", "prohibited_content", "blocklist", "content_filtered"})
 
@@ -147,7 +147,7 @@ def truncated(answer: Answer) -> bool:
 
 
 def status_of(answer: Answer) -> tuple[ResponseStatus, str | None]:
-    """Return what an answer is, and the cause where its text cannot be used."""
+    """Return the status of an answer, and the cause if its text cannot be used."""
     if not answer.ok:
         return ResponseStatus.FAILED, answer.status
     # Before the empty ones: a model that spends its limit on reasoning has no text either, and the limit is why.
@@ -164,7 +164,7 @@ def status_of(answer: Answer) -> tuple[ResponseStatus, str | None]:
 
 
 class AnswerError(ValueError):
-    """An answer is not a JSON object of the requested shape; the message says what is wrong."""
+    """An answer that is not a JSON object of the requested shape; the message says what is wrong."""
 
 
 def read_object(text: str | None, *, repeats: bool = False) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def read_object(text: str | None, *, repeats: bool = False) -> dict[str, Any]:
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        # Which of the two is meant is a guess: of a finding and an empty list after it, the empty list would count.
+        # Either choice is a guess: of a finding and an empty list after it, the empty list would count.
         repeated = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
         raise AnswerError(f"the key '{repeated[:80]}' stands twice in one object")
     return value
@@ -219,13 +219,13 @@ def read_number(value: object) -> int | None:
 
 def object_schema(properties: Mapping[str, object]) -> dict[str, object]:
     """Return the JSON schema of an object with these fields, all required and no others allowed, as OpenAI's strict
-    mode wants it."""
+    mode requires."""
     fields = dict(properties)
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
 def answer_form(name: str, properties: Mapping[str, object]) -> dict[str, object]:
-    """Return the response_format that holds an answer to an object with these fields."""
+    """Return the response_format that restricts an answer to an object with these fields."""
     schema = {"name": name, "strict": True, "schema": object_schema(properties)}
     return {"type": "json_schema", "json_schema": schema}
 
@@ -265,7 +265,7 @@ def numbered(statements: Sequence[str]) -> str:
 
 # ---- errors
 
-REFUSED = "refused"  # this prompt is refused, and always will be; others are not
+REFUSED = "refused"  # this prompt is always refused; others are not
 NO_CREDIT = "no credit"
 _CODES = {
     401: "unauthorised",
@@ -285,7 +285,7 @@ _UNPAID = re.compile(
     r"|payment.?required|exceeded your monthly",
     re.IGNORECASE,
 )
-_NAMED = (  # the status that a word stands for, where an error comes inside a 200
+_NAMED = (  # the status that a word stands for, if an error comes inside a 200
     (429, re.compile(r"rate.?limit|too many|quota|throttl|resource.?exhausted", re.IGNORECASE)),
     (401, re.compile(r"api.?key|authenti|unauthori", re.IGNORECASE)),
     (404, re.compile(r"not.?found|no such model", re.IGNORECASE)),

@@ -1,18 +1,17 @@
-"""Scripts: generators that ask models, and the jobs that their asks become.
+"""Scripts: generators that ask models, and the jobs made of their questions.
 
     def rewritten(task: str) -> Script:
         draft = yield Ask("respond", client, request_for(task))
         final = yield Ask("rewrite", client, request_for(draft.content))
         yield Keep(save_messages, lambda: final)
 
-A script yields an `Ask` and is sent its Answer, also one that failed; a `Keep`, and is told whether the row was
-written; or a `Start` of further scripts. One script writes one sample: where several samples ask the same, they are one
-request of several draws, so a plain run asks for its five messages at once.
+A script yields an `Ask` and is sent its Answer, also a failed one; a `Keep`, and is told whether the row was written;
+or a `Start` of further scripts. One script writes one sample: if several samples ask the same, they are one request of
+several draws, so a plain run asks for its five messages at once.
 
-Answers are recorded calls, so a script can be started again at any time and fed with the answers that it has had. It
-must ask the same when it is answered the same, and change nothing outside itself but by `Keep`. Plans are priced by the
-same scripts, with `Ask.placeholders` as answers (evaluation/estimates.py).
-"""
+Answers are recorded calls, so a script can be restarted at any time and fed with its earlier answers. It must ask the
+same when it is answered the same, and change nothing outside itself except by `Keep`. Plans are priced by the same
+scripts, with `Ask.placeholders` as answers (evaluation/estimates.py)."""
 
 from __future__ import annotations
 
@@ -38,9 +37,8 @@ WRITTEN = "\x00message\x00"  # the placeholder of a message, which no prompt hol
 class Ask:
     """A question to a model.
 
-    placeholders: answers for a plan, from the one that leads to the longest prompts to the one that leads to the
-    shortest; empty if nothing follows from any answer. draw: the one draw that all samples share. opening: as of Job.
-    """
+    placeholders: answers for a plan, from the one with the longest following prompts to the one with the shortest;
+    empty if nothing follows from any answer. draw: the one draw that all samples share. opening: as of Job."""
 
     kind: str
     client: Client
@@ -55,8 +53,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """A row for the record. `write` gets all rows of a commit that it is to write, and returns for each whether it was
-    written, or None if all were. `row` makes the row: a plan never calls it."""
+    """A row for the record. `write` gets all of its rows of a commit, and returns for each whether it was written, or
+    None if all were. `row` makes the row: a plan never calls it."""
 
     write: Callable[[sa.Connection, Sequence[Any]], Sequence[bool] | None]
     row: Callable[[], Any]
@@ -75,7 +73,7 @@ Script: TypeAlias = Asking[Any]
 
 
 class Missing(Exception):
-    """A script cannot go on without an answer. stage: the step that it was for, '' for the message."""
+    """A script cannot go on without an answer. stage: the step that needs it, '' for the message."""
 
     def __init__(self, stage: str, answer: Answer, status: ResponseStatus, cause: str | None) -> None:
         super().__init__(f"{stage}: {cause}" if stage else cause)
@@ -97,8 +95,8 @@ def required(answer: Answer, stage: str) -> str:
 
 @dataclass(eq=False)
 class Branch:
-    """A script under way. make: starts the script. draw: the number of its sample. slow: it goes on in a thread, not in
-    the transaction that records the answer. answers: those that it has had."""
+    """A running script. make: starts the script. draw: the number of its sample. slow: it continues in a thread, not in
+    the transaction that records the answer. answers: those so far."""
 
     make: Callable[[], Script]
     draw: int = 0
@@ -107,17 +105,17 @@ class Branch:
     _script: Script | None = field(default=None, repr=False)  # waits for its next answer
 
     def begin(self) -> Item | None:
-        """Start the script, feed it with its answers, and return what it yields next; None if it has ended."""
+        """Start the script, feed it with its answers, and return the next item that it yields; None if it has ended."""
         self._script = self.make()
         item = self.tell(None)
         for answer in self.answers:
             while not isinstance(item, Ask):
-                item = self.tell(True)  # what it kept and started the first time
+                item = self.tell(True)  # its rows and scripts of the first time
             item = self.tell(answer)
         return item
 
     def tell(self, value: object) -> Item | None:
-        """Send a value to the script, and return what it yields next; None if it has ended."""
+        """Send a value to the script, and return the next item that it yields; None if it has ended."""
         assert self._script is not None
         try:
             return self._script.send(value)
@@ -125,8 +123,8 @@ class Branch:
             return None
 
     def after(self, answer: Answer) -> tuple[Branch, Item | None]:
-        """Return the branch with one more answer, and what its script yields then. Called a second time, as for a
-        commit that is tried again, the script is started again."""
+        """Return the branch with one more answer, and the item that its script yields then. Called a second time, as
+        for a commit that is tried again, it restarts the script."""
         script, self._script = self._script, None
         branch = Branch(self.make, self.draw, self.slow, (*self.answers, answer), script)
         return branch, branch.begin() if script is None else branch.tell(answer)
@@ -136,7 +134,8 @@ Moves: TypeAlias = Iterable[tuple[Branch, Item | None]]
 
 
 def jobs_of(asked: Iterable[tuple[Ask, Branch]]) -> list[Job]:
-    """Return the jobs for what branches ask, in their order; equal requests for different samples are one job."""
+    """Return the jobs for the questions of branches, in their order; equal requests for different samples are one
+    job."""
     groups: defaultdict[tuple[object, ...], list[tuple[Ask, set[int], list[Branch]]]] = defaultdict(list)
     ordered = []
     for ask, branch in asked:
@@ -167,7 +166,7 @@ def jobs_of(asked: Iterable[tuple[Ask, Branch]]) -> list[Job]:
 
 @dataclass(frozen=True, eq=False)
 class Waiting:
-    """Branches that wait for the answers to one request; settled, they go on."""
+    """Branches that wait for the answers to one request; settled, they continue."""
 
     ask: Ask
     branches: tuple[Branch, ...]
@@ -176,7 +175,7 @@ class Waiting:
         return self.settle_all(connection, [(self, outcomes)])[0]
 
     def answers(self, outcomes: Mapping[int, Answer]) -> Iterator[tuple[Branch, Answer]]:
-        """Yield each branch that has an answer, with it: of a batch file some may be missing."""
+        """Yield each branch that has an answer, with it: some may be missing in a batch file."""
         for branch in self.branches:
             if answer := outcomes.get(self.ask.draw_of(branch)):
                 yield branch, answer
@@ -215,7 +214,7 @@ class Waiting:
 
 
 def _write(connection: sa.Connection, items: Sequence[Keep]) -> list[bool]:
-    """Write the rows of a commit by as few statements as may be; return for each whether it was written."""
+    """Write the rows of a commit by few statements; return for each whether it was written."""
     places: defaultdict[Callable[..., Sequence[bool] | None], list[int]] = defaultdict(list)
     for place, item in enumerate(items):
         places[item.write].append(place)
@@ -227,7 +226,7 @@ def _write(connection: sa.Connection, items: Sequence[Keep]) -> list[bool]:
 
 
 def begun(branches: Iterable[Branch]) -> Iterator[Job | Callable[[sa.Connection], None]]:
-    """Begin these scripts outside a commit; yield their first jobs, and what is to be written in transactions of its
+    """Start these scripts outside a commit; yield their first jobs, and functions that write in transactions of their
     own."""
     yield from _moved([(branch, branch.begin()) for branch in branches])
 
@@ -242,7 +241,7 @@ def _moved(moves: Moves) -> Iterator[Job | Callable[[sa.Connection], None]]:
         while item is not None and not isinstance(item, Ask):
             if isinstance(item, Keep):
                 yield partial(_write_one, item)
-            else:  # at once: what they ask must not wait for a slower script beside them
+            else:  # at once: their questions must not wait for a slower script beside them
                 yield from begun(item.branches)
             item = branch.tell(True)
         if item is not None:
@@ -255,7 +254,8 @@ def _write_one(item: Keep, connection: sa.Connection) -> None:
 
 
 def asked_next(moves: Moves) -> Iterator[tuple[Ask, Branch] | Keep]:
-    """Yield what branches, and those that they start, ask next in a plan, and the rows that a run would record."""
+    """Yield the next questions of branches in a plan, and of those that they start, and the rows that a run would
+    record."""
     for branch, item in moves:
         while item is not None and not isinstance(item, Ask):
             if isinstance(item, Keep):

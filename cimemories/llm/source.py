@@ -1,14 +1,13 @@
-"""What a piece of work owes, described so that any process can make its jobs.
+"""The work that a run, labelling or generation owes, described so that any process can make its jobs.
 
-A job holds a client and a function that writes, which no other process can take over. What describes the work does:
+A job holds a client and a function that writes, which no other process can take over. A description can be sent:
 
     source = RunSource("run-3f9a1c2e")            # its fields are plain values, so it pickles
     jobs = source.opened(store, clients, urls)    # in the process that asks: here, or a worker on another machine
     for job in jobs(Unit(profile=12)): ...        # what that profile owes now
 
-What is owed is read from the record when a unit is begun: a unit that was cut off and is given out again owes only the
-rest.
-"""
+Owed work is read from the record when a unit is started: an interrupted unit that is given out again owes only the
+rest."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ MakeClient = Callable[[Endpoint, bool], Client]
 @dataclass(frozen=True)
 class Unit:
     """A profile, or one of `parts` parts of it: its contexts number part, part + parts, ... A profile's prompts begin
-    alike, so it is split only if there are workers enough. profile: its id; of a generation its number."""
+    alike, so it is split only if there are enough workers. profile: its id; for a generation its number."""
 
     profile: int
     part: int = 0
@@ -65,14 +64,14 @@ class Source(ABC):
 
     @abstractmethod
     def most_parts(self, store: Store) -> int:
-        """Return into how many parts a profile can be split."""
+        """Return the most parts that a profile can be split into."""
 
     @abstractmethod
     def opened(
         self, store: Store, client: MakeClient, urls: Mapping[str, str]
     ) -> Callable[[Unit], Iterable[Job | Deferred]]:
-        """Return what makes the jobs of a unit in this process. store: through which alone they write. urls: where a
-        server is, by the address that `servers` gave."""
+        """Return the function that makes the jobs of a unit in this process. store: the only one through which they
+        write. urls: the server's address, by the one that `servers` gave."""
 
 
 @contextmanager
@@ -86,7 +85,7 @@ def reachable(base_url: str) -> Iterator[str]:
 
 
 def listed(base_url: str, key_env: str, model: str) -> ServerInfo:
-    """Return what a server says that it serves; of one that the work starts itself, what it will be. Raises
+    """Return a server's report of its models; for one that the work starts itself, the expected report. Raises
     EndpointError if it cannot be used, or does not serve the model."""
     if is_local(base_url):
         return planned_server(base_url, model, seed_wanted=False)
@@ -126,7 +125,7 @@ class Clients:
 async def reached(
     addresses: Collection[str], store: Store, at_most: int, stopping: Callable[[], bool]
 ) -> AsyncIterator[tuple[Clients, dict[str, str]]]:
-    """Yield the clients of a process, and where each server is, by its address as planned. A model and its judges at
+    """Yield the clients of a process, and each server's address, by its address as planned. A model and its judges at
     one address share a server that is started. Raises VllmError."""
     async with AsyncExitStack() as stack:
         local = {address for address in addresses if is_local(address)}

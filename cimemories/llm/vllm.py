@@ -1,7 +1,6 @@
-"""The user's own vLLM: where its program is, the command line that serves a model, and the environment that it gets.
+"""The user's own vLLM: the path of its program, the command line that serves a model, and its environment.
 
-vLLM brings its own torch and lives in an environment of its own: nothing of it is imported here.
-"""
+vLLM brings its own torch and lives in an environment of its own: nothing of it is imported here."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ _OURS = {
     "ssl-keyfile": "a managed server listens on this machine only, without TLS",
     "ssl-certfile": "a managed server listens on this machine only, without TLS",
 }
-# What a page or a record may set: of vLLM 0.10 to 0.33, what sets size, speed and precision. All others may load code,
+# Flags that a page or a record may set: of vLLM 0.10 to 0.33, those of size, speed and precision. Others may load code,
 # read files or name other servers. Each is matched by its whole name, because argparse takes `--ho` for `--host`.
 _HARMLESS = """
     aggregate-engine-logging all2all-backend api-server-count async-scheduling attention-backend block-size
@@ -63,14 +62,14 @@ _NUMBER = re.compile(r"-\d+(?:\.\d+)?")
 _SECRET_WORDS = frozenset(("KEY", "KEYS", "APIKEY", "TOKEN", "TOKENS", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"))
 # By its shape: the keys of well-known makers, and an address with a password in it.
 _SECRET_VALUE = re.compile(r"(?:sk-|hf_|gsk_|xai-|AIza|ghp_)\S{8,}|\w+://[^/\s:@]*:[^/\s@]+@")
-# What fetching a model's weights may need.
+# Variables that fetching a model's weights may need.
 _FOR_WEIGHTS = re.compile(r"(?:HF_|HUGGING_FACE_|AWS_).*|.*_PROXY", re.IGNORECASE)
-_SHORTEST_SECRET = 6  # characters; shorter values stand in ordinary words, which would vanish from the log
+_SHORTEST_SECRET = 6  # characters; shorter values occur in ordinary words, which would vanish from the log
 
 
 class VllmError(Exception):
-    """A server could not be started, or failed. The message says what happened and what to do next. cause: the kind, if
-    vLLM itself failed or is not ready; lines: the last ones that vLLM wrote."""
+    """A server that could not be started, or failed. The message says what happened and what to do next. cause: the
+    kind, if vLLM itself failed or is not ready; lines: the last ones that vLLM wrote."""
 
     def __init__(self, message: str, cause: str = "", lines: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -83,9 +82,8 @@ class ServerSpec:
     """A server to be started.
 
     model: a name on the Hugging Face hub, or a folder. flags: of `vllm serve`. port: by default the first free one from
-    8000. served_name: what requests call it; by default the model's name. keep: leave it running when what started it
-    ends. trusted: given at the command line, so that flags which load code or name files are taken.
-    """
+    8000. served_name: its name in requests; by default the model's name. keep: leave it running when its starter ends.
+    trusted: given at the command line, so that flags which load code or name files are taken."""
 
     model: str
     flags: tuple[str, ...] = ()
@@ -95,7 +93,7 @@ class ServerSpec:
     trusted: bool = False
 
     def filled(self, preset: Preset) -> ServerSpec:
-        """Return the spec with what it leaves out taken from a preset. Raises VllmError for a model that its maker
+        """Return the spec with missing fields taken from a preset. Raises VllmError for a model that its maker
         serves."""
         if preset.serve is None:
             raise VllmError(
@@ -111,7 +109,7 @@ class ServerSpec:
 
     @property
     def name(self) -> str:
-        """Return what requests call the model."""
+        """Return the model's name in requests."""
         return self.served_name or (Path(self.model).name if is_path(self.model) else self.model)
 
     def number(self, flag: str) -> int | None:
@@ -121,13 +119,13 @@ class ServerSpec:
 
 
 def is_path(model: str) -> bool:
-    """Return whether a model's name can only be a path, or is that of a folder that exists."""
+    """Return whether a model's name can only be a path, or is that of an existing folder."""
     return model.startswith(("/", "./", "../", "~")) or Path(model).is_dir()
 
 
 def find_program(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the user's `vllm`: what CIMEMORIES_VLLM names, else on PATH, else in ~/vllm. Raises VllmError if there is
-    none that can be run."""
+    """Return the user's `vllm`: the one that CIMEMORIES_VLLM names, else on PATH, else in ~/vllm. Raises VllmError if
+    none can be run."""
     environ = os.environ if environ is None else environ
     setting = environ.get(VLLM, "").strip()
     if setting:
@@ -169,7 +167,7 @@ def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
 
 
 def _flag(word: str, *, trusted: bool) -> str:
-    """Return the name of a flag, '' for a negative number. Raises VllmError for one that is not taken."""
+    """Return the name of a flag, '' for a negative number. Raises VllmError for one that is not allowed."""
     if _NUMBER.fullmatch(word):
         return ""
     bare = word.partition("=")[0]  # the value may be a key
@@ -189,7 +187,7 @@ def _flag(word: str, *, trusted: bool) -> str:
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Return what was typed, taken apart as a shell would. Raises VllmError for a quote that is left open."""
+    """Split typed text as a shell would. Raises VllmError for an unclosed quote."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:

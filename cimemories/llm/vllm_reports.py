@@ -1,14 +1,13 @@
-"""What a vLLM server says of itself: its figures while it serves, and in its log what it does and why it ended.
+"""The reports of a vLLM server: its figures while it serves, and its log, which tells its steps and why it ended.
 
 Figures are read at /metrics (Prometheus text): load, speed, prefix cache, KV cache. The names are those of vLLM's own
-metrics/loggers.py; what a data-parallel server says of each engine is added up.
+metrics/loggers.py; the figures of a data-parallel server's engines are added up.
 
     vllm:num_requests_running{engine="0",model_name="qwen3"} 3.0
     vllm:generation_tokens_total{engine="0",model_name="qwen3"} 51200.0
 
 The texts looked for in a log are those of vLLM 0.10 to 0.33, of transformers and the hub's client behind it, and of
-CUDA. A failure that is not recognised is reported in vLLM's own words.
-"""
+CUDA. A failure that is not recognised is reported in vLLM's own words."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ from cimemories.text import count, percent
 
 # ---- figures
 
-PATIENCE_SECONDS = 2.0  # short, since a person watches the figures come
+PATIENCE_SECONDS = 2.0  # short, since the user is watching
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LARGEST_ANSWER = 8_000_000  # bytes
 _SAMPLE = re.compile(r"^(vllm:\w+)(?:\{[^}\n]*\})? +(\S+)", re.MULTILINE)
-# By figure, the name of today and that of older servers.
+# By figure, the current name and that of older servers.
 _METRICS = {
     "running": ("vllm:num_requests_running",),
     "waiting": ("vllm:num_requests_waiting",),
@@ -97,7 +96,7 @@ class ServerFigures:
 
 
 def metrics_url(base_url: str) -> str | None:
-    """Return where a server of this base URL has its metrics, beside /v1, or None for no web address."""
+    """Return the address of a server's metrics, beside /v1 of this base URL, or None for no web address."""
     try:
         parts = urlsplit(base_url.strip())
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -113,7 +112,7 @@ def read_metrics(base_url: str) -> ServerFigures | None:
     if url is None:
         return None
     try:
-        # A proxy of the environment has no business with a server on this machine.
+        # A server on this machine needs no proxy of the environment.
         outside = urlsplit(url).hostname not in LOOPBACK
         with httpx2.stream("GET", url, timeout=PATIENCE_SECONDS, trust_env=outside) as answer:
             if answer.status_code != 200:
@@ -161,7 +160,7 @@ _TRACE = re.compile(
     r"|^ {4}|^ +warnings\.warn|^\S+resource_tracker\.py|^[ ▀▄█]*[▀▄█]"
 )
 _ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: ?.|^Value error, |(?:^|: )error: ")
-# Ends that only say that another process ended for a reason given before.
+# Errors that only report the end of another process, for a reason given before.
 _ECHO = re.compile(r"See (?:root cause|stack trace)|initialization failed|check the stack trace")
 
 
@@ -214,7 +213,7 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Vllm
     text = " ".join(" ".join(_plain(line) for line in log.splitlines()).split())
     lines = _last_lines(log)
     when = "vLLM ended" if was_ready else "vLLM ended while it started"
-    # Once it was ready the log also holds what requests brought about, which need not be why it ended.
+    # Once it was ready the log also holds the effects of requests, which need not be why it ended.
     if not was_ready:
         for cause, pattern, message in _KNOWN:
             if re.search(pattern, text):
@@ -243,7 +242,7 @@ def _last_lines(log: str) -> tuple[str, ...]:
 
 
 def start_step(log: str) -> str:
-    """Return what vLLM does while it starts, by the last of its lines that tells, or ''."""
+    """Return the current step of vLLM's start, by the last line that tells, or ''."""
     # The last line that tells, not the furthest step: with several processes, steps come back.
     position, step = max((log.rfind(pattern), step) for pattern, step in _STEPS)
     if position < 0:

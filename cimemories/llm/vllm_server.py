@@ -4,19 +4,17 @@
     state = wait(workspace, state.id)          # ready, or VllmError with the cause and vLLM's own last lines
     stop(workspace, state.id)
 
-Each server has a supervisor, a detached process of its own (`python -m cimemories.llm.vllm_server STATE`). It starts
-vLLM, writes vLLM's output to the log without any key, and keeps WORKSPACE/servers/ID.json up to date, which everybody
-else reads:
+Each server has a supervisor, a detached process (`python -m cimemories.llm.vllm_server STATE`). It starts vLLM, writes
+vLLM's output to the log without any key, and keeps WORKSPACE/servers/ID.json up to date, which all others read:
 
     {"id": "server-1f0c9a2b", "model": "Qwen/Qwen3-8B", "port": 8000, "phase": "ready", "keep": false, ...}
 
 It stops vLLM when it is told to (SIGTERM), or when the process that asked for the server is gone, unless the spec says
-`keep`. Should the supervisor itself be killed, the kernel ends vLLM (on Linux).
+`keep`. If the supervisor itself is killed, the kernel ends vLLM (on Linux).
 
-A workspace may come from somebody else, and its state files may name any path and any process. So nothing is taken from
-one that says what to read, delete or signal: its name gives the id, the id gives the log, and a process is ours only
-while it holds the server's lock file open, which the supervisor opens and hands on to vLLM.
-"""
+A workspace may come from another person, and its state files may name any path and any process. So no state file
+decides what to read, delete or signal: its name gives the id, the id gives the log, and a process is ours only while it
+holds the server's lock file open, which the supervisor opens and hands on to vLLM."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ from cimemories.text import visible
 _ID = re.compile(r"server-[0-9a-z]{1,32}")
 _LARGEST_STATE = 1_000_000  # bytes
 LARGEST_PID = 2**31 - 1  # of any system; psutil raises errors of its own for others
-START_SECONDS = 20.0  # how long a supervisor may take to write its first word
+START_SECONDS = 20.0  # for a supervisor to write its first state
 Moment = Annotated[float, Field(ge=0, le=253_402_300_799)]  # seconds since the epoch, up to the last that has a date
 
 
@@ -99,11 +97,11 @@ class Process(BaseModel):
         except psutil.NoSuchProcess:
             return False
         except psutil.AccessDenied:
-            return True  # it is there, and cannot be looked at
+            return True  # it exists, but cannot be inspected
 
     def holds(self, lock: Path) -> bool:
-        """Return whether it is alive and has this file open, which proves a process to be ours, whoever recorded its
-        number. False if it is another user's."""
+        """Return whether it is alive and has this file open, which proves a process to be ours, whatever the state file
+        says. False if it is another user's."""
         try:
             opened = psutil.Process(self.pid).open_files()
         except psutil.Error:
@@ -112,13 +110,13 @@ class Process(BaseModel):
 
 
 def process_of(pid: int) -> Process:
-    """Raises psutil.NoSuchProcess where there is none."""
+    """Return the running process of this number. Raises psutil.NoSuchProcess if there is none."""
     return Process(pid=pid, started=psutil.Process(pid).create_time())
 
 
 class ServerState(BaseModel):
     """One managed server. Times are seconds since the epoch. owner: the process that it stops with; None if it is left
-    running. step: what it does while it starts. cause, error, lines: why it failed, and vLLM's last lines."""
+    running. step: of its start. cause, error, lines: why it failed, and vLLM's last lines."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -131,7 +129,7 @@ class ServerState(BaseModel):
     started_by: str
     keep: bool
     created: Moment
-    log: str = ""  # where it is read from a file, it follows from the id
+    log: str = ""  # when read from a file, it follows from the id
     owner: Process | None = None
     supervisor: Process | None = None
     server: Process | None = None
@@ -175,7 +173,7 @@ def lock_of(path: Path) -> Path:
 
 
 def open_lock(path: Path) -> int:
-    """Open a lock file without following a link: one that was put there would have something else emptied."""
+    """Open a lock file without following a link, which could empty another file."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
@@ -202,7 +200,7 @@ def load_state(path: Path) -> ServerState | None:
 
 
 def _observed(path: Path, state: ServerState) -> ServerState:
-    """Return the state in a file as it is to be shown: a server whose processes are gone has failed."""
+    """Return the state in a file for display: a server whose processes are gone has failed."""
     if not state.live or not state.here:
         return state
     if state.supervisor is None:
@@ -216,7 +214,7 @@ def _observed(path: Path, state: ServerState) -> ServerState:
 
 
 def servers(workspace: Path) -> list[ServerState]:
-    """Return every managed server of a workspace as it is now: the running first, then the newest."""
+    """Return every managed server of a workspace in its current state: the running first, then the newest."""
     loaded = [(path, load_state(path)) for path in (workspace / "servers").glob("server-*.json")]
     states = [_observed(path, state) for path, state in loaded if state is not None]
     return sorted(states, key=lambda state: (not state.live, -state.created))
@@ -250,14 +248,14 @@ def reserving(workspace: Path) -> Iterator[None]:
 
 HEALTH_SECONDS = 0.5
 GRACE_SECONDS = 20.0
-LARGEST_LOG = 20_000_000  # bytes; what is older goes to one file beside it, then is gone
+LARGEST_LOG = 20_000_000  # bytes; older output goes to one file beside it, then is deleted
 LONGEST_PIECE = 65_536
-TAIL = 200_000  # bytes of the log that an explanation is looked for in
+TAIL = 200_000  # bytes of the log that are searched for an explanation
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 class Supervisor:
-    """Watches one server from its start to its end; `run` is all there is to call."""
+    """Watches one server from its start to its end; call `run`."""
 
     def __init__(self, path: Path, state: ServerState) -> None:
         self.path = path
@@ -267,11 +265,11 @@ class Supervisor:
         self.stopping = ""
 
     def run(self) -> None:
-        """Start vLLM and stay until it has ended. Whatever goes wrong is in the state file."""
+        """Start vLLM and stay until it has ended. The state file has every error."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            # The handler only takes a note, and the watching loop acts: a handler may run in the middle of anything.
+            # The handler only sets a flag, and the watching loop acts: a handler may run in the middle of anything.
             signal.signal(number, lambda _number, _frame: self._stop_because("on request"))
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal of whoever started it may close
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal that started it may close
         lock = open_lock(self.lock)  # until this process ends
         self._record(supervisor=process_of(os.getpid()))
         program = Path(self.state.command[0])
@@ -284,7 +282,7 @@ class Supervisor:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a group of its own, which `end` kills as a whole
-                pass_fds=(lock,),  # by the open file the server is known to be ours, see Process.holds
+                pass_fds=(lock,),  # the open file proves that the server is ours, see Process.holds
                 umask=files.users_umask(),  # caches of models may be shared with other users
                 preexec_fn=_die_with_parent,
             )
@@ -313,7 +311,7 @@ class Supervisor:
             if self.stopping:
                 break
             if self.state.phase == Phase.STARTING and time.monotonic() - checked > HEALTH_SECONDS:
-                checked = time.monotonic()  # not time.time(), which jumps where the clock is set
+                checked = time.monotonic()  # not time.time(), which jumps when the clock is set
                 if healthy(self.state.port) and listens(server.pid, self.state.port):
                     self._record(phase=Phase.READY, ready=time.time(), step="")
                 # Written on a change only: each write replaces a file that pages read.
@@ -343,8 +341,8 @@ def healthy(port: int) -> bool:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Return whether this process, or one that it has started, listens on the port, where another program may answer
-    while ours loads. True if that may not be looked up."""
+    """Return whether this process, or one that it has started, listens on the port; another program may answer there
+    while ours loads. True if that may not be inspected."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         for one in (process, *process.children(recursive=True)):
@@ -360,10 +358,10 @@ def listens(pid: int, port: int) -> bool:
 
 
 def end(server: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
-    """End a server and all that it started: told to terminate first, killed after `grace` seconds."""
+    """End a server and all processes that it started: told to terminate first, killed after `grace` seconds."""
     children: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        # Listed before it ends: after that they belong to init, and nothing tells that they were its own.
+        # Listed before it ends: after that they belong to init, and cannot be recognised as its own.
         children = psutil.Process(server.pid).children(recursive=True)
     if server.poll() is None:
         server.terminate()
@@ -386,7 +384,7 @@ def _pump(source: IO[bytes], log: Path, hidden: tuple[bytes, ...]) -> None:
         rest += piece
         # Progress bars end their lines with a carriage return.
         cut = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
-        # The end, or a line without one: it is written as far as it goes, so that memory stays bounded.
+        # The end, or a line without one: written in part, so that memory stays bounded.
         if not piece or len(rest) > 4 * LONGEST_PIECE:
             cut = len(rest)
         clean = without_secrets(rest[:cut], hidden)
@@ -449,7 +447,7 @@ def start(
         save_state(path, state)
     try:
         subprocess.Popen(
-            # The port for those who look for a free one: it is opened late, and other workspaces see no state file.
+            # The port for searches for a free one: it is opened late, and other workspaces see no state file.
             installation.python("cimemories.llm.vllm_server", str(path), "--port", str(port)),
             env=installation.environment(environ),
             stdin=subprocess.DEVNULL,
@@ -478,7 +476,7 @@ def free_port(workspace: Path, requested: int | None = None) -> int:
     if requested is None:
         named = _named_ports()
         for port in range(FIRST_PORT, LAST_PORT + 1):
-            # None alone is enough: a server that is starting has not opened its port yet, and other programs have no
+            # Neither is enough: a server that is starting has not opened its port yet, and other programs have no
             # state file.
             if port not in taken and port not in named and _is_free(port):
                 return port
@@ -568,7 +566,7 @@ def stop(workspace: Path, name: str) -> ServerState:
                     os.kill(state.supervisor.pid, signal.SIGTERM)
             signalled = True
         elif state.supervisor is not None:
-            break  # None: it has not written its first word, so there is nobody to tell yet
+            break  # None: it has not written its first state, so there is no process to signal yet
         time.sleep(LOOK_SECONDS / 2)
         state = state_named(workspace, state.id)
         if not state.live:

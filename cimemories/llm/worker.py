@@ -1,8 +1,7 @@
-"""One process working on a run or a labelling: claims it, keeps its heartbeat, and leaves a status that is true.
+"""One process working on a run or a labelling: claims it, keeps its heartbeat, and leaves a true status.
 
 All that a worker writes is fenced by its claim (store.work): once another process has taken the work over, this one
-stops, and what it had in flight is not recorded. A database that goes away is waited for.
-"""
+stops, and its calls in flight are not recorded. It waits for a database that goes away."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from cimemories.text import visible, without_credentials
 __all__ = ["SIMULATOR", "WorkError", "perform", "reachable"]  # two of them from source.py
 
 HEARTBEAT_SECONDS = 1.0  # also how soon a request to pause or cancel is seen; store.work.STALE_SECONDS is far longer
-UNRECORDED = 64  # as many as one commit takes; each answer waits for milliseconds, unless the server answers at once
+UNRECORDED = 64  # about one commit; each answer waits for milliseconds, unless the server answers at once
 CANCELLED = "cancelled on request"
 PAUSED = "paused on request"
 STOPPING = {WorkStatus.CANCELLING: CANCELLED, WorkStatus.PAUSING: PAUSED}
@@ -70,16 +69,15 @@ def perform(
     part_of: Callable[[], str | None] | None = None,
     engine: Engine | None = None,
 ) -> Progress:
-    """Claim the work, run its jobs to the end, set its status, and return what was done.
+    """Claim the work, run its jobs to the end, set its status, and return the progress.
 
     queued: as of `begin`. stop_when: called after each batch of outcomes; a text that it returns ends the work for that
-    reason, once the calls in flight are recorded. part_of: called with each heartbeat, records that of a greater work;
-    a text that it returns ends this work (PAUSED: once the calls in flight are recorded). engine: does it in place of
-    this process, with `concurrency` in each of its workers. Work that is paused returns what was done until then.
+    reason, once the calls in flight are recorded. part_of: called with each heartbeat, records that of the enclosing
+    work; a text that it returns ends this work (PAUSED: once the calls in flight are recorded). engine: does it in
+    place of this process, with `concurrency` in each of its workers. Paused work returns its progress so far.
 
     Raises StoreError if another process works on it, and WorkError if the work ended early: it is then `cancelled`,
-    `interrupted` (can be resumed) or `failed`, or another process has taken it over.
-    """
+    `interrupted` (can be resumed) or `failed`, or another process has taken it over."""
     if engine is not None:
         try:
             engine.connect(store)
@@ -126,14 +124,14 @@ def _attend(
     run: Callable[[], Awaitable[None]],
     part_of: Callable[[], str | None] | None,
 ) -> Progress:
-    """Note in the log what does the work, run it with a heartbeat, and set the status at its end."""
+    """Log the engine of the work, run it with a heartbeat, and set the status at its end."""
 
     def noted() -> None:
         with own.write(relaxed=True) as connection:
             engines.record(connection, work_id, engine)
 
     async def with_heart() -> None:
-        # Not patient: a beat that waits for a lost database comes too late to say anything.
+        # Not patient: a beat that waits for a lost database comes too late.
         heart = asyncio.create_task(_beat(own.patient(0), work_id, execution, part_of))
         try:
             await run()
@@ -145,7 +143,7 @@ def _attend(
         own.retry(noted)
     except ClaimLost as lost:
         raise WorkError(str(lost)) from lost
-    # The garbage collector walks no more through what is in memory by now: it took one in twenty calls a second.
+    # The garbage collector no longer scans the present objects: it took one in twenty calls a second.
     gc.freeze()
     try:
         with ending(own, work_id):
@@ -157,8 +155,8 @@ def _attend(
 
 @contextmanager
 def ending(own: Store, work_id: str) -> Iterator[None]:
-    """Set the status of the work when the block ends, however it does; `Stopped` with PAUSED ends it well. Raises
-    WorkError if it ended early."""
+    """Set the status of the work when the block ends, in any way; `Stopped` with PAUSED is a success. Raises WorkError
+    if it ended early."""
     try:
         yield
     except ClaimLost as lost:
@@ -169,12 +167,12 @@ def ending(own: Store, work_id: str) -> Iterator[None]:
             return
         failed = WorkStatus.FAILED if isinstance(stop, Failed) else WorkStatus.INTERRUPTED
         finish(own, work_id, WorkStatus.CANCELLED if str(stop) == CANCELLED else failed, str(stop))
-        # Of a vLLM that was started for the work and failed.
+        # The error of a vLLM that was started for the work.
         lines = stop.__cause__.lines if isinstance(stop.__cause__, VllmError) else ()
         words = visible("".join(f"\n  {line}" for line in ("vLLM's last lines:", *lines))) if lines else ""
         raise WorkError(stopped_message(work_id, str(stop)) + words) from stop
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
-        # Without patience: whoever pressed Ctrl-C is not kept waiting for a database.
+        # Without patience: a user who pressed Ctrl-C is not kept waiting for a database.
         finish(own.patient(0), work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{work_id}: stopped. Continue with `cimemories resume {work_id}`.") from error
     except (sa.exc.DBAPIError, DatabaseLost) as error:
@@ -199,8 +197,8 @@ def stopped_message(work_id: str, reason: str) -> str:
 
 
 def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> NoReturn:
-    """Leave work interrupted for that reason without having begun it. Raises WorkError, and StoreError if another
-    process works on it."""
+    """Leave work interrupted for that reason without starting it. Raises WorkError, and StoreError if another process
+    works on it."""
     own, _ = begin(store, work_id, queued=queued)
     finish(own, work_id, WorkStatus.INTERRUPTED, reason)
     raise WorkError(f"{work_id}: {reason}.")
@@ -213,8 +211,8 @@ def why_not_written(error: sa.exc.DBAPIError | DatabaseLost) -> str:
 
 
 def finish(store: Store, work_id: str, status: WorkStatus | None, error: str | None) -> None:
-    """Set the status at the end of the work; None: it came to its end, and what is missing decides. Raises WorkError if
-    another process has taken it over."""
+    """Set the status at the end of the work; None: completed, and the missing items decide. Raises WorkError if another
+    process has taken it over."""
 
     def finished() -> None:
         with store.write() as connection:
@@ -236,8 +234,8 @@ async def _beat(store: Store, work_id: str, execution: Execution, part_of: Calla
     slowed = ""  # as it was written last
 
     def beat(slowed: str | None) -> str | None:
-        """Return why the work is to stop, or None."""
-        # Relaxed: after a power cut nobody needs the last beat.
+        """Return why the work has to stop, or None."""
+        # Relaxed: after a power cut the last beat is not needed.
         with store.write(relaxed=True) as connection:
             if slowed is not None:
                 work.slow_down(connection, work_id, slowed)
@@ -250,7 +248,7 @@ async def _beat(store: Store, work_id: str, execution: Execution, part_of: Calla
         try:
             reason = await asyncio.to_thread(beat, slowed if slowed or written else None)
         except ClaimLost as lost:
-            # Another process has the work now: what is in flight here could not be recorded any more.
+            # Another process has the work now: calls in flight here can no longer be recorded.
             execution.fail(lost)
             return
         except (sa.exc.DBAPIError, StoreError):

@@ -29,11 +29,11 @@ from cimemories.text import count
 if TYPE_CHECKING:
     import httpx2
 
-LONGEST_RETRY_AFTER = 120.0  # the SDK's own limit, which holds for other errors than 429: of a longer one it gives up
-STALLED_SECONDS = 600.0  # without one answer among refusals: then the server is given up, and the work ends
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # where the server names none; doubled while nothing gets through
+LONGEST_RETRY_AFTER = 120.0  # the SDK's own limit, which holds for other errors than 429: it gives up on a longer one
+STALLED_SECONDS = 600.0  # without an answer among refusals: then the work ends
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # if the server names none; doubled while nothing gets through
 JITTER = 0.1  # of a pause, so that several processes do not all come back at the same moment
-WINDOW_SECONDS = 60.0  # that the rate is measured over, and for which a limit is shown after the last refusal
+WINDOW_SECONDS = 60.0  # the span of the rate, and for which a limit is shown after the last refusal
 LEAST_SECONDS = 3.0  # a rate over less says little
 SETS_TIMEOUT = "the request timeout sets it (on the command line: --timeout)"
 
@@ -49,12 +49,12 @@ def retry_after(headers: httpx2.Headers) -> float | None:
     try:
         date = parsedate_tz(headers.get("retry-after", ""))
         return None if date is None else max(0.0, mktime_tz(date) - time.time()) or None
-    except (ValueError, OverflowError, OSError):  # a date that is none, or beyond what the clock can hold
+    except (ValueError, OverflowError, OSError):  # no date, or one beyond the clock's range
         return None
 
 
 def limits_requests(response: httpx2.Response) -> bool:
-    """Return whether the server refuses this request for the number of requests alone, so that it is worth sending it
+    """Return whether the server refuses this request only for the number of requests, so that it is worth sending
     again; a 429 for want of credit is not."""
     return response.status_code == 429 and cause_of(429, response.content) == "rate limited"
 
@@ -81,7 +81,7 @@ class Trouble:
 
 
 def troubles_text(troubles: Mapping[str, Trouble]) -> str:
-    """Return what slows work down, as one line; '' for nothing. troubles: by address, of all servers that it asks."""
+    """Return the reasons for slow work, as one line; '' for none. troubles: by address, of all servers that it asks."""
     texts = []
     for address, trouble in troubles.items():
         server = "the server" if len(troubles) == 1 else urlsplit(address).netloc or address
@@ -106,15 +106,15 @@ class Traffic:
         self._clock, self._sleep = clock, sleep
         self._in_flight = 0
         self._most = math.inf  # in flight; without a limit the caller bounds them
-        self._before = math.inf  # in flight when the server limited them first: there the bound ends
+        self._before = math.inf  # in flight when the server first limited them: the bound ends there
         self._until = 0.0  # the end of the pause
-        self._round = 0  # requests that were sent between two refusals are a round, and lower the bound once
+        self._round = 0  # requests between two refusals are a round, and lower the bound once
         self._refused_rounds = 0  # in a row
         self._stalled: float | None = None  # since when nothing gets through
         self._limited: float | None = None  # since when some are refused
         self._last_refusal = 0.0
         self._answers: deque[float] = deque()  # moments, while it is limited
-        self._queue = asyncio.Lock()  # lets in one after the other, in the order in which they came
+        self._queue = asyncio.Lock()  # lets in one after the other, in order of arrival
         self._left = asyncio.Event()
         self._timed_out, self._seconds = 0, math.inf
 
@@ -152,7 +152,7 @@ class Traffic:
 
     def _count_answer(self, round_sent: int) -> None:
         self._stalled = None
-        # By one, not to none: where the server names no wait, the pause stays about as long as the one that was enough.
+        # By one, not to none: if the server names no wait, the pause stays about as long as the last sufficient one.
         self._refused_rounds = max(self._refused_rounds - 1, 0)
         if self._limited is None:
             return
@@ -169,7 +169,7 @@ class Traffic:
                 self._most = math.inf
 
     def _pause(self, headers: httpx2.Headers, round_sent: int) -> bool:
-        """Have all requests wait after a refusal; False where waiting is no use."""
+        """Have all requests wait after a refusal; return False if waiting is no use."""
         now = self._last_refusal = self._clock()
         if self._limited is None:
             self._limited = now
@@ -181,7 +181,7 @@ class Traffic:
             if self._most == math.inf:
                 self._before = max(under_way, 2)
             self._most = max(1.0, min(self._most, under_way) / 2)
-        # Also where the server names a wait: some always name the same, too short a one.
+        # Even if the server names a wait: some always name the same, too short one.
         doubled = min(FIRST_PAUSE * 2.0 ** min(self._refused_rounds - 1, 60), LONGEST_PAUSE)
         wait = max(retry_after(headers) or 0.0, doubled)
         self._stalled = now if self._stalled is None else self._stalled
@@ -196,7 +196,7 @@ class Traffic:
         self._seconds = min(self._seconds, seconds)
 
     def trouble(self) -> Trouble:
-        """Return what slows the requests down at this moment."""
+        """Return the current reasons for slow requests."""
         now = self._clock()
         limited = self._limited is not None and now - self._last_refusal <= WINDOW_SECONDS
         rate = None

@@ -1,11 +1,10 @@
-"""The openai SDK over a transport with bounds, and what a server lists.
+"""The openai SDK over a transport with bounds, and the models that a server lists.
 
 The SDK's own time limit is between two bytes, so a server that sends a byte a second is waited for without end, and a
 body of any size is read into memory. Here every try has a total deadline and every body a largest size.
 
-The SDK takes 0.7 s of a processor to import, more than all that a command needs to read the record. So other modules
-import this one, and `openai`, in the functions that ask a server.
-"""
+The SDK takes 0.7 s of a processor to import, more than a command needs to read the record. So other modules import this
+one, and `openai`, inside the functions that ask a server."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ class BoundedClient(DefaultAioHttpClient):
     """
 
     def __init__(self, timeout: float, traffic: Traffic | None = None) -> None:
-        # What is in flight is bounded by the executor already.
+        # The executor already bounds the requests in flight.
         super().__init__(limits=httpx2.Limits(max_connections=None), verify=trusted())
         self._first_try = timeout
         self._traffic = traffic
@@ -127,7 +126,7 @@ class BoundedClient(DefaultAioHttpClient):
                 "timeout", f"the answer was incomplete after {seconds:g} s (on the command line: --timeout)"
             ) from None
         except aiohttp.ClientError as error:
-            # What the SDK's transport does not translate: headers that are no HTTP, or too long. Chained to nothing:
+            # Errors that the SDK's transport does not translate: invalid or too long headers. Without the cause:
             # the error holds the request with its key.
             reason = getattr(error, "message", "") or str(error)
             raise httpx2.RemoteProtocolError(f"the answer is not HTTP: {reason[:200]}", request=request) from None
@@ -135,7 +134,7 @@ class BoundedClient(DefaultAioHttpClient):
 
 
 def _patience(request: httpx2.Request) -> float:
-    """Set the longest silence of this try, and return it; 0 where there is no limit."""
+    """Set the longest silence of this try, and return it; 0 without a limit."""
     retry = int(request.headers.get("x-stainless-retry-count", 0))  # the SDK's own header; it gives no other hint
     limits: dict[str, float | None] = request.extensions["timeout"]
     # From the second try on: the first has the time-out as it was set. The dict is the one that the transport reads.
@@ -150,7 +149,7 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
     if encoding not in ("", "identity"):
         raise AnswerRefused("malformed", f"the answer is compressed ({encoding[:40]}) although that was not requested")
     body = bytearray()
-    # A body that is announced as too large is not read at all. What is announced is only believed where it is bad news:
+    # A body that is announced as too large is not read at all. The announcement is believed only if it is too large:
     # the bytes are counted as well.
     announced = response.headers.get("content-length", "")
     if not announced.isdigit() or int(announced[:20]) <= LARGEST_BODY:  # int() refuses very long texts
@@ -204,7 +203,7 @@ def sdk(endpoint: Endpoint, traffic: Traffic | None = None) -> AsyncOpenAI:
         return AsyncOpenAI(
             base_url=endpoint.base_url,
             api_key=key,
-            # A server that is gone is noticed in seconds, however long its answers may take.
+            # A server that is gone is noticed within seconds, however long answers may take.
             timeout=httpx2.Timeout(endpoint.timeout, connect=min(CONNECT_SECONDS, endpoint.timeout)),
             max_retries=endpoint.max_retries,
             http_client=BoundedClient(endpoint.timeout, traffic),
@@ -222,13 +221,13 @@ SIMULATOR_OWNER = "cimemories-simulator"
 
 
 def probe(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
-    """Look up what a server serves. model: '' for none in particular. Raises EndpointError if it does not answer,
-    refuses the key, or lists models without this one; a server without a list (404, 405) is taken at its word."""
+    """Look up the models of a server. model: '' for none in particular. Raises EndpointError if it does not answer,
+    refuses the key, or lists models without this one; a server without a list (404, 405) is trusted."""
     return event_loop.run(look_up(endpoint, model, retries))
 
 
 def right_address(address: str) -> str:
-    """Return the address of the API at a server's address, as far as the server says so without a key."""
+    """Return the address of the API at a server's address, as far as the server reveals it without a key."""
     if origin(address) is None:
         return address
     try:
@@ -257,7 +256,7 @@ async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInf
 
 
 class _NoList(NoApiThere):
-    """The server answers, and has no list of models."""
+    """A server that answers without a list of models."""
 
 
 async def _listed(endpoint: Endpoint, model: str, retries: int) -> ServerInfo:
@@ -265,7 +264,7 @@ async def _listed(endpoint: Endpoint, model: str, retries: int) -> ServerInfo:
         async with sdk(Endpoint(endpoint.base_url, endpoint.api_key_env, CONNECT_SECONDS, retries)) as client:
             cards = [card async for card in await client.models.list()]
         return _server_info(endpoint, model, cards)
-    # Chained to nothing: the error below holds the server's words, and a server may repeat the key.
+    # Without the cause: the error below holds the server's words, and a server may repeat the key.
     except openai.APIConnectionError as error:
         cause = endpoint.short(error.__cause__ or error)
         raise EndpointError(
