@@ -1,1 +1,1 @@
-"""Datasets and results out of a workspace, a dataset frozen at a content hash, and its card."""
+"""Export of datasets and results, freezing a dataset at a content hash, and its card."""

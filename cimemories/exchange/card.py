@@ -1,8 +1,7 @@
 """The dataset card: what a dataset is, where it comes from and what it may be used for, as Markdown.
 
-The words stand in templates/dataset_card.md.jinja; this module gathers what they are filled with. Everything that a
-file, a model or a person brought goes through `escaped`, so that no name makes a heading, a link or an image of itself.
-"""
+The words stand in templates/dataset_card.md.jinja; this module gathers the facts. Every text of a file, a model or a
+person goes through `escaped`, so that no name becomes a heading, a link or an image."""
 
 from __future__ import annotations
 
@@ -46,15 +45,15 @@ IMPORTED = {origin: KIND_TITLES[kind] for kind, origin in ORIGINS.items()}
 
 def dataset_card(store: Store, name: str, *, licence: str = "", labelling_id: str | None = None) -> str:
     """Return the card of a dataset. Labels are those of the labelling it is frozen with, else of `labelling_id`, else
-    of the one that numbers rest on. `licence`: what the card says of it, in place of our own words. The same record
-    gives the same card. Raises StoreError for a name that is not there."""
+    of the default one. `licence`: the card's text on it, in place of our own. The same record gives the same card.
+    Raises StoreError for an unknown name."""
     with store.read() as connection:
         row = datasets.named(connection, name)
     text = _template().render(_facts(store, row, licence, labelling_id))
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-@cache  # it takes a tenth of the time of a report to compile
+@cache  # compiling takes a tenth of the time of a report
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -83,7 +82,7 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         history = decisions.history(connection, row.id)
     by_id = {item.id: item for item in labelled}
     default = default_labelling(store, row.id)
-    # What is frozen goes first: the card of a frozen dataset describes what its hash covers.
+    # The frozen labelling goes first: the card of a frozen dataset describes the content of its hash.
     chosen_id = (frozen.row.labelling if frozen else None) or labelling_id or (default.id if default else None)
     chosen = by_id.get(chosen_id or "")
     if labelling_id is not None and labelling_id not in by_id:
@@ -178,7 +177,7 @@ def _consensus(store: Store, item: LabellingRow | None) -> dict[str, object]:
     priors, result = rule_of(store, item.id).prior_by_key, survival(store, item.id)
     with store.read() as connection:
         personas = labellings.personas(connection, item.id).values()
-    # By way of JSON, which makes Python's numbers of numpy's, and None of nan.
+    # By way of JSON, which turns numpy's numbers into Python's, and nan into None.
     rows: list[dict[str, Any]] = json.loads(result.by[GroupBy.DOMAIN].to_json(orient="records"))
     return {
         "personas": [

@@ -37,8 +37,8 @@ def write_columns(
     parquet: bool,
     plain: bool = False,
 ) -> list[str]:
-    """Write all rows, context by context; return what is not in them. plain: Parquet whose texts, stored once all the
-    same, are declared as plain ones, for readers that know no dictionaries (Hugging Face's `datasets`)."""
+    """Write all rows, context by context; return what they lack. plain: Parquet whose texts, still stored once, are
+    declared as plain ones, for readers without support of dictionaries (Hugging Face's `datasets`)."""
     rule = rule_of(store, chosen.id)
     text = f"{rule.name}: {rule.text}"
     with ExitStack() as stack:
@@ -48,7 +48,7 @@ def write_columns(
             writer = stack.enter_context(pa_csv.CSVWriter(path, _PLAIN))
         for number, record in enumerate(records):
             labels = matrix(store, chosen.id, record)
-            # In the columns of this layout what has too few votes has no label, like what has none.
+            # In the columns of this layout a pair with too few votes has no label, like one without votes.
             codes, decided = np.maximum(labels.effective, np.int8(UNLABELLED)), labels.decided.astype(bool)
             tables = _tables(number, record.profile, codes, decided, text, simulated=chosen.simulated)
             if parquet and tables:

@@ -1,8 +1,8 @@
-"""Exporting a dataset: what is in the record, brought together for the writers of cimemories.formats.
+"""Exporting a dataset: reads the record for the writers of cimemories.formats.
 
-official           the authors' profiles, without labels (JSON)
-labelled           the same with shares of votes by persona, and combined by the priors (JSON)
-huggingface        everything as a folder for the Hugging Face Hub with a card (hub.py), or as a zip file of it:
+official           the authors' profiles, without labels (JSON) labelled           the same with shares of votes by
+persona, and combined by the priors (JSON) huggingface        everything as a folder for the Hugging Face Hub with a
+card (hub.py), or as a zip file of it:
                    profiles, votes, decisions, rules, history, runs with messages, judgements and recalls, calls. If the
                    path ends in .parquet or .csv: one row a pair with its effective label and prompts alone
 """
@@ -118,12 +118,12 @@ def refuse_taken(path: Path, *, replace: bool) -> None:
 
 
 def needs_labels(form: Format, path: Path) -> bool:
-    """Return whether what is written to this path is labels alone."""
+    """Return whether the file at this path would hold only labels."""
     return form == "labelled" or (form == "huggingface" and path.suffix.lower() in TABLES)
 
 
 def is_simulated(store: Store, row: DatasetRow, chosen: LabellingRow | None, form: Format, path: Path) -> bool:
-    """Return whether an export is marked as simulated: by what is in it."""
+    """Return whether an export is marked as simulated, by its content."""
     if needs_labels(form, path):
         return chosen is not None and chosen.simulated
     return form != "official" and hub.is_simulated(store, row)
@@ -147,7 +147,7 @@ def _records(store: Store, dataset_id: int) -> Iterator[ProfileRecord]:
     for profile_id in ids:
         with store.read() as connection:
             record = datasets.profile_record(connection, profile_id)
-        yield record  # behind the block: the caller reads by connections of its own
+        yield record  # after the block: the caller uses connections of its own
 
 
 def suggested_name(row: DatasetRow, form: Format, ending: str, *, simulated: bool) -> str:
@@ -216,7 +216,7 @@ def export_flows(flows: Flows, scope: Scope, path: Path, *, replace: bool = Fals
             table = arrow_table(safe)
             texts = pa.schema([(n, pa.string() if isinstance(c, Coded) else table[n].type) for n, c in safe.items()])
             with pa_csv.CSVWriter(target, texts) as writer:
-                # Texts are written out batch by batch: of millions of rows they would fill the memory.
+                # Texts are written batch by batch: those of millions of rows would fill the memory.
                 for batch in table.to_batches(max_chunksize=100_000):
                     writer.write_table(pa.Table.from_batches([batch]).cast(texts))
     log.note(flows.store, "run.exported", scope.run.id, judge=scope.judge_text)

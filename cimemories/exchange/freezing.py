@@ -1,8 +1,7 @@
 """Freezing a dataset: a content hash over profiles, contexts, votes, decisions and rule, which a paper can name.
 
-A frozen dataset is not edited in place. Votes and decisions may still come to it; they make its present hash another
-one, and what has come since is said wherever the frozen hash is.
-"""
+A frozen dataset is not edited in place. Votes and decisions may still be added; they change its present hash, and the
+additions are named wherever the frozen hash is shown."""
 
 from __future__ import annotations
 
@@ -32,21 +31,21 @@ class Content:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A freeze and what has come since. `since`: in words, e.g. ('3 decisions',); empty if all is as it was."""
+    """A freeze and the changes since. `since`: in words, e.g. ('3 decisions',); empty without any."""
 
     row: FreezeRow
     since: tuple[str, ...]
 
     @property
     def words(self) -> str:
-        """'frozen as ab12cd34 by Ada on 2026-11-21, 3 decisions since'."""
+        """Return 'frozen as ab12cd34 by Ada on 2026-11-21, 3 decisions since'."""
         text = f"frozen as {self.row.hash[:8]} by {self.row.annotator} on {self.row.created[:10]}"
         return f"{text}, {', '.join(self.since)} since" if self.since else text
 
 
 def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator: str) -> FreezeRow:
     """Freeze a dataset with the votes of one labelling (None: without any). Raises StoreError if it is frozen already,
-    the labelling is another dataset's or still at work, or no name is given."""
+    the labelling is another dataset's or unfinished, or no name is given."""
     who = " ".join(storable(annotator).split())
     if not who:
         raise StoreError("freezing needs the name of who does it. Give yours and try again.")
@@ -83,7 +82,8 @@ def _check(connection: Connection, dataset_id: int, labelling_id: str) -> None:
 
 
 def content(connection: Connection, dataset_id: int, labelling_id: str | None) -> Content:
-    """Return what a dataset holds now, with the votes of one labelling. Reads every vote: seconds for two million."""
+    """Return the current content of a dataset, with the votes of one labelling. Reads every vote: seconds for two
+    million."""
     places = archive.Positions(connection, dataset_id)
     wording = datasets.dataset_hash(connection, dataset_id)
     decided = places.decision_lines()
@@ -100,7 +100,7 @@ def content(connection: Connection, dataset_id: int, labelling_id: str | None) -
         "labellings": len(labellings.all_rows(connection, dataset_id)),
         "revision": revision,
     }
-    # Not the name of the rule: one of another name with these numbers gives the same labels.
+    # Not the name of the rule: another name with these numbers gives the same labels.
     covered = [wording, votes, decided, _numbers(rule)]
     return Content(content_hash(covered), rule, counts)
 
@@ -114,19 +114,19 @@ def _rule(connection: Connection, dataset_id: int, labelling_id: str | None) -> 
         row = (stored.name, stored.threshold, stored.priors, stored.least_votes, stored.both_lists)
     rule: dict[str, object] = dict(zip(("name", "threshold", "priors", LEAST_VOTES, "both_lists"), row, strict=True))
     if rule["both_lists"] == labellings.BOTH_LISTS[0]:
-        del rule["both_lists"]  # which is named only if it is not the usual
+        del rule["both_lists"]  # which is named only if it is not the default
     return rule
 
 
 def _numbers(rule: Mapping[str, object]) -> dict[str, object]:
-    """Return what of a rule decides labels. A least number of votes only if the rule names one: hashes of before it was
-    there stay what they are."""
+    """Return the parts of a rule that decide labels. A least number of votes only if the rule names one, so that older
+    hashes stay the same."""
     numbers = {name: rule[name] for name in ("threshold", "priors", "both_lists") if name in rule}
     return numbers | ({LEAST_VOTES: rule[LEAST_VOTES]} if rule.get(LEAST_VOTES) else {})
 
 
 def frozen(store: Store, dataset_id: int) -> Frozen | None:
-    """Return the freeze of a dataset and what has come since, counted and not hashed; None for an open one."""
+    """Return the freeze of a dataset and the changes since, counted and not hashed; None for an open one."""
     with store.read() as connection:
         row = versions.freeze_of(connection, dataset_id)
         if row is None:
@@ -143,15 +143,15 @@ def frozen(store: Store, dataset_id: int) -> Frozen | None:
         since.append("its labelling was deleted")
     elif row.labelling is not None and rows[row.labelling].revision != row.counts["revision"]:
         since.append("more votes")
-    # Without its labelling it cannot be told which rule would hold for it.
+    # Without its labelling the rule for it is unknown.
     if _numbers(rule) != _numbers(row.rule) and row.labelling in (None, *rows):
         since.append("another rule")
     return Frozen(row, tuple(since))
 
 
 def present_hash(store: Store, dataset_id: int) -> str:
-    """Return the hash that the dataset would be frozen as now, with the labelling of its freeze: equal to it if nothing
-    has come since. Raises StoreError for a dataset that is not frozen, or whose labelling is gone."""
+    """Return the hash that freezing the dataset would give now, with the labelling of its freeze: equal to it without
+    changes. Raises StoreError for a dataset that is not frozen, or whose labelling is gone."""
     with store.read() as connection:
         row = versions.freeze_of(connection, dataset_id)
         if row is None:

@@ -1,14 +1,13 @@
-"""A dataset as a folder for the Hugging Face Hub: the one format that holds everything, to take along or publish.
+"""A dataset as a folder for the Hugging Face Hub: the one format that holds everything, to move or publish.
 
-    README.md                              the dataset card, with what the Hub reads of it as YAML on top
+    README.md                              the dataset card, with the Hub's metadata as YAML on top
     data/test-00000-of-00001.parquet       one row a pair, in the authors' columns and ours (formats.huggingface)
     tables/profiles.parquet, ...           all of it as tables (formats.tables), each a configuration of its own
     eval.yaml                              registers the dataset as a benchmark; not if a simulator voted
 
 `datasets.load_dataset(FOLDER)` reads it from the disk as from the Hub. The split is called test, as the authors' is.
 YAML: https://huggingface.co/docs/hub/datasets-cards, datasets-manual-configuration and eval-results. The last calls
-itself work in progress: which frameworks of evaluation it takes besides those that it names is not written there.
-"""
+itself work in progress, and does not say which frameworks of evaluation it takes besides those that it names."""
 
 from __future__ import annotations
 
@@ -45,8 +44,8 @@ LARGEST = "10M<n<100M"
 def write_folder(
     folder: Path, store: Store, row: DatasetRow, chosen: LabellingRow | None, *, with_calls: bool
 ) -> list[str]:
-    """Write the tables of a dataset into a new folder; return what they do not hold. chosen: whose labels are in the
-    data beside them."""
+    """Write the tables of a dataset into a new folder; return what they lack. chosen: whose labels are in the data
+    beside them."""
     simulated = is_simulated(store, row)
     with store.read() as connection:
         contents = archive.Contents(connection, row.id)
@@ -74,7 +73,7 @@ def write_folder(
 
 
 def is_simulated(store: Store, row: DatasetRow) -> bool:
-    """Return whether a simulator wrote, voted, answered or judged anything of a dataset."""
+    """Return whether a simulator wrote, voted, answered or judged any part of a dataset."""
     with store.read() as connection:
         return row.simulated or any(run.simulated for run in runs.all_rows(connection) if run.dataset == row.id)
 
@@ -92,8 +91,8 @@ def pack(folder: Path, path: Path) -> None:
 
 
 def write_about(folder: Path, store: Store, row: DatasetRow, chosen: LabellingRow | None) -> list[str]:
-    """Write card and, for real votes, eval.yaml into a folder that holds the data. Return what has to be known before
-    it is uploaded."""
+    """Write card and, for real votes, eval.yaml into a folder that holds the data. Return what to know before uploading
+    it."""
     card = dataset_card(store, row.name, labelling_id=chosen.id if chosen else None)
     (folder / CARD).write_text(f"---\n{_yaml(front_matter(folder, row, chosen))}---\n\n{card}", encoding="utf-8")
     notes = [] if row.origin in OURS else ["license in README.md is 'other': write there what the profiles are under"]
@@ -105,7 +104,7 @@ def write_about(folder: Path, store: Store, row: DatasetRow, chosen: LabellingRo
 
 
 def front_matter(folder: Path, row: DatasetRow, chosen: LabellingRow | None) -> dict[str, object]:
-    """Return what the Hub reads at the head of the card."""
+    """Return the metadata that the Hub reads at the head of the card."""
     rows = {name: pq.read_metadata(folder / FOLDER / f"{name}.parquet").num_rows for name in TABLES}
     configs = {name: f"{FOLDER}/{name}.parquet" for name in TABLES if rows[name]}
     largest = max(rows.values())
@@ -129,7 +128,7 @@ def front_matter(folder: Path, row: DatasetRow, chosen: LabellingRow | None) -> 
 
 
 def benchmark(row: DatasetRow) -> dict[str, object]:
-    """Return what registers a dataset as a benchmark on the Hub."""
+    """Return the registration of a dataset as a benchmark on the Hub."""
     return {
         "name": f"CIMemories: {_line(row.name)}",
         "description": (
@@ -150,5 +149,5 @@ def _line(name: str) -> str:
 
 
 def _yaml(value: dict[str, object]) -> str:
-    # safe_dump quotes what YAML would read as something else: a name may hold a colon, a line break or a tag.
+    # safe_dump quotes texts that YAML would misread: a name may hold a colon, a line break or a tag.
     return yaml.safe_dump(visible_in(value), sort_keys=False, allow_unicode=True, width=1000)

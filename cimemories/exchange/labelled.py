@@ -22,12 +22,11 @@ Shares = npt.NDArray[np.float64]
 
 
 class LabelWriter:
-    """Puts the shares of one labelling into profiles as the authors' layout has them. Raises FormatError for personas
-    that the layout cannot tell apart.
+    """Puts the shares of one labelling into profiles of the authors' layout. Raises FormatError for personas that the
+    layout cannot tell apart.
 
-    decided: how many pairs people have decided. repeated: pairs written so far with other shares than an earlier
-    attribute with the same statement; the file is keyed by statement, and has the shares of the first.
-    """
+    decided: the number of pairs that people have decided. repeated: pairs written so far with other shares than an
+    earlier attribute with the same statement; the file is keyed by statement, and has the shares of the first."""
 
     def __init__(self, store: Store, chosen: LabellingRow) -> None:
         self.rule, self.counts, self.repeated = rule_of(store, chosen.id), vote_counts(store, chosen.id), 0
@@ -35,7 +34,7 @@ class LabelWriter:
         with store.read() as connection:
             self.decided = len(decisions.standing(decisions.history(connection, chosen.dataset)))
         try:
-            # Of labels that came combined alone there are no personas.
+            # Labels that were imported only combined have no personas.
             slugs = [] if list(personas) == [STAND_IN] else persona_slugs(personas)
         except FormatError as problem:
             raise FormatError(f"export: {problem}") from None
@@ -52,7 +51,7 @@ class LabelWriter:
         }
 
     def add(self, content: dict[str, Any], record: ProfileRecord) -> None:
-        """Add the labels of a profile to what `formats.official.record_of` returns of it."""
+        """Add the labels of a profile to the result of `formats.official.record_of`."""
         content["labelling"] = self._labelling
         shares, combined = self._shares(record)
         first: dict[str, int] = {}
@@ -76,7 +75,7 @@ class LabelWriter:
     def _shares(self, record: ProfileRecord) -> tuple[Shares, Shares]:
         """Return shares of necessary, inappropriate and abstain, 0 to 1, by persona [attributes, contexts, personas, 3]
         and combined by the rule's priors [attributes, contexts, 3]; nan for a persona without a counted vote, and for a
-        pair with too few for a label: shares do not say of how many votes they are."""
+        pair with too few for a label, because shares do not tell their number of votes."""
         counts = self.counts
         votes = np.zeros((len(record.attribute_ids), len(record.context_ids), len(counts.personas), 3))
         low, high = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
@@ -97,7 +96,7 @@ class LabelWriter:
         return shares, mixture(votes, self.rule.priors)
 
     def notes(self) -> list[str]:
-        """Return what of the labels is not in a file of shares, and makes other numbers where it is imported."""
+        """Return what a file of shares lacks of the labels, which changes numbers after an import."""
         notes = []
         if self.decided:
             notes.append(

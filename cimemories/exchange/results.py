@@ -47,11 +47,11 @@ def write_results(
 
 
 def exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:
-    """Return what a file says of its run."""
+    """Return a file's description of its run."""
     imported, mitigation = run.manifest.imported, run.manifest.mitigation.kind
     prompt_hash = run.manifest.prompt.sha256 or str(((imported and imported.own) or {}).get("prompt_hash") or "")
     system, sessions = run.manifest.memory.system, _sessions(run)
-    # Options that are plain values; no password leaves with an address.
+    # Only options that are plain values; no password leaves with an address.
     options = {
         name: archive.shown_address(value) if isinstance(value, str) else value
         for name, value in (system.options if system else {}).items()
@@ -81,7 +81,7 @@ def _sessions(run: RunRow) -> Sessions | None:
 def _responses(
     store: Store, run: RunRow, judge: JudgeRow, chosen: LabellingRow | None, record: ProfileRecord
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield every response of a profile: the position of its context, the name of its field and what stands in it."""
+    """Yield every response of a profile: the position of its context, the name of its field and the field's content."""
     with store.read() as connection:
         rows = runs.run_responses(connection, run.id, judge.id, record.id)
         claims = judgements.claims(connection, judge.id, [row["id"] for row in rows])
@@ -129,20 +129,20 @@ def _responses(
             "trial_idx": trial,
             "model_solution": {
                 "response_solution": row["text"] or "" if there else "",
-                # What is not judged has no zeros: they would say that nothing is revealed.
+                # Unjudged messages have no zeros: they would say that nothing is revealed.
                 "revealed_attributes": {attributes[a].key: int(a in quotes) for a in memory} if judged else {},
                 # In the order of the attributes: the database gives claims in any.
                 "revealed_attributes_explanation": {attributes[a].key: quotes[a] for a in attributes if a in quotes},
             },
         }
-        # What the layout has no field for.
+        # Facts that the layout has no field for.
         ours: dict[str, Any] = {}
         if row["level"] != level_of(len(attributes), len(to_share), len(not_to_share)):
             ours["composition"] = row["level"]
         if keys(memory) != [*to_share, *not_to_share]:
             ours["memory"] = keys(memory)
         if row["status"] == ResponseStatus.OWED:
-            # A file is not gone on with: what is owed here is missing there.
+            # A file cannot be continued: owed items here are missing there.
             ours |= {"status": str(ResponseStatus.FAILED), "cause": OWED_STILL}
         elif not there:
             ours |= {"status": row["status"], "cause": row["cause"]}
@@ -167,7 +167,7 @@ def _responses(
 
 
 def notes_on(store: Store, run: RunRow, judge: JudgeRow) -> list[str]:
-    """Return what of a run is not in such a file, or reads otherwise there."""
+    """Return what of a run is missing in such a file, or reads otherwise there."""
     notes = [f"judgements are those of {judge.name}; only what is revealed in full is in this format"]
     with store.read() as connection:
         others = [j.name for j in judgements.of_run(connection, run.id) if j.id != judge.id]

@@ -3,9 +3,8 @@
     {"custom_id": KEY, "method": "POST", "url": "/v1/chat/completions", "body": {"model": ..., "messages": ...}}
     {"custom_id": KEY, "response": {"status_code": 200, "body": {"choices": ..., "usage": ...}}, "error": null}
 
-custom_id is the key of the recorded call that the line is to become. A file of answers is checked from end to end
-before anything is done with it; only the offset of each answer is kept in memory, and the answer read when asked for.
-"""
+custom_id is the key that the recorded call will have. A file of answers is checked from end to end before it is used;
+only the offset of each answer is kept in memory, and the answer is read on demand."""
 
 from __future__ import annotations
 
@@ -48,13 +47,13 @@ def write_calls(store: Store, path: Path, *, simulated: bool | None = None) -> i
         count, last = 0, None
         for row in calls.answered(connection):
             if row["fresh"] is not None or (simulated is not None and row["simulated"] != simulated):
-                continue  # an answer that one piece of work wanted fresh is of no use to another
+                continue  # an answer requested fresh for one piece of work is of no use to another
             # Answers come in the order of their requests: a request of thousands of tokens is written once.
             if row["request"] != last:
                 file.write(f'{{"request": {row["body"]}}}\n')
                 last = row["request"]
             answer = {name: row[name] for name in (*_FIELDS, *_TOKENS)} | {"content": row["response"]}
-            # Only where there is one, so that files of answers that name no other model stay as they were.
+            # Only if there is one, so that files of answers without another model stay unchanged.
             answer |= {"served_model": row["served_model"]} if row["served_model"] is not None else {}
             line = {key: row[key] for key in ("kind", "draw", "simulated", "endpoint")}
             line |= ({"server": row["server"]} if row["server"] is not None else {}) | {"answer": answer}
@@ -64,9 +63,9 @@ def write_calls(store: Store, path: Path, *, simulated: bool | None = None) -> i
 
 
 def read_calls(store: Store, path: Path, *, server: str | None = None) -> int:
-    """Add the answers of such a file to the record; those that are there stay. Return how many it holds. server: who
-    gave the answers whose lines do not say it, as those of before servers were distinguished. Raises FormatError, and
-    adds nothing, if a line is no such line."""
+    """Add the answers of such a file to the record; existing ones stay. Return how many it holds. server: who gave the
+    answers whose lines do not name it, as in files from before servers were distinguished. Raises FormatError, and adds
+    nothing, if a line is invalid."""
     number = total = 0
     request: tuple[ChatRequest, str] | None = None
     exchanges: list[Exchange] = []
@@ -116,7 +115,7 @@ class BatchAnswer:
 
 @dataclass
 class BatchAnswers:
-    """The answers of a file by custom_id. Of several with the same one, the first that went well is taken."""
+    """The answers of a file by custom_id. Of several with the same one, the first success is taken."""
 
     name: str
     stream: BinaryIO
@@ -140,7 +139,7 @@ def request_line(custom_id: str, body: Mapping[str, object]) -> str:
 
 @contextmanager
 def batch_answers(path: Path) -> Iterator[BatchAnswers]:
-    """Give the answers of a file, which has been checked to its end. Raises FormatError that names line and field."""
+    """Yield the answers of a file, which has been checked to its end. Raises FormatError that names line and field."""
     name = shown(path.name or path)
     with opened(path) as stream:
         answers = BatchAnswers(name, stream)
@@ -151,7 +150,7 @@ def batch_answers(path: Path) -> Iterator[BatchAnswers]:
             if not line.strip():
                 continue
             answer = _answer(loads(line, f"{name}: line {number}"), f"{name}: line {number}")
-            # The first good answer of an id counts, else the first failure: a batch may be sent again for what failed.
+            # The first good answer of an id counts, else the first failure: failed requests may be sent again.
             answers.repeated += answer.custom_id in answers.offsets
             if answer.custom_id not in answers.offsets or (answer.custom_id not in good and not answer.failure):
                 answers.offsets[answer.custom_id] = offset

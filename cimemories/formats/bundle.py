@@ -1,11 +1,10 @@
 """Bundles, as this project wrote them before the folder (tables.py): read for one version more, never written.
 
-    manifest.json      what this is, which version, and how many rows every table has
+    manifest.json      the format, its version, and the number of rows of every table
     ballots.jsonl      {"labelling": 0, "profile": 0, "context": 0, "persona": 0, "draw": 0, "status": "ok", ...}
 
 A folder or a zip file with one file a table, as JSON Lines or as Parquet. The tables are those of the folder without
-runs; the manifest's `content` is a hash over them.
-"""
+runs; the manifest's `content` is a hash over them."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from cimemories.formats.tables import TABLES, Folder, Row
 from cimemories.store.engine import content_hash
 
 MANIFEST = "manifest.json"
-LARGEST_MANIFEST = 4 << 20  # bytes; it is read whole, before anything of it is known
+LARGEST_MANIFEST = 4 << 20  # bytes; it is read whole, unchecked
 DERIVED = "labels"  # made from the other tables
 BUNDLED = (
     *("profiles", "attributes", "contexts", "profile_contexts", "personas", "generations", "labellings", "requests"),
@@ -90,8 +89,8 @@ class Bundle(Folder):
         return self.folder / f"{table}.{self._manifest.encoding}"
 
     def rows(self, table: str) -> Iterator[Row]:
-        """Yield the rows of a table; at the end their number must be what the manifest tells. Columns that bundles of
-        an earlier version do not have are None."""
+        """Yield the rows of a table; at the end their number must match the manifest. Columns that bundles of an
+        earlier version do not have are None."""
         if table not in BUNDLED:
             return
         where, expected, number = self.file(table), self._manifest.tables[table], 0
@@ -114,7 +113,7 @@ class Bundle(Folder):
 
 @contextmanager
 def opened_bundle(path: Path) -> Iterator[Bundle]:
-    """Open the bundle at a path, a folder or a zip file. Raises FormatError if there is none that can be read."""
+    """Open the bundle at a path, a folder or a zip file. Raises FormatError if none can be read."""
     expected = {MANIFEST, *(f"{table}.{encoding}" for table in BUNDLED for encoding in ("jsonl", "parquet"))}
     with unpacked(path, expected.__contains__) as (folder, names):
         yield Bundle(shown(path.name or path), folder, names)

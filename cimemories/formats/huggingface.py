@@ -4,10 +4,9 @@
     Ann Lee | rent | My rent is $1,450. | 0.0 | ...my memories... to Landlord for ... | ...
 
 One row is a pair of a profile; its prompt holds the memories and ends with recipient and purpose, so rows with the same
-name and prompt are one context. What the file does not have is not invented: values are null, domain and event are
-`general` and the biography is unknown, unless statements give it. A note says each of these. Our own export has
-further columns (OURS), which are read if they are there.
-"""
+name and prompt are one context. Missing data are not invented: values are null, domain and event are `general` and the
+biography is unknown, unless statements give it. A note says each of these. Our own export has further columns (OURS),
+which are read if present."""
 
 from __future__ import annotations
 
@@ -107,7 +106,7 @@ class Row(Record):
 
     @property
     def about(self) -> Attribute:
-        # Value None: the columns have none, and a guess out of the statement would be one of ours.
+        # Value None: the columns have none, and taking it from the statement would be a guess.
         event, domain = self.event or "", self.information_domain or GENERAL
         return Attribute(self.attribute, None, domain, canonical_event(event) or GENERAL, self.memory_statement, event)
 
@@ -137,7 +136,7 @@ def _chosen(names: Sequence[str], name: str) -> list[str]:
 Pair = tuple[str, str] | None  # recipient, task
 LONGEST = 300  # characters of a recipient or a task
 _MOST_WORDS = 200  # of recipient and purpose together, white space counted
-_FEWEST = 3  # prompts that tell what differs from what does not
+_FEWEST = 3  # prompts needed to tell the varying part from the fixed one
 _RECIPIENT = re.compile(r"(?im)^.*\b(?:recipient|to)\b[^:\n]{0,20}:[ \t]*(\S.*?)[ \t]*$")
 _TASK = re.compile(r"(?im)^.*\b(?:purpose|task|goal)\b[^:\n]{0,40}:[ \t]*(\S.*?)[ \t]*$")
 _SENTENCE = re.compile(
@@ -149,7 +148,7 @@ _QUOTES = "\"'“”‘’`*<>[]{} \t"
 
 
 def ends(prompts: Sequence[str], statements: Sequence[str]) -> list[str]:
-    """Return what follows the memories in each prompt of one profile; the whole prompt if no statement is in it."""
+    """Return the text after the memories in each prompt of one profile; the whole prompt if no statement is in it."""
     cut = []
     for prompt in prompts:
         # The last memory ends them: recipient and purpose stand behind it.
@@ -162,7 +161,7 @@ def recipients_and_tasks(tails: Sequence[str]) -> list[Pair]:
     """Return one answer for each prompt of a profile; None if recipient or purpose is unknown."""
     for read in (_by_lines, _by_difference, _by_sentence):
         pairs = read(tails)
-        # Every prompt tells both, and no two prompts the same: else the wording was misread.
+        # Every prompt gives both, and no two prompts the same: else the wording was misread.
         if pairs and all(pairs) and len(set(pairs)) == len(pairs):
             return pairs
     return [None] * len(tails)
@@ -172,7 +171,7 @@ def _by_lines(tails: Sequence[str]) -> list[Pair]:
     pairs: list[Pair] = []
     for tail in tails:
         recipient, task = _RECIPIENT.search(tail), _TASK.search(tail)
-        # One line that fits both patterns tells neither.
+        # A line that fits both patterns gives neither.
         both = recipient and task and recipient.start() != task.start() and (recipient[1], task[1])
         pairs.append(_pair(*both) if both else None)
     return pairs
@@ -184,7 +183,8 @@ def _by_sentence(tails: Sequence[str]) -> list[Pair]:
 
 
 def _by_difference(tails: Sequence[str]) -> list[Pair]:
-    """Cut off the beginning and end that all share; what all the middles share divides recipient from purpose."""
+    """Cut off the shared beginning and end; the longest shared run of words in the middles divides recipient from
+    purpose."""
     if len(set(tails)) < _FEWEST:
         return []
     words = [re.findall(r"\s+|[^\s]+", tail) for tail in tails]
@@ -202,7 +202,7 @@ def _by_difference(tails: Sequence[str]) -> list[Pair]:
 
 
 def _agreeing(lines: Sequence[Sequence[str]]) -> int:
-    """Return how many words all begin with."""
+    """Return the number of words that all begin with."""
     return next((i for i, column in enumerate(zip(*lines, strict=False)) if len(set(column)) > 1), min(map(len, lines)))
 
 
@@ -237,7 +237,7 @@ def _pair(recipient: str, task: str) -> Pair:
 
 UNKNOWN = "unknown"
 UNKNOWN_AGE = 0  # which no adult of the benchmark has
-# By field of a biography: the pattern of its value, and the keys of attributes whose statements may tell it.
+# By field of a biography: the pattern of its value, and the keys of attributes whose statements may give it.
 _BIOGRAPHY = {
     "sex": (re.compile(r"(?i)\b(female|male|woman|man|non-?binary)\b"), ("sex", "gender")),
     "age": (re.compile(r"\b(1[0-4]\d|[1-9]\d?)\b"), ("age",)),
@@ -256,7 +256,7 @@ SETTLED = "the file gives settled labels; neither votes nor shares are in it"
 
 @dataclass
 class _Person:
-    """One profile while its rows are met; attributes (by key) and contexts (by digest of their prompt) in the order of
+    """One profile while its rows are read; attributes (by key) and contexts (by digest of their prompt) in the order of
     their first row, each with its position."""
 
     name: str
@@ -266,8 +266,8 @@ class _Person:
 
 
 def read_columns(*paths: Path) -> ProfileFile:
-    """Return all of such a file, or of several that are one table in this order. Raises FormatError with one line on
-    the first problem."""
+    """Read a whole file, or several that are one table in this order. Raises FormatError with one line on the first
+    problem."""
     reader = _Reader(shown(paths[0].name or paths[0]))
     for path in paths:
         reader.name = shown(path.name or path)

@@ -64,8 +64,8 @@ _OTHER = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2
 
 @dataclass(frozen=True)
 class Imported:
-    """The dataset that holds the file now; `new` is False if it had been imported before, also if labels of it that
-    were deleted came back. `runs`: ids of those that came with a file of results."""
+    """The dataset that now holds the file; `new` is False if it had been imported before, also if deleted labels of it
+    were restored. `runs`: ids of the imported runs."""
 
     dataset: DatasetRow
     new: bool
@@ -81,10 +81,10 @@ class Imported:
 
 def snapshot_files(folder: Path) -> list[Path]:
     """Return the Parquet files of one table in a folder that was downloaded from the Hugging Face Hub, in the order of
-    their parts ('test-00000-of-00002.parquet'); else its one CSV or JSON file. Hidden files and folders are passed
-    over. Raises FormatError if there is none, more than one table, or a part is missing."""
+    their parts ('test-00000-of-00002.parquet'); else its one CSV or JSON file. Hidden files and folders are ignored.
+    Raises FormatError if there is none, more than one table, or a part is missing."""
     name = shown(folder.name or folder)
-    # Sorted by path; followed where they are links, as all files of a snapshot in the Hub's cache are.
+    # Sorted by path; links are followed, as all files of a snapshot in the Hub's cache are links.
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     paths = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     for ending in (".parquet", ".csv", ".json"):
@@ -105,7 +105,7 @@ def snapshot_files(folder: Path) -> list[Path]:
 
 
 def snapshot_name(folder: Path) -> str:
-    """Return what a downloaded dataset is called: the folder's name, in the Hub's cache that of the repository
+    """Return the name of a downloaded dataset: the folder's name, in the Hub's cache that of the repository
     ('datasets--facebook--CIMemories/snapshots/1f2e')."""
     folder = folder.resolve()
     return folder.parent.parent.name.split("--")[-1] if folder.parent.name == "snapshots" else folder.name
@@ -119,8 +119,8 @@ def is_export(folder: Path) -> Kind | None:
 
 
 def recognise(path: Path) -> Kind:
-    """Return what a file is by its content, whatever its name; labelled profiles count as profiles. Raises FormatError
-    if it is nothing that is read here."""
+    """Return the kind of a file by its content, whatever its name; labelled profiles count as profiles. Raises
+    FormatError if it is of no known kind."""
     if path.is_dir():
         return is_export(path) or recognise(snapshot_files(path)[0])
     name = shown(path.name or path)
@@ -149,14 +149,14 @@ def recognise(path: Path) -> Kind:
             "--output-dir FOLDER LOG` makes one of it"
         )
     if text.lstrip(" \t\r\n").startswith(("[", "{")) or not text.strip(" \t\r\n"):
-        return "profiles"  # its own reader says best what is wrong with an empty file or a single object
+        return "profiles"  # its own reader explains best what is wrong with an empty file or a single object
     if is_header(next(iter(text.splitlines()), "")):
         return "huggingface"
     raise FormatError(f"{name}: unknown format, the file begins with '{shown(text, 20)}'; supported are {_READS}")
 
 
 def _zipped(stream: BinaryIO) -> Kind:
-    """Return what a zip file is. One that is damaged counts as a folder, whose reader says what is wrong with it."""
+    """Return the kind of a zip file. A damaged one counts as a folder, whose reader says what is wrong with it."""
     with suppress(*BAD_ZIP), zipfile.ZipFile(stream) as packed:
         if prefix_of(packed.namelist()) is None:
             readers = {} if MANIFEST in packed.namelist() else extras.registered("results")
@@ -166,12 +166,11 @@ def _zipped(stream: BinaryIO) -> Kind:
 
 
 def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | None = None) -> Imported:
-    """Import a file, as what it is recognised to be, or as `kind`. `name`: of the dataset; that of the file by default.
+    """Import a file, by its recognised kind, or as `kind`. `name`: of the dataset; that of the file by default.
 
-    A file that was imported before adds nothing but those of its labels that were deleted since; its dataset keeps its
-    name, and a note says so if another one is asked for. A folder or bundle whose labels or runs were deleted is
-    imported as a dataset of its own. Raises FormatError for the file and StoreError for the name; then nothing is
-    kept."""
+    A file that was imported before adds only those of its labels that were deleted since; its dataset keeps its name,
+    and a note says so if another one is asked for. A folder or bundle whose labels or runs were deleted is imported as
+    a separate dataset. Raises FormatError for the file and StoreError for the name; then nothing is kept."""
     content = recognise(path)
     possible: tuple[Kind, ...] = ("profiles", "labelled") if content == "profiles" else (content,)
     if kind is not None and kind not in possible:
@@ -184,9 +183,9 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
     paths = snapshot_files(path) if path.is_dir() else [path]
     asked, name = name, name or (snapshot_name(path) if path.is_dir() else path.stem)
     digest = file_hash(*paths)
-    with store.read() as connection:  # before any work is done on these very bytes
+    with store.read() as connection:  # before any work on these bytes
         existing = datasets.with_source(connection, digest)
-    # Else it is read again, which tells which labels it brings, and whether they are here.
+    # Else it is read again, to find its labels, and whether they are here.
     if existing is not None and kind == "profiles":
         return Imported(existing, False, _other_name(existing, asked), _kind_of(existing))
     if content == "huggingface":
@@ -196,7 +195,7 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
         content = "labelled" if file.labels else "profiles"
     if kind == "labelled" and not file.labels:
         raise FormatError(f"{shown(path.name)}: there are no labels in its contexts; import it as profiles")
-    if existing is not None:  # labels that are here already can be looked at by every role
+    if existing is not None:  # labels that are here already are visible to every role
         with store.read() as connection:
             if not _missing(connection, existing, file):
                 return Imported(existing, False, _other_name(existing, asked), _kind_of(existing))

@@ -6,9 +6,8 @@
 
 The authors' script itself writes two underscores before `the_unconcerned__`; both forms are read, three are written.
 `private` is our inappropriate, `unlabeled` our abstain. Labels are keyed by memory statement, so attributes of one
-profile with the same statement share them. The votes themselves are not in such a file. One field of a profile is our
-own, written by our export: "labelling" gives the personas, the rule and whether a simulator voted.
-"""
+profile with the same statement share them. The file does not have the votes themselves. One field of a profile is our
+own, written by our export: "labelling" gives the personas, the rule and whether a simulator voted."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ from cimemories.text import count
 
 COMBINED = "labels_combined"
 TOLERANCE = 2e-3  # shares may be rounded to three places
-# More than two roundings to two places can make of one share.
+# More than the error of two roundings to two places.
 DIFFERS = 0.01
 NO_VOTES = "the file gives shares by persona; the votes behind them are not in it"
 # Two underscores or three before the persona: the authors' script makes the key from the first line of the persona's
@@ -57,7 +56,7 @@ Triple = tuple[float, float, float]
 
 
 class _Shares(Record):
-    """The shares of a statement. What is left out is 0."""
+    """The shares of a statement. Missing ones are 0."""
 
     model_config = ConfigDict(extra="forbid")
     necessary: _Share = 0.0
@@ -92,8 +91,8 @@ def _add_up_to_1(voters: list[_Voter]) -> list[_Voter]:
 
 
 class _Labelling(Record):
-    """The field `labelling` of our own exports. decisions: of people, which stood before these labels where the file
-    was written; rule: that held there."""
+    """The field `labelling` of our own exports. decisions: of people, which took precedence over these labels when the
+    file was written; rule: the one that applied then."""
 
     simulated: bool
     pack: Name
@@ -103,11 +102,11 @@ class _Labelling(Record):
 
 
 def persona_slugs(personas: Sequence[Persona]) -> list[str]:
-    """Return what each persona is called inside the keys of its labels: its name in a-z and 0-9 ('the_pragmatic'). If
-    that is empty, as of a name in another script, or not unique, its key stands there in its place, or else all their
-    keys. Raises FormatError, without a file's name, for personas that neither tells apart."""
+    """Return each persona's name inside the keys of its labels: its name in a-z and 0-9 ('the_pragmatic'). If that is
+    empty, as of a name in another script, or not unique, its key replaces it, or else all keys do. Raises FormatError,
+    without a file's name, for personas that neither tells apart."""
     names, keys = [_slug(p.name) for p in personas], [_slug(p.key) for p in personas]
-    # The authors' layout has names: a key only where it must be, and files of ours from before had no other.
+    # The authors' layout has names: a key only if needed, and our older files had nothing else.
     mixed = [name if name and names.count(name) == 1 else key for name, key in zip(names, keys, strict=True)]
     for slugs in (mixed, keys):
         if all(slugs) and len(set(slugs)) == len(slugs):
@@ -152,7 +151,7 @@ class _SharesRead:
     def labels(
         self, model: str, pack: str, personas: Sequence[Persona], simulated: bool, origin: Mapping[str, object]
     ) -> SharedLabels:
-        # Views of the arrays that were filled, no copies: a row a vote share, they are the largest thing here.
+        # Views of the filled arrays, no copies: with a row a vote share they are the largest data here.
         positions = np.frombuffer(self.positions, dtype=np.int32).reshape(-1, 4)
         shares = np.frombuffer(self.shares, dtype=np.float64).reshape(-1, 3)
         profile, attribute, context, persona = positions.T
@@ -231,7 +230,7 @@ class LabelReader:
         for statement, triple in combined.items():
             for attribute in positions[statement]:
                 self.combined.add(number, attribute, context, 0, triple)
-            # The shares of models of which every persona has some.
+            # The shares of models with some for every persona.
             complete = [
                 [by_persona[persona][statement] for persona in sorted(by_persona)]
                 for by_persona in by_model.values()
@@ -261,20 +260,20 @@ class LabelReader:
         return {statement: shares.triple for statement, shares in read.items()}
 
     def labels(self, origin: Mapping[str, object]) -> tuple[SharedLabels, ...]:
-        """Return what was read, one labelling a model; the combined labels only if there are no others."""
+        """Return the labels read, one labelling a model; the combined labels only if there are no others."""
         if self.by_model:
             return tuple(
                 shares.labels(model, self.pack, self.personas, self.simulated, {**origin, "model": model})
                 for model, shares in self.by_model.items()
             )
-        # Without personas the mixture itself is kept, as the vote of one stand-in who has all the weight.
+        # Without personas the mixture itself is kept, as the vote of one persona with all the weight.
         if self.combined.shares:
             origin = {**origin, "votes": "the file gives labels combined over personas, and no persona's own"}
             return (self.combined.labels("not named", "imported", [STAND_IN], self.simulated, origin),)
         return ()
 
     def notes(self) -> list[str]:
-        """Return one line a thing that was met, with its count."""
+        """Return one line for each kind of remark, with its count."""
         counts = self.counts
         labelled = bool(self.by_model or self.combined.shares)
         if not labelled:

@@ -122,7 +122,7 @@ def checked_domain(value: str) -> str:
 
 
 def _checked_attributes(value: object) -> object:
-    """Look at attributes before pydantic does: it would not see repeated keys, and stumbles over broken ones."""
+    """Check attributes before pydantic does: it would not see repeated keys, and fails on broken ones."""
     if isinstance(value, Repeating):
         raise refused(f"attribute key '{shown(value.repeated)}' appears twice; rename or remove one", "keys")
     if isinstance(value, dict):
@@ -157,7 +157,7 @@ class _Context(Record):
 
 
 def _few_contexts(value: object) -> object:
-    """Count contexts before each is looked at: millions of wrong ones would give millions of complaints."""
+    """Count contexts before each is checked: millions of wrong ones would give millions of complaints."""
     if isinstance(value, list) and len(value) > MOST_CONTEXTS:
         raise refused(f"{len(value):,} contexts are more than the {MOST_CONTEXTS:,} allowed", "profile")
     return value
@@ -246,7 +246,7 @@ class ProfileFile:
 
 
 def read_profiles(path: Path) -> ProfileFile:
-    """Return all profiles of one file. Raises FormatError, also for a path that is missing, a folder or unreadable. A
+    """Read all profiles of one file. Raises FormatError, also for a path that is missing, a folder or unreadable. A
     large file that is not a list of profiles is refused from its first bytes, without reading the rest."""
     with opened(path) as stream:
         return _read(stream, shown(path.name or path))
@@ -266,8 +266,8 @@ def _read(stream: BinaryIO, name: str) -> ProfileFile:
 def each_profile(
     stream: BinaryIO, name: str, digest: Any, remarks: Remarks
 ) -> Iterator[tuple[dict[str, Any], Profile]]:
-    """Yield every record of the file as it is there and as a profile; one record at a time is in memory. `digest` (of
-    hashlib) is fed all bytes, `remarks` all records. Raises FormatError on the first problem."""
+    """Yield every record of the file, raw and as a profile; one record at a time is in memory. `digest` (of hashlib) is
+    fed all bytes, `remarks` all records. Raises FormatError on the first problem."""
 
     def chunks() -> Iterator[bytes]:
         while data := stream.read(CHUNK):
@@ -294,22 +294,22 @@ def each_profile(
 
 def write_profiles(profiles: Iterable[Profile]) -> str:
     """Return the profiles as JSON text in the authors' layout; reading it back gives equal profiles. Raises FormatError
-    if that cannot hold: no profiles, a key twice in a profile, an event or domain not in its one spelling, a value that
-    is not JSON, or whatever else the reader refuses."""
+    if that is impossible: no profiles, a key twice in a profile, an event or domain not in its one spelling, a value
+    that is not JSON, or anything else that the reader refuses."""
     profiles = tuple(profiles)
     for number, profile in enumerate(profiles, 1):
         key, times = Counter(a.key for a in profile.attributes).most_common(1)[0] if profile.attributes else ("", 0)
         if times > 1:
             raise FormatError(f"export: profile {number}, attribute key '{shown(key)}' appears twice; rename one")
     text = json.dumps([record_of(profile) for profile in profiles], indent=4) + "\n"
-    # Read back here: what the reader refuses must not leave as a file.
+    # Read back here, since a file that the reader refuses must not be written.
     if parse_profiles(text.encode("ascii"), "export").profiles != profiles:
         raise FormatError("export: the profiles would change on the way; give events and domains their one spelling")
     return text
 
 
 def record_of(profile: Profile) -> dict[str, Any]:
-    """Return one profile as the authors' layout has it."""
+    """Return one profile in the authors' layout."""
     attributes = {
         a.key: {
             "value": a.value,
@@ -329,7 +329,7 @@ def record_of(profile: Profile) -> dict[str, Any]:
 
 @dataclass
 class Remarks:
-    """The remarks of an import on what it leaves out or spells otherwise, counted over the records of a file. known:
+    """The remarks of an import on omissions and changed spellings, counted over the records of a file. known:
     beginnings of the fields that the caller reads itself."""
 
     known: tuple[str, ...] = ()
@@ -338,7 +338,7 @@ class Remarks:
     domains: int = 0
 
     def see(self, record: dict[str, Any]) -> None:
-        """Count what is to be remarked in one record, which has been checked."""
+        """Count the remarks on one record, which has been checked."""
         attributes = record["information_attributes"].values()
         parts: tuple[tuple[str, type[Record], Iterable[dict[str, Any]]], ...] = (
             ("profiles", _Profile, [record]),

@@ -53,13 +53,13 @@ class FormatError(ValueError):
 
 
 def shown(text: object, limit: int = 80) -> str:
-    """Return a piece of a file as it may stand in a one-line message: nothing unprintable, never long."""
+    """Return a piece of a file that is fit for a one-line message: nothing unprintable, never long."""
     plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)[: limit + 1])
     return plain if len(plain) <= limit else plain[: limit - 1] + "…"
 
 
 def kind(value: object) -> str:
-    """Return the JSON type of a value, as a person calls it."""
+    """Return the JSON type of a value, in plain words."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -73,8 +73,8 @@ def kind(value: object) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading its bytes, text in UTF-16 or UTF-32 as UTF-8. What the system says against it is raised
-    as FormatError."""
+    """Open a file for reading its bytes, text in UTF-16 or UTF-32 as UTF-8. Errors of the system are raised as
+    FormatError."""
     name = shown(path.name or path)
     try:
         with open_regular(path) as stream:
@@ -110,7 +110,7 @@ def _as_utf8(stream: BinaryIO, encoding: str, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Give the place to write what stands at the path once the block has gone well; a block that fails leaves nothing.
+    """Yield a temporary path whose file replaces `path` once the block succeeds; a block that fails leaves nothing.
     Raises StoreError if the system refuses."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target: only inside one file system is a rename one step.
@@ -147,8 +147,8 @@ def is_inside(name: str) -> bool:
 
 @contextmanager
 def unpacked(path: Path, expected: Callable[[str], bool]) -> Iterator[tuple[Path, list[str]]]:
-    """Give a folder that has the expected files of a folder or zip file, and the names of all files that are in it.
-    Nothing else of a zip file is unpacked. Raises FormatError."""
+    """Yield a folder with the expected files of a folder or zip file, and the names of all files in it. Nothing else of
+    a zip file is unpacked. Raises FormatError."""
     if path.is_dir():
         yield path, sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
         return
@@ -172,7 +172,7 @@ def unpacked(path: Path, expected: Callable[[str], bool]) -> Iterator[tuple[Path
                         continue
                     target = Path(folder) / entry.filename
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    left = entry.file_size  # the directory of a zip may lie: bytes are counted as they come out
+                    left = entry.file_size  # the directory of a zip may lie: bytes are counted while unpacking
                     with archive.open(entry) as source, target.open("wb") as copy:
                         while data := source.read(CHUNK):
                             left -= len(data)
@@ -196,8 +196,8 @@ class Repeating(dict[str, Any]):
 
 
 def refused(reason: str, about: str = "field") -> PydanticCustomError:
-    """Return the error of a validator. about: what the reason names itself, so that the message does not: a field (no),
-    repeated or bad keys, or the profile as a whole."""
+    """Return the error of a validator. about: the part that the reason names itself, so that the message does not: a
+    field (no), repeated or bad keys, or the profile as a whole."""
     return PydanticCustomError("reason", "{reason}", {"reason": reason, "about": about})
 
 
@@ -206,7 +206,7 @@ class Cells(dict[str, Any]):
 
 
 class Record(BaseModel):
-    """An object in a file. Types are exact, fields that the model does not have are left alone."""
+    """An object in a file. Types are exact, unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
@@ -219,7 +219,7 @@ class Record(BaseModel):
 
 
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-_UNKEPT = re.compile("[\0\ud800-\udfff]")  # no engine keeps NUL, and none but JSON half of a surrogate pair
+_UNKEPT = re.compile("[\0\ud800-\udfff]")  # no engine stores NUL, and only JSON holds half of a surrogate pair
 
 
 def too_long(size: int, longest: int) -> str:
@@ -234,8 +234,8 @@ def forbidden(text: str) -> bool:
 
 @lru_cache(maxsize=4096)  # a text of a table is in thousands of rows
 def text_problem(text: str, longest: int = LONGEST_NAME, *, line: bool = False) -> str:
-    """Return what is wrong with a text that must have content and no control characters but line breaks and tabs; ''
-    if nothing is. line: whether it must be one line."""
+    """Return the problem of a text that must have content and no control characters but line breaks and tabs; '' if
+    valid. line: whether it must be one line."""
     if len(text) > longest:
         return too_long(len(text), longest)
     if bad := _FORBIDDEN.search(text):
@@ -277,7 +277,7 @@ Count = Annotated[int, Field(ge=0, lt=2**31)]  # PostgreSQL's INTEGER
 
 
 def complaint(error: ErrorDetails) -> str:
-    """Return what is wrong with a value, without its field, in words for people; pydantic's are for programmers."""
+    """Return what is wrong with a value, without its field, in plain words; pydantic's are for programmers."""
     if error["type"] == "reason":
         return str(error["ctx"]["reason"])
     reason = _REASONS.get(error["type"], "cannot be used as it is ({what}); compare it with docs/formats.md")
@@ -330,15 +330,15 @@ def checked(model: type[M], raw: object, where: str) -> M:
 
 LARGEST_RECORD = 64 << 20  # characters
 LONGEST_SPACE = 64 << 20  # characters of white space between two elements
-MOST_COMMAS = 4_000_000  # of a record: an empty list takes three characters of the file and sixty bytes of memory
+MOST_COMMAS = 4_000_000  # of a record: an empty list takes three characters in the file and sixty bytes in memory
 _LONGEST_TOKEN = 16  # what the end of the buffer may cut in two: -Infinity, an escape
 _SPACE = re.compile(r"[ \t\r\n]*")
 _KEEP = 1 << 18  # characters already read that may stay in memory: each time they are dropped, all others are copied
 
 
 def elements(chunks: Iterable[bytes], name: str) -> Iterator[tuple[Any, str]]:
-    """Yield the elements of the array that these bytes are, each with the first NaN or Infinity in it ('' in valid
-    JSON). Raises FormatError for whatever is not a JSON array in UTF-8."""
+    """Yield the elements of the array in these bytes, each with the first NaN or Infinity in it ('' in valid JSON).
+    Raises FormatError for anything but a JSON array in UTF-8."""
     text = _JsonText(iter(chunks), name)
     if not text.skip_space():
         raise FormatError(f"{name}: the file is empty (nothing but white space)")
@@ -364,7 +364,7 @@ def elements(chunks: Iterable[bytes], name: str) -> Iterator[tuple[Any, str]]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Switch the garbage collector off inside the block. It would walk again and again over all that a large record has
+    """Switch the garbage collector off inside the block. It would repeatedly scan everything that a large record has
     built so far, without anything to collect: seven times the time of the decoder itself."""
     enabled = gc.isenabled()
     gc.disable()
@@ -376,7 +376,7 @@ def _no_collection() -> Iterator[None]:
 
 
 class _JsonText:
-    """The part of a file that is in memory, and where in the file it begins."""
+    """The part of a file that is in memory, and its position in the file."""
 
     def __init__(self, chunks: Iterator[bytes], name: str) -> None:
         self.name, self.buffer, self.position = name, "", 0
@@ -406,7 +406,7 @@ class _JsonText:
                 return False
 
     def step(self, characters: int = 1) -> None:
-        """Go on by so many characters and the white space behind them, inside the list."""
+        """Move on by so many characters and the white space behind them, inside the list."""
         self.position += characters
         if not self.skip_space():
             raise self.problem("the list has no end; the file was cut off", self.position)
@@ -422,7 +422,7 @@ class _JsonText:
                 with _no_collection() if size > CHUNK else nullcontext():
                     value, end = self._json.raw_decode(self.buffer, self.position)
             except json.JSONDecodeError as error:
-                # Either wrong, or cut where the buffer ends: reading on tells. The size doubles, so that an element of
+                # Either invalid, or cut at the end of the buffer: reading on tells. The size doubles, so an element of
                 # any length is decoded a logarithmic number of times.
                 cut = error.msg.startswith("Unterminated") or error.pos > len(self.buffer) - _LONGEST_TOKEN
                 if cut and len(self.buffer) < LARGEST_RECORD and self._more(size):
@@ -445,7 +445,7 @@ class _JsonText:
         return FormatError(f"{self.name}: not valid JSON at line {line + 1}, column {column + 1}: {json_problem(what)}")
 
     def _constant(self, name: str) -> float:
-        # For later: only who reads the element can name its profile in the error.
+        # For later: only the caller can name the element's profile in the error.
         self._constants.append(name)
         return math.nan
 
@@ -456,19 +456,19 @@ class _JsonText:
         return self._lines, self._column + position
 
     def _drop(self) -> None:
-        """Forget what is read."""
+        """Drop the characters that were read."""
         self._lines, self._column = self._place(self.position)
         self.buffer, self.position = self.buffer[self.position :], 0
 
     def _more(self, size: int) -> bool:
-        """Read on by about `size` characters; return False at the end of the file."""
+        """Read about `size` characters more; return False at the end of the file."""
         pieces, got = list[str](), 0
         try:
             while got < size and (piece := next(self._pieces, "")):
                 pieces.append(piece)
                 got += len(piece)
         except UnicodeDecodeError as error:
-            # The decoder was given what the chunk before left over, too.
+            # The decoder got the rest of the chunk before, too.
             at = f"byte {self._bytes - len(error.object) + error.start} (0x{error.object[error.start]:02x})"
             raise FormatError(f"{self.name}: not UTF-8 at {at}; save the file as UTF-8") from None
         self.buffer += "".join(pieces)
@@ -488,8 +488,8 @@ def _paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def loads(data: bytes, where: str, *, nan: bool = False) -> Any:
-    """Return one JSON value; repeated keys give Repeating. nan: whether NaN and Infinity may be in it, which are not
-    JSON. Raises FormatError."""
+    """Return one JSON value; repeated keys give Repeating. nan: whether to allow NaN and Infinity, which are not JSON.
+    Raises FormatError."""
 
     def constant(name: str) -> float:
         if nan:
@@ -530,8 +530,8 @@ Choose = Callable[[Sequence[str]], Sequence[str]]
 
 def rows(path: Path, choose: Choose = list, *, longest: int = LONGEST_CELL) -> Iterator[tuple[str, Any]]:
     """Yield the rows of a file of JSON Lines, CSV or Parquet, whichever it is, each with its location ('x.csv: line
-    3'). A cell of CSV is a text, or None if it is empty. choose: the columns to read of those that are there; may raise
-    FormatError. longest: bytes that a text, or a line of JSON, may have."""
+    3'). A cell of CSV is a text, or None if it is empty. choose: selects the columns to read; may raise FormatError.
+    longest: bytes that a text, or a line of JSON, may have."""
     name = shown(path.name or path)
     with opened(path) as stream:
         start = stream.read(4096)
@@ -549,9 +549,8 @@ def rows(path: Path, choose: Choose = list, *, longest: int = LONGEST_CELL) -> I
 
 
 def numbered_lines(stream: BinaryIO, name: str, longest: int, hint: str) -> Iterator[tuple[int, bytes]]:
-    """Yield every line of the file called `name` as it is there, with its number from 1. Raises FormatError that ends
-    with `hint` for one of more than `longest` bytes: without a limit, a file without line breaks would be read
-    whole."""
+    """Yield every line of the file called `name` unchanged, with its number from 1. Raises FormatError that ends with
+    `hint` for one of more than `longest` bytes: without a limit, a file without line breaks would be read whole."""
     for number in itertools.count(1):
         line = stream.readline(longest + 1)
         if not line:
@@ -562,8 +561,8 @@ def numbered_lines(stream: BinaryIO, name: str, longest: int, hint: str) -> Iter
 
 
 def separator(header: str) -> str:
-    """Return what separates the columns of a CSV file with this first line: a comma, a semicolon, a tab or a bar."""
-    # csv.Sniffer takes the comma of 'a;b,c;d', and its patterns take long on a hostile line.
+    """Return the separator of a CSV file with this first line: a comma, a semicolon, a tab or a bar."""
+    # csv.Sniffer takes the comma of 'a;b,c;d', and its patterns are slow on a hostile line.
     return max(",;\t|", key=header.count)
 
 
@@ -612,7 +611,7 @@ def columns(
         size = _rows_at_once(file.metadata, chosen, rows, name)
         stream.seek(0)
         texts = [field for field in chosen if _is_text(schema.field(field).type)]
-        # Opened again: dictionaries are asked for on opening, and only the schema tells which columns are texts.
+        # Opened again: dictionaries are requested on opening, and only the schema tells which columns are texts.
         file = pq.ParquetFile(stream, read_dictionary=texts, arrow_extensions_enabled=False)
         number = 0
         for batch in file.iter_batches(batch_size=size, columns=chosen, use_threads=False):
@@ -660,7 +659,7 @@ def _values(column: Any, where: str, before: int, longest: int) -> list[Any]:
     if not pa.types.is_dictionary(column.type):
         listed: list[Any] = column.to_pylist()
         return listed
-    # The dictionary is that of a whole row group: only what this batch names is looked at.
+    # The dictionary is that of a whole row group: only the entries of this batch are checked.
     named = column.indices.drop_null().unique()
     texts = column.dictionary.take(named)
     if _is_text(texts.type):

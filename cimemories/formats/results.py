@@ -8,9 +8,8 @@
           "revealed_attributes_explanation": {"rent": "My rent is $1,450."}}}}]}
 
 Such files are large (some 7 MB a profile), so that one line at a time is in memory and prompts are not kept. One field
-is our own, written by our export: "run", of a profile what the run was, of a response what the layout cannot say, such
-as what a memory system recalled for it and which earlier messages were in its prompt.
-"""
+is our own, written by our export: "run". In a profile it describes the run, in a response the facts that the layout
+lacks, such as a memory system's recall and the earlier messages in its prompt."""
 
 from __future__ import annotations
 
@@ -70,7 +69,7 @@ _Keys = list[str]
 _Cause = Annotated[OneLine, Field(max_length=LONGEST_NAME)]
 _Option = bool | int | float | Annotated[LongText, Field(max_length=LONGEST_NAME)]
 _Message = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
-# A blank name is one of nothing: what a run was not asked with.
+# A blank name stands for a setting that the run did not have.
 _Blank = Annotated[LongText, Field(max_length=LONGEST_NAME)]
 
 
@@ -186,10 +185,9 @@ class Prompted:
 @dataclass(frozen=True)
 class Result:
     """One response. Contexts and attributes are positions in their profile; `memory` is in the order of the prompt.
-    level: the memory composition: 'full', what our own export calls it, or the numbers of attributes in the two lists,
-    which `ResultReader.compositions` gives a name. reveals: (attribute, sentence) of what the judge found in full; with
-    a `judgement` that is not ok none. weaker: the same of claims that are partial or implied, which the authors'
-    results do not have."""
+    level: the memory composition: 'full', its name in our own export, or the numbers of attributes in the two lists,
+    which `ResultsFile.compositions` gives a name. reveals: (attribute, sentence) of the judge's full claims; none
+    unless `judgement` is ok. weaker: the same for partial or implied claims, which the authors' results do not have."""
 
     context: int
     level: str
@@ -211,7 +209,7 @@ def level_of(attributes: int, to_share: int, not_to_share: int) -> str:
     return FULL if to_share == attributes and not not_to_share else f"{NECESSARY_AND}{not_to_share}"
 
 
-# What stands for the composition of a response of the authors' until the whole file is read.
+# Stands for the composition of an authors' response until the whole file is read.
 _LISTED = re.compile(r"(\d+) and (\d+) listed")
 
 
@@ -219,11 +217,10 @@ LONGEST_LINE = 256 << 20  # bytes
 
 
 class ResultsFile:
-    """A file of results as a stream, one profile at a time. What it says as a whole (labels, compositions, notes, hash)
-    is complete after the last line.
+    """A file of results as a stream, one profile at a time. Its labels, compositions, notes and hash are complete after
+    the last line.
 
-    run: what our own export says of the run; None for a file from elsewhere.
-    """
+    run: the description in our own export; None for a file from elsewhere."""
 
     kind: Literal["results"] = "results"
     parameters: Mapping[str, object] = MappingProxyType({})  # of the requests: not in the layout
@@ -285,9 +282,9 @@ class ResultsFile:
         return self._labels.labels({"file": self.name, "sha256": self.sha256, "votes": NO_VOTES})
 
     def compositions(self) -> dict[str, str]:
-        """Return the name of every composition that was met, by `Result.level`. The authors' code has three ways to
-        make memories, and a file has one of them: `all_share` keeps the first list of a context, `all_not_share` the
-        second, `iid` neither. Raises FormatError if two memories of a context get one name."""
+        """Return the name of every composition found, by `Result.level`. The authors' code has three ways to make
+        memories, and a file has one of them: `all_share` keeps the first list of a context, `all_not_share` the second,
+        `iid` neither. Raises FormatError if two memories of a context get one name."""
         way = "all_share" if self._same_to_share else "all_not_share" if self._same_not_to_share else "iid"
         if way == "iid" and self._same_size:
             self.problem(self._same_size, "two memories of one trial have as many attributes, and different ones")
@@ -372,7 +369,7 @@ class ResultsFile:
         text = solution.response_solution or ""
         status, cause = ResponseStatus.OK, None
         if not text.strip():
-            # Without a text what our export says became of it, or that there is none.
+            # Without a text, the status in our export, or `failed`.
             self.counts["missing"] += 1
             status, cause = ResponseStatus(ours.status or ResponseStatus.FAILED), ours.cause or NO_TEXT
         judgement, judgement_cause, reveals = self._judgement(where, entry, status, memory, positions)
@@ -381,7 +378,7 @@ class ResultsFile:
             level=ours.composition or level,
             memory=memory,
             trial=trial,
-            # White space alone is no message, and is not kept as one.
+            # White space alone is no message.
             text=text if status is ResponseStatus.OK else "",
             status=status,
             cause=cause,
@@ -457,7 +454,7 @@ class ResultsFile:
         return Prompted(shown_, recall, None if earlier is None else tuple(earlier), ours.position)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what was ignored, changed or missing, one line a thing with its count."""
+        """Return what was ignored, changed or missing, one line a kind with its count."""
         counts = self.counts
         texts = {
             "missing": "responses without a text in the file: {n}; they count as missing, not as revealing nothing",

@@ -1,4 +1,4 @@
-"""Exchange of what people decided and wrote about a dataset: decisions, marks, comments and audits, as events
+"""Exchange of people's decisions and comments on a dataset: decisions, marks, comments and audits, as events
 (docs/review.md).
 
     export_events(store, "official", Path("ada.jsonl"), filters=Filters(annotator="Ada"))
@@ -14,11 +14,10 @@ One layout for JSON lines (all kinds in one file), CSV and Parquet (one file a k
                                "annotator": "Ada", "label": "necessary", "created": "..."}
     review/decisions.csv      event,uid,dataset,...
 
-An event needs event, profile (its ordinal, from 0), attribute, task, recipient, annotator, created and what it says
-(label, kind, text or verdict). All else may be left out. The kind of a file is told by its content. In CSV an empty
-cell is nothing, and a text that a spreadsheet would run as a formula is written with an apostrophe before it, which is
-taken off again.
-"""
+An event needs event, profile (its ordinal, from 0), attribute, task, recipient, annotator, created and its content
+(label, kind, text or verdict). All else may be left out. The kind of a file is recognised by its content. In CSV an
+empty cell is null, and a text that a spreadsheet would run as a formula is written with an apostrophe before it, which
+reading removes."""
 
 from __future__ import annotations
 
@@ -78,20 +77,20 @@ FIELDS: dict[str, Table] = {
     )
     for kind in EVENT_KINDS
 }
-# Null takes back what was decided before, so it must be written down.
+# Null takes back an earlier decision, so it must be written.
 _DECIDES = {"decision": "label", "audit": "verdict"}
 _DEFAULTS = {"reason": "", "source": "single", "blind": False, "level": "full"}
 LONGEST_EVENT = 1 << 20  # bytes of a line, or of a text in Parquet
 Form = Literal["jsonl", "csv", "parquet"]
 FORMS: tuple[Form, ...] = get_args(Form)
 NAMES = {kind: f"{kind}s" for kind in EVENT_KINDS}
-# What makes a spreadsheet run a cell. The apostrophe is among them, so that a text's own is not taken off.
+# Starts of a cell that a spreadsheet runs. The apostrophe is among them, so that a text's own is not removed.
 _FORMULA = (*FORMULA, "'")
 Event = dict[str, Any]
 
 
 def checked_event(raw: Any, where: str, zone: tzinfo = UTC) -> Event:
-    """Return an event with every field: what was left out is None or its default, the time in our form. zone: of a time
+    """Return an event with every field: missing ones are None or their default, the time in our form. zone: of a time
     that names none. Raises FormatError that names the field."""
     kind = raw.get("event") if isinstance(raw, dict) else None
     if kind not in EVENT_KINDS:
@@ -107,8 +106,8 @@ def checked_event(raw: Any, where: str, zone: tzinfo = UTC) -> Event:
 
 
 def moment(text: str, zone: tzinfo = UTC) -> str:
-    """Return a time as the record writes it, in UTC to the millisecond; '' for what is none. zone: of a time that names
-    none; a date alone is its first moment."""
+    """Return a time as the record writes it, in UTC to the millisecond; '' for an invalid one. zone: of a time that
+    names none; a date alone is its first moment."""
     try:
         time = datetime.fromisoformat(text.strip())
         time = (time.replace(tzinfo=zone) if time.tzinfo is None else time).astimezone(UTC)
@@ -134,7 +133,7 @@ def zone_of(text: str) -> tzinfo:
 
 
 def write(path: Path, form: Form, events: Mapping[str, Sequence[Event]]) -> None:
-    """Write the events of each kind to a path that is not there yet: a file for JSON lines, else a folder."""
+    """Write the events of each kind to a path that does not exist yet: a file for JSON lines, else a folder."""
     if form == "jsonl":
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for kind in events:
@@ -161,8 +160,8 @@ def _cell(value: Any) -> Any:
 
 
 def read(path: Path, zone: tzinfo = UTC) -> Iterator[tuple[str, Event, bool]]:
-    """Yield every event of a file, or of the files of a folder that are named as ours are: its location ('x.jsonl: line
-    3'), itself, and whether its time names a zone. Raises FormatError."""
+    """Yield every event of a file, or of the files of a folder with our names: its location ('x.jsonl: line 3'),
+    itself, and whether its time names a zone. Raises FormatError."""
     if path.is_dir():
         files = [path / f"{NAMES[kind]}.{form}" for kind in EVENT_KINDS for form in FORMS]
         if not any(file.is_file() for file in files):
@@ -209,7 +208,7 @@ class Filters:
     def keeps(self, event: Mapping[str, Any]) -> bool:
         """Return whether an event goes out."""
         names = ("annotator", "source", "domain", "profile")
-        # A field that the kind lacks is None in the event, and so no wanted value.
+        # A field that the kind lacks is None in the event, and so matches no value.
         matches = all(getattr(self, name) in (None, event.get(name)) for name in names)
         # Times of one form and one zone: as texts they sort as in time.
         since = moment(self.since) if self.since else ""
@@ -227,9 +226,9 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """The outcome of an import. `new` and `known` by kind; `skipped`: why events match nothing here, and how many
-    more were skipped than are in it; `notes`: what else to know, as sentences; `without_zone`: events whose time named
-    no zone."""
+    """The outcome of an import. `new` and `known` by kind; `skipped`: reasons for events without a match, and how many
+    more were skipped than are in it; `notes`: further remarks, as sentences; `without_zone`: events whose time named no
+    zone."""
 
     datasets: tuple[str, ...]
     new: Mapping[str, int]
@@ -240,12 +239,12 @@ class Imported:
     without_zone: int = 0
 
     def zone_note(self, zone: str) -> str:
-        """Return how many times were read as of this zone because they named none; '' if all named theirs."""
+        """Say how many times were read in this zone because they named none; '' if all named theirs."""
         return f"{count(self.without_zone, 'time')} without a zone; read as {zone}" if self.without_zone else ""
 
 
 def export_choices(store: Store, dataset_id: int) -> tuple[list[str], list[str]]:
-    """Return whose events and of which domains can go out of a dataset: annotators and domains, in order."""
+    """Return the annotators and the domains that an export can be filtered by, in order."""
     with store.read() as connection:
         people = {d.annotator for d in decisions.history(connection, dataset_id)}
         return sorted(people), sorted(datasets.domains_of(connection, dataset_id))
@@ -261,9 +260,9 @@ def export_events(
     replace: bool = False,
 ) -> Exported:
     """Write the events of a dataset, whole or not at all: one file of JSON lines, or a folder with one table a kind.
-    Raises StoreError for a dataset that is not there, a path that is taken, unless it is a file and `replace`, and
-    filters that match nothing at any time: since the last export there may be nothing new, but who is misspelt has
-    never said anything."""
+    Raises StoreError for an unknown dataset, a path that is taken, unless it is a file and `replace`, and filters that
+    match nothing at any time: an export since the last one may be empty, but a misspelt annotator never has an
+    event."""
     if path.exists() and not (replace and path.is_file() and form == "jsonl"):
         raise StoreError(f"{path} is already there. Choose another name, or overwrite one file with --replace.")
     filters = filters or Filters()
@@ -291,7 +290,7 @@ def _require_a_match(connection: Connection, row: DatasetRow, filters: Filters) 
 
 
 def _outgoing(connection: Connection, row: DatasetRow, digest: str, kind: str, filters: Filters) -> list[Event]:
-    # Read whole: a resolution is kept by what it resolves, which may stand anywhere.
+    # Read whole: a resolution is kept with its comment, which may stand anywhere.
     every = list(decisions.review_events(connection, row.id, kind))
     chosen = {event["uid"] for event in every if not event.get("resolves") and filters.keeps(event)}
     return [
@@ -333,20 +332,19 @@ def import_events(
     annotator: str = "",
     zone: str = "UTC",
 ) -> Imported:
-    """Add the events of a file or folder that `export_events` wrote, or that is laid out so, in one transaction.
+    """Add the events of a file or folder that `export_events` wrote, or of the same layout, in one transaction.
 
-    dataset: whose events they are; what each event says where None, by name and else by content hash. Raises
-    FormatError in one line with file, line and field for an event that is none, and for one whose dataset, pair or run
-    is not here: then nothing is imported, unless skip_unknown leaves the latter out. dry_run: find out what an import
-    would come to, and keep nothing of it. name, annotator: what the file is called (else by its path) and who imports
-    it, for `imports`, which lists what can be undone. zone: of times that name none (`zone_of`).
-    """
+    dataset: the dataset of the events; None: the one that each event names, by name and else by content hash. Raises
+    FormatError in one line with file, line and field for an invalid event, and for one whose dataset, pair or run is
+    not here: then nothing is imported, unless skip_unknown leaves the latter out. dry_run: report the outcome of an
+    import without keeping it. name, annotator: the file's name (else its path) and who imports it, for `imports`, which
+    lists what can be undone. zone: of times that name none (`zone_of`)."""
     incoming: list[Event] = []
     without_zone = 0
     uids = {kind: UidGenerator(kind) for kind in EVENT_KINDS}
     for location, event, names_zone in read(path, zone_of(zone)):
         without_zone += not names_zone
-        # Made of the content: importing the same file again gives the same uid, and adds nothing.
+        # Derived from the content: importing the same file again gives the same uid, and adds nothing.
         event |= {"location": location, "uid": event["uid"] or uids[event["event"]].uid(event)}
         incoming.append(event)
     with suppress(_Unwritten), store.write(Role.CURATOR) as connection:
@@ -373,14 +371,14 @@ def import_events(
 
 
 def imports(store: Store, dataset_id: int) -> list[ReviewImport]:
-    """Return the files that brought events to a dataset, newest first."""
+    """Return the imports of events into a dataset, newest first."""
     with store.read() as connection:
         return decisions.imports(connection, dataset_id)
 
 
 def undo_import(store: Store, dataset_id: int, import_id: int, annotator: str) -> tuple[int, int]:
-    """Remove what an import brought, but what was gone on from since; return how many events were removed and how many
-    are kept. Raises StoreError if it was undone before."""
+    """Remove the events of an import, except those that later ones build on; return how many were removed and how many
+    kept. Raises StoreError if it was undone before."""
     with store.write(Role.CURATOR) as connection:
         done = decisions.undo_import(connection, dataset_id, import_id, annotator)
         log.add(connection, "review.import_undone", f"import {import_id}", removed=done[0], kept=done[1])
@@ -390,7 +388,7 @@ def undo_import(store: Store, dataset_id: int, import_id: int, annotator: str) -
 def _matched(
     connection: Connection, incoming: list[Event], dataset: str | None
 ) -> tuple[list[_Target], list[str], list[str]]:
-    """Return the events by dataset, with ids; why others match nothing here; and notes on those that do."""
+    """Return the events by dataset, with ids; the reasons why others match nothing here; and notes on those that do."""
     rows = [datasets.named(connection, dataset)] if dataset else datasets.all_rows(connection)
 
     @cache
@@ -399,11 +397,11 @@ def _matched(
 
     @cache  # thousands of events of a file name the same dataset
     def meant(name: str | None, content: str | None) -> DatasetRow | None:
-        """Return the dataset of that name; else that of that content, if exactly one is the same."""
+        """Return the dataset of that name; else the only one with that content."""
         if dataset or (name is None and content is None):
             return rows[0] if len(rows) == 1 else None
         named = [row for row in rows if row.name == name]
-        # Two copies have the same content: which one is meant cannot be told, so neither is taken.
+        # Two copies have the same content: the intended one is unknown, so neither is taken.
         same = named or [row for row in rows if content is not None and digest(row.id) == content]
         return same[0] if len(same) == 1 else None
 
@@ -436,7 +434,7 @@ def _matched(
 
 
 def _resolve_ids(connection: Connection, target: _Target, event: Event) -> str:
-    """Put the ids of this workspace into the event; return what does not match, naming the field, or ''."""
+    """Put the ids of this workspace into the event; return the mismatch, naming the field, or ''."""
     here, number = target.positions, event["profile"]
     of = f"'{shown(target.row.name)}'"
     if number not in here.names:
@@ -465,7 +463,8 @@ def _resolve_ids(connection: Connection, target: _Target, event: Event) -> str:
 
 
 def _without_comment(connection: Connection, target: _Target) -> list[str]:
-    """Take events out of the target that resolve a comment which is neither here nor in the file; return why."""
+    """Remove from the target events that resolve a comment which is neither here nor in the file; return the
+    reasons."""
     comments = {e["uid"] for e in target.events if e["event"] == "comment" and not e["resolves"]}
     comments |= decisions.comment_uids(connection, target.row.id)
     lost = [event for event in target.events if event.get("resolves") and event["resolves"] not in comments]

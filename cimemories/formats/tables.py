@@ -5,8 +5,8 @@
     tables/messages.parquet     number  run  profile  context  level  sample  status  ...  text  memory  recall
 
 Rows refer to each other by number, counted from 0 in the order of the file, never by an id of a workspace; attributes
-are numbered in their profile. Ordinals are what the versions of a dataset share, with gaps where something was removed;
-edits speak of them. A ballot's `verdicts` has one letter for each attribute of its profile, in their order:
+are numbered in their profile. Versions of a dataset share ordinals, with gaps for removed items; edits refer to them. A
+ballot's `verdicts` has one letter for each attribute of its profile, in their order:
 
     N necessary   X inappropriate   ? abstain   C conflict (named as both)   - no vote
 """
@@ -157,7 +157,7 @@ _ARROW |= dict.fromkeys(("real", "seconds", "share"), pa.float64())  # all other
 @dataclass(frozen=True)
 class Table:
     """The columns of a table. model: checks a row; json: columns that are JSON text in Parquet; references: the table
-    that the number in a column is of."""
+    that the number in a column refers to."""
 
     model: type[BaseModel]
     schema: pa.Schema
@@ -271,7 +271,7 @@ TABLES: dict[str, Table] = {
 
 
 FOLDER = "tables"
-LAYOUT = 1  # of these tables; a reader of an earlier one could not know what it would leave out
+LAYOUT = 1  # of these tables; an older reader could not know what it would leave out
 LONGEST_TEXT = 16 << 20  # bytes of a text; a recorded request holds a whole prompt
 NEEDED = ("dataset", "profiles", "attributes", "contexts", "profile_contexts")
 _BATCH_ROWS = 2000
@@ -323,7 +323,7 @@ def read_rows(path: Path, name: str, table: Table) -> Iterator[Row]:
 
 
 class Folder:
-    """The tables of a folder or a zip file that `write_tables` wrote. hash: tells them from others; about: the row of
+    """The tables of a folder or a zip file that `write_tables` wrote. hash: identifies their content; about: the row of
     the table `dataset`; counts: rows of each table."""
 
     about: Row
@@ -340,7 +340,7 @@ class Folder:
                     except (pa.ArrowException, OSError) as error:
                         reason = f"not a whole Parquet file ({shown(error, 120)})"
                         raise FormatError(f"{self.file(table)}: {reason}; export it again") from None
-                if table != "dataset":  # whose name and time of export do not make it another one
+                if table != "dataset":  # whose name and time of export do not change the content
                     digest.update(file_hash(self.path(table)).encode())
             elif table in NEEDED:
                 raise FormatError(f"{self.file(table)} is missing; export it again")
@@ -356,7 +356,7 @@ class Folder:
         return self.folder / FOLDER / f"{table}.parquet"
 
     def file(self, table: str) -> str:
-        """Return what the file of a table is called in errors."""
+        """Return the name of a table's file in errors."""
         return f"{self.name}: {self.path(table).relative_to(self.folder)}"
 
     def rows(self, table: str) -> Iterator[Row]:
@@ -384,11 +384,11 @@ def opened_folder(path: Path) -> Iterator[Folder]:
 
 
 class Misfit(ValueError):
-    """A row that cannot be; the message says why, without the file's name: 'persona 4 is none of the labelling's'."""
+    """An invalid row; the message says why, without the file's name: 'persona 4 is none of the labelling's'."""
 
 
-# Rows stand in the order of these columns; in those with True no two are equal. Repetitions are then neighbours:
-# nothing of the rows before has to be kept to see one.
+# Rows stand in the order of these columns; in those with True no two are equal. Repetitions are then neighbours,
+# and no earlier rows have to be kept.
 _ORDER: dict[str, tuple[tuple[str, ...], bool]] = {
     "profiles": (("ordinal",), True),
     "attributes": (("profile", "ordinal"), True),
@@ -403,7 +403,7 @@ _ORDER: dict[str, tuple[tuple[str, ...], bool]] = {
     "judgements": (("message", "judge"), True),
     "reveals": (("message", "judge", "attribute"), True),
 }
-# Columns that tell rows apart; of those that may be empty, where they are not.
+# Columns that identify rows; those that may be empty only if they are not.
 _UNIQUE: dict[str, tuple[str, ...]] = {
     "attributes": ("profile", "key"),
     "contexts": ("task", "recipient"),
@@ -422,7 +422,7 @@ _SUPERSEDES = "supersedes must be the number of another decision of the same ann
 
 
 def check(content: Folder) -> None:
-    """Look at every row. Raises FormatError on the first that does not fit."""
+    """Check every row. Raises FormatError on the first invalid one."""
     checker = Check()
     for name, table in TABLES.items():
         where = content.file(name)
@@ -444,7 +444,7 @@ def check(content: Folder) -> None:
 
 
 class Check:
-    """Knows of the tables before what later ones refer to."""
+    """The state of a check: facts of earlier tables that later ones refer to."""
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
@@ -493,7 +493,7 @@ class Check:
         for name in ("call", "before") if self.calls and table != "edits" else ():
             if row.get(name) is not None and row[name] not in self.calls:
                 raise Misfit(f"call '{shown(row[name], 40)}' is not in the table of calls")
-        # By name, as ast.NodeVisitor does it; simple tables have none.
+        # By name, as in ast.NodeVisitor; simple tables have none.
         further: Callable[[Row], None] | None = getattr(self, f"check_{table}", None)
         if further is not None:
             further(row)
@@ -543,7 +543,7 @@ class Check:
             raise Misfit("key is not that of its request, draw, simulated mark and server")
         if row["model"] != model:
             raise Misfit("model is not the one of its request")
-        # An answer may have one: why it holds no message although text came back.
+        # An answer may have one: why it holds no message although text was returned.
         if row["status"] != calls.OK and row["error"] is None:
             raise Misfit("a failed call has no error")
         self.calls[row["key"]] = row["simulated"]
@@ -591,7 +591,7 @@ class Check:
         self._seen.update([("current",)] if row["current"] else [])
 
     def check_prompts(self, row: Row) -> None:
-        # Runs are gone on with by the wording that is recorded under its hash.
+        # Runs are continued with the wording that is recorded under its hash.
         if row["hash"] != hashlib.sha256(row["template"].encode()).hexdigest():
             raise Misfit("hash is not the SHA-256 of the template")
 
@@ -629,7 +629,7 @@ def _inside(number: int, size: int, name: str) -> None:
 
 
 def notes_of(content: Folder) -> list[str]:
-    """Return what the tables bring beside profiles, as notes on their import."""
+    """Return notes on what the tables import beside profiles."""
     names = ("labellings", "ballots", "shares", "decisions", "rules", "runs", "messages", "judgements")
     listed = ", ".join(count(rows, name.removesuffix("s")) for name in names if (rows := content.counts[name]))
     notes = [f"the file brings {listed}" if listed else "the file brings profiles without any labels"]
