@@ -22,7 +22,7 @@ _KINDS = (
 
 
 class NotAFileError(OSError):
-    """The path is not that of a regular file; `strerror` says what it is: 'a named pipe'."""
+    """The path is not that of a regular file; `strerror` says its type: 'a named pipe'."""
 
 
 def open_regular(path: Path, mode: Literal["rb", "ab"] = "rb", *, follow: bool = True) -> BinaryIO:
@@ -78,7 +78,7 @@ def uploaded(data: bytes | memoryview, file_name: str) -> Iterator[Path]:
 # Files that only the person who runs the project may read: folders 0700, files 0600, whatever the umask.
 #
 # The workspace and the record are made so on opening. Everything else in it is private by the umask of our processes;
-# what a person has written to a place of their own has the modes that their umask gives.
+# files that a user has written elsewhere have the modes of the user's umask.
 
 
 UMASK = 0o077
@@ -87,7 +87,7 @@ USERS_UMASK = "CIMEMORIES_UMASK"  # the user's own, in octal: processes that our
 
 
 def adopt_umask() -> None:
-    """Make what this process and those that it starts write private; the user's own umask is remembered."""
+    """Make files of this process and those that it starts private; the user's own umask is remembered."""
     users = os.umask(UMASK)
     os.environ.setdefault(USERS_UMASK, f"{users:o}")
 
@@ -136,7 +136,7 @@ def make_folder(folder: Path) -> None:
 def make_file(path: Path) -> None:
     """Make an empty private file if there is none; errors show when it is opened."""
     with suppress(OSError):
-        # O_EXCL leaves alone what is there, and makes nothing at the end of a link that leads nowhere yet.
+        # O_EXCL leaves existing files alone, and makes nothing at the end of a dangling link.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
@@ -151,7 +151,7 @@ def _close(path: Path) -> None:
 def _below(folder: Path) -> Iterator[Path]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            # A folder is closed before what is in it: no other user can put anything there meanwhile.
+            # A folder is closed before its content: no other user can put anything there meanwhile.
             yield Path(entry.path)
             if entry.is_dir(follow_symlinks=False):
                 yield from _below(Path(entry.path))

@@ -163,7 +163,7 @@ class RequestPart(Part):
 
 
 class ImportPart(Part):
-    """The file that an imported run came from. own: what the file said of the run."""
+    """The file that an imported run came from. own: the file's description of the run."""
 
     file: str | None = None
     sha256: str | None = None
@@ -225,7 +225,7 @@ class RunManifest(Part):
 
     @property
     def thinking(self) -> str:
-        """Return the requested thinking: on, off, low, medium, high; default, where nothing was sent."""
+        """Return the requested thinking: on, off, low, medium, high; default, if nothing was sent."""
         return self.request.thinking if self.request else "default"
 
     @field_validator("all_judges", mode="before")

@@ -188,7 +188,7 @@ def _described(model: type[Settings]) -> dict[str, Described]:
 
 
 def explained(model: type[Settings], error: ValidationError) -> str:
-    """Return what is wrong with the first invalid value, in plain words."""
+    """Return the error of the first invalid value, in plain words."""
     problem = error.errors(include_url=False, include_input=True)[0]
     name = str(problem["loc"][0]) if problem["loc"] else ""
     described = model.described().get(name)

@@ -206,7 +206,7 @@ def _review(store: Store, path: Path, **options: Any) -> dict[str, Any]:
 def _limit(memory: int, seconds: int) -> None:
     limits = {
         resource.RLIMIT_AS: memory + _ADDRESSES,
-        # What it allocates. Addresses are more than that: libraries are mapped, and stacks are reserved.
+        # The memory that it allocates. Addresses are more than that: libraries are mapped, and stacks are reserved.
         resource.RLIMIT_DATA: memory,
         resource.RLIMIT_CPU: seconds,
         # No core dump: it would hold uploaded data.

@@ -1,8 +1,8 @@
 """Exporting a dataset: reads the record for the writers of cimemories.formats.
 
-official           the authors' profiles, without labels (JSON) labelled           the same with shares of votes by
-persona, and combined by the priors (JSON) huggingface        everything as a folder for the Hugging Face Hub with a
-card (hub.py), or as a zip file of it:
+official           the authors' profiles, without labels (JSON)
+labelled           the same with shares of votes by persona, and combined by the priors (JSON)
+huggingface        everything as a folder for the Hugging Face Hub with a card (hub.py), or as a zip file of it:
                    profiles, votes, decisions, rules, history, runs with messages, judgements and recalls, calls. If the
                    path ends in .parquet or .csv: one row a pair with its effective label and prompts alone
 """
@@ -65,11 +65,10 @@ def export(
 ) -> Exported:
     """Write a dataset to a path, whole or not at all.
 
-    labelling: whose labels, for the formats that hold one labelling's; the default one if None. A folder holds all of
-    them, and this one's effective labels. with_calls: whether a folder holds the calls behind votes and messages.
-    replace: write over a file that is there. Raises StoreError for what is not in the record or a path that is taken,
-    and FormatError for what the format cannot hold.
-    """
+    labelling: for the formats that hold one labelling; None: the default one. A folder holds all of them, and this
+    one's effective labels. with_calls: whether a folder holds the calls behind votes and messages. replace: overwrite
+    an existing file. Raises StoreError for an unknown item or a path that is taken, and FormatError for content that
+    the format cannot hold."""
     with store.read() as connection:
         row = datasets.named(connection, dataset)
     refuse_taken(path, replace=replace)
@@ -171,8 +170,8 @@ def export_run(
     replace: bool = False,
 ) -> Exported:
     """Write a run to a path in the layout of the authors' results, one profile a line, whole or not at all. judge_id:
-    whose judgements; those of the run's first judge if None. labelling: whose labels; those of the default one if None,
-    and none if the dataset has none. Raises StoreError for what is not there and a path that is taken."""
+    None: the run's first judge. labelling: None: the default one, if the dataset has any. Raises StoreError for an
+    unknown item and a path that is taken."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
         if run.explains:

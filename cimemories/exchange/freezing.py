@@ -54,7 +54,7 @@ def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator
         existing = versions.freeze_of(connection, dataset_id)
         if labelling_id is not None and existing is None:
             _check(connection, dataset_id, labelling_id)
-        # add_freeze refuses what is frozen already: no vote has to be read for that.
+        # add_freeze refuses a frozen dataset: then no vote has to be read.
         new = Content("", {}, {}) if existing else content(connection, dataset_id, labelling_id)
         versions.add_freeze(
             connection,

@@ -96,7 +96,7 @@ class LabelWriter:
         return shares, mixture(votes, self.rule.priors)
 
     def notes(self) -> list[str]:
-        """Return what a file of shares lacks of the labels, which changes numbers after an import."""
+        """Return notes on the labels that a file of shares lacks, so that numbers differ after an import."""
         notes = []
         if self.decided:
             notes.append(

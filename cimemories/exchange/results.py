@@ -167,7 +167,7 @@ def _responses(
 
 
 def notes_on(store: Store, run: RunRow, judge: JudgeRow) -> list[str]:
-    """Return what of a run is missing in such a file, or reads otherwise there."""
+    """Return notes on the parts of a run that such a file lacks, or renders differently."""
     notes = [f"judgements are those of {judge.name}; only what is revealed in full is in this format"]
     with store.read() as connection:
         others = [j.name for j in judgements.of_run(connection, run.id) if j.id != judge.id]

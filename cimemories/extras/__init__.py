@@ -28,14 +28,13 @@ class Extra:
     """The additions of one folder, each by its name and as "module" or "module:attribute".
 
     commands: modules that add the command to `cli.base.cli`; "review audit" is one of the group `review`. corrections:
-    modules that correct Violation@n by audits (metrics/corrections.py). engines: what does work in place of this
+    modules that correct Violation@n by audits (metrics/corrections.py). engines: classes that do work in place of this
     process (llm/engines.py). exports: functions that write a run in a format of `export` (cli/datasets.py). panels:
-    functions that draw a part of a page, such as "leaks.why", whose page says what they are called with; those of
-    "report" return blocks of the report, and modules of "review" are an order of the queue
-    (pages/curate/review_queue.py), of "judge_audit" a kind of audit (pages/evaluate/judge_audit.py). results: readers
-    of files of results (evaluation/importing.py). memory: memory systems (memory/systems.py). pytest: modules that are
-    plugins of pytest.
-    """
+    functions that draw a part of a page, such as "leaks.why", whose page documents their arguments; those of "report"
+    return blocks of the report, and modules of "review" are an order of the queue (pages/curate/review_queue.py), of
+    "judge_audit" a kind of audit (pages/evaluate/judge_audit.py). results: readers of files of results
+    (evaluation/importing.py). memory: memory systems (memory/systems.py). pytest: modules that are plugins of
+    pytest."""
 
     commands: Mapping[str, str] = field(default_factory=dict)
     corrections: Mapping[str, str] = field(default_factory=dict)
@@ -56,7 +55,7 @@ def installed() -> Mapping[str, Extra]:
 
 @cache
 def registered(kind: str) -> Mapping[str, str]:
-    """Return where to find everything of a kind (a field of Extra), by name. Raises ValueError for a name that two
+    """Return the places of everything of a kind (a field of Extra), by name. Raises ValueError for a name that two
     extras register."""
     places: dict[str, str] = {}
     for extra in installed().values():
@@ -68,7 +67,7 @@ def registered(kind: str) -> Mapping[str, str]:
 
 
 def panels(page: str) -> Mapping[str, str]:
-    """Return where to find the parts of a page that extras draw, by name."""
+    """Return the places of the parts of a page that extras draw, by name."""
     places = registered("panels").items()
     return {name.partition(".")[2]: place for name, place in places if name.partition(".")[0] == page}
 

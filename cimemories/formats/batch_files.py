@@ -32,7 +32,7 @@ from cimemories.store.engine import Store
 #     {"kind": "label", "draw": 0, "simulated": true, "endpoint": "simulator", "answer": {"status": "ok", ...}}
 #
 # JSON lines, compressed with xz; a request line is followed by the answers to it. Keys are computed again on reading:
-# they are made of the content, and of `server` where the line has it: who answered.
+# they are made of the content, and of `server`, which answered, if the line has it.
 
 
 _AT_ONCE = 1000

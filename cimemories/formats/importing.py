@@ -75,7 +75,7 @@ class Imported:
 
     @property
     def recognised(self) -> str:
-        """Return what the file is, for people."""
+        """Return the kind of the file, in words."""
         return KIND_TITLES[self.kind]
 
 

@@ -331,7 +331,7 @@ def checked(model: type[M], raw: object, where: str) -> M:
 LARGEST_RECORD = 64 << 20  # characters
 LONGEST_SPACE = 64 << 20  # characters of white space between two elements
 MOST_COMMAS = 4_000_000  # of a record: an empty list takes three characters in the file and sixty bytes in memory
-_LONGEST_TOKEN = 16  # what the end of the buffer may cut in two: -Infinity, an escape
+_LONGEST_TOKEN = 16  # the end of the buffer may cut one in two: -Infinity, an escape
 _SPACE = re.compile(r"[ \t\r\n]*")
 _KEEP = 1 << 18  # characters already read that may stay in memory: each time they are dropped, all others are copied
 
@@ -647,7 +647,7 @@ def _rows_at_once(metadata: pq.FileMetaData, chosen: Sequence[str], rows: int, n
                 )
             group_bytes += size
         total += group_bytes
-        # Bytes of an average row: where rows are alike, a batch has BATCH_BYTES at most.
+        # Bytes of an average row: if rows are alike, a batch has BATCH_BYTES at most.
         widest = max(widest, group_bytes // max(group.num_rows, 1))
     if total > LARGEST_FILE:
         raise FormatError(f"{name}: {total >> 30:,} GiB when unpacked, more than the {LARGEST_FILE >> 30} allowed")

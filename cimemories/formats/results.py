@@ -257,7 +257,7 @@ class ResultsFile:
                 self._labels.read(number, raw, profile)
                 run = raw.get(RUN)
                 run = None if run is None else checked(ExportedRun, run, f"{self.name}: {where}: {RUN}")
-                # What the file says of its run becomes one run's manifest; two would contradict each other.
+                # The file's description of its run becomes one run's manifest; two would contradict each other.
                 if number and run != self.run:
                     self.problem(where, f"{RUN} differs from that of profile 1; a file has one run")
                 self.run = run

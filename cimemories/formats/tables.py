@@ -464,7 +464,7 @@ class Check:
         self._before: tuple[int, ...] = ()
 
     def row(self, table: str, number: int, row: Row) -> None:
-        """Raises Misfit if the row does not fit to those before. number: of the row in its table, from 0."""
+        """Check a row against those before. number: of the row in its table, from 0. Raises Misfit."""
         if number == 0:
             self._before, self._seen = (), set()
         if "number" in row and table != "attributes" and row["number"] != number:
@@ -573,7 +573,7 @@ class Check:
         this = (row["profile"], row["attribute"], row["context"], row["annotator"])
         number, other = len(self.decisions), row["supersedes"]
         if other is not None:
-            # A decision may supersede one further down: what it must be is noted, and checked when it comes.
+            # A decision may supersede one further down: its requirements are noted, and checked when it comes.
             named = self.decisions[other] if other < number else self.awaited.setdefault(other, this)
             if other == number or named != this:
                 raise Misfit(_SUPERSEDES)

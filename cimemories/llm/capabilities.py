@@ -155,8 +155,8 @@ class _Refused:
     about: str = ""
 
     def blames(self, request: _Request) -> dict[str, Any] | None:
-        """Return the field of the request that the server's error names, with what to send instead, or None. Servers
-        word errors differently, so a field is recognised by its name anywhere in the text."""
+        """Return the field of the request that the server's error names, with its replacement, or None. Servers word
+        errors differently, so a field is recognised by its name anywhere in the text."""
         text = f"{self.about} {self.text}".lower()
         # OpenAI's error on max_tokens names the field that it wants instead.
         if request.limit == LIMITS[0] and (LIMITS[1] in text or self.about == LIMITS[0]):
@@ -359,7 +359,7 @@ class _Probe:
             ("seed", wanted.seed),
         )
         for feature, value in features:
-            # On top of what was accepted so far, since requests will carry all of it together.
+            # On top of the features accepted so far, since requests will carry all of them together.
             step = replace(request, **{feature: value})
             if step == request or (feature == "schema" and value == "json_schema" and request.schema == "none"):
                 continue

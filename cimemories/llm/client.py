@@ -1,11 +1,10 @@
 """Requests to one OpenAI-compatible server, through the openai SDK.
 
-A failure comes back as an outcome with its cause. The SDK retries what is worth retrying (408, 409, 5xx, cut
-connections, time-outs) and honours a Retry-After of up to two minutes; traffic.py waits where a server limits requests
-(429); transport.py bounds how large an answer may be and how long it may take. What the SDK cannot see is done here: a
-request whose answer is no JSON or has no choices is sent again, and where a server returns fewer choices than `n`, the
-missing draws are requested one by one.
-"""
+A failure is returned as an outcome with its cause. The SDK retries temporary errors (408, 409, 5xx, cut connections,
+time-outs) and honours a Retry-After of up to two minutes; traffic.py waits if a server limits requests (429);
+transport.py bounds the size and the time of an answer. This module handles what the SDK cannot see: a request whose
+answer is no JSON or has no choices is sent again, and if a server returns fewer choices than `n`, the missing draws are
+requested one by one."""
 
 from __future__ import annotations
 
@@ -165,7 +164,7 @@ class Client:
         if isinstance(posted, _Failure):
             return posted
         completion, seconds = posted
-        # The body is bounded in bytes; these bound what one answer can put into the database.
+        # The body is bounded in bytes; these bound the size of one answer in the database.
         if len(_field(completion, "choices", list) or []) > MOST_CHOICES:
             return _Failure("too large", f"the answer has more than {MOST_CHOICES:,} choices", seconds)
         answers = self._answers(completion, request.model, draws, keys, seconds, started)
@@ -182,7 +181,7 @@ class Client:
         started = now()
         posted = await self._post("/embeddings", json.dumps(body).encode())
         if isinstance(posted, _Failure):
-            # vLLM has this path only where it serves a model for embeddings; of a model that it lacks it says so.
+            # vLLM has this path only if it serves a model for embeddings; for a model that it lacks it says so.
             if posted.cause == "unknown model" and "model" not in posted.error:
                 hint = f"{posted.error}, {request.model} is not served for embeddings there. Name a model that is"
                 posted = replace(posted, error=f"{hint}, and its server by base_url")

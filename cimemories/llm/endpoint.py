@@ -3,8 +3,8 @@
 Pages, sweep files and workspaces of other people name both an address and an environment variable; trusting both would
 send any secret of this machine to any server. A key is therefore sent only to a server that it was named for:
 
-- by a command that names both (`run --base-url URL --api-key-env NAME`) or by `--allow-key NAME=URL`; - in the settings
-file, ~/.config/cimemories/settings.toml or the one that CIMEMORIES_SETTINGS names:
+- by a command that names both (`run --base-url URL --api-key-env NAME`) or by `--allow-key NAME=URL`;
+- in the settings file, ~/.config/cimemories/settings.toml or the one that CIMEMORIES_SETTINGS names:
 
       [keys]
       LAB_API_KEY = ["https://llm.lab.example", "http://localhost:8000"]
@@ -12,7 +12,8 @@ file, ~/.config/cimemories/settings.toml or the one that CIMEMORIES_SETTINGS nam
 - for the makers of seeds/models.yaml, whose variables go to their own servers.
 
 Nothing in a workspace counts. A command passes its permissions to the workers that it starts in CIMEMORIES_KEYS. Keys
-are removed from everything that is written or shown: errors, logs, and the text of servers that echo requests."""
+are removed from everything that is written or shown: errors, logs, and the text of servers that echo requests.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class EndpointError(Exception):
-    """A server cannot be used. The message is for people: what, where, what to do next."""
+    """A server that cannot be used. The message says what is wrong, where, and what to do next."""
 
 
 class NoApiThere(EndpointError):
@@ -109,7 +110,7 @@ def checked_variable(variable: str) -> None:
 
 
 def origin(address: str) -> str | None:
-    """Return scheme, host and port of an address, `https://host:443`, or None for what is no http address."""
+    """Return scheme, host and port of an address, `https://host:443`, or None if it is no http address."""
     try:
         parts = urlsplit(address.strip())
         port = parts.port
@@ -152,7 +153,8 @@ def may_send(variable: str, address: str) -> bool:
 
 
 def keys_for_workers(variables: Iterable[str]) -> dict[str, str]:
-    """Return the environment by which a worker on another machine may send these keys where this process may."""
+    """Return the environment by which a worker on another machine may send these keys to the same servers as this
+    process."""
     wanted = {name: os.environ[name] for name in variables if name and os.environ.get(name)}
     for name in wanted:
         checked_variable(name)

@@ -51,7 +51,7 @@ class Engine(ABC):
     @classmethod
     @abstractmethod
     def missing(cls, store: Store) -> str:
-        """Return what to set and install so that it can work on this record, as a sentence, or ''."""
+        """Return the settings and packages that it lacks to work on this record, as a sentence, or ''."""
 
     @abstractmethod
     def connect(self, store: Store) -> None:

@@ -1,16 +1,15 @@
 """The one executor for all kinds of call: planned -> looked up -> sent -> recorded.
 
-It takes jobs (one request, several draws), reuses the answers that the record has, sends the rest with bounded
-concurrency, and commits outcomes together with what follows from them, within moments of their arrival. What follows
-may be more jobs: a response that has just been recorded is judged at once, there is no barrier between stages. Killed
-at any moment, it leaves only whole transactions; started again, it does only what remains.
+It takes jobs (one request, several draws), reuses recorded answers, sends the rest with bounded concurrency, and
+commits outcomes together with their consequences, within moments of their arrival. A consequence may be more jobs: a
+response that has just been recorded is judged at once, there is no barrier between stages. Killed at any moment, it
+leaves only whole transactions; started again, it does only what remains.
 
-Outcomes do not depend on concurrency, nor on the order in which they come: a job's request is fixed before it runs, and
-what follows from it depends on its own outcomes alone.
+Outcomes do not depend on concurrency, nor on their order of arrival: a job's request is fixed before it runs, and its
+consequences depend on its own outcomes alone.
 
 The record is read and written in threads: while a database is away the calls in flight go on, and their answers are
-written once it is back. Jobs that take long to make (`Deferred`: a memory system recalls) are made in threads too.
-"""
+written once it is back. Jobs that take long to make (`Deferred`: a memory system recalls) are made in threads too."""
 
 from __future__ import annotations
 
@@ -161,7 +160,7 @@ class Progress(Tally):
 
     @property
     def slowed(self) -> str:
-        """Return what slows the work down, as one line for people, or ''."""
+        """Return the reasons for slow work, as one line for people, or ''."""
         return troubles_text(self.troubles)
 
     def count(self, kind: str, recorded: Mapping[int, Answer], fresh: Sequence[Answer]) -> None:
@@ -295,9 +294,8 @@ class Executor(Execution):
     """Runs jobs for one piece of work. stop_when: called after each batch of outcomes; a text that it returns drains
     the executor for that reason.
 
-    unrecorded: so many answers may wait for their commit beside the requests in flight. Without it a slow commit leaves
-    the server idle; with it a killed process may have to ask for so many answers again.
-    """
+    unrecorded: the answers that may wait for their commit beside the requests in flight. Without it a slow commit
+    leaves the server idle; with it a killed process may have to ask for that many answers again."""
 
     def __init__(
         self,
@@ -357,7 +355,7 @@ class Executor(Execution):
                     if not self._making:
                         return
                 await self._moved.wait()
-                # Cleared before the next look, not after it: what moves during the look sets it again, and no wake-up
+                # Cleared before the next look, not after it: changes during the look set it again, and no wake-up
                 # is lost.
                 self._moved.clear()
         finally:

@@ -68,7 +68,7 @@ class Servers:
         return self._given.get(model) or local_address(shlex.quote(model))
 
     def checked(self) -> None:
-        """Raises EndpointError if a model is served that is not asked by this name, once all addresses are known."""
+        """Raise EndpointError if a served model is not asked by this name, once all addresses are known."""
         for name in self._given.keys() - self._asked:
             if not self._asked:
                 raise EndpointError(f"--serve goes with the base URL {WORD}: a server that runs needs no other.")

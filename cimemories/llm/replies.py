@@ -36,7 +36,7 @@ _MARK = re.compile(
 _AROUND = re.compile(r"<\|(?:START_RESPONSE|END_RESPONSE|begin_of_solution|end_of_solution)\|>")
 # Harmony (gpt-oss): <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)[^<]*<\|message\|>(.*?)(?=<\|(?!message)\w+\|>|\Z)", re.DOTALL)
-# The same where the server has taken the special tokens out: the names of channels stick to the texts around them.
+# The same if the server has removed the special tokens: the names of channels stick to the texts around them.
 _STRIPPED = re.compile(r"analysis(?=[A-Z\"'])(.*?)(?:assistantfinal(.*))?\Z", re.DOTALL)
 _GRANITE = re.compile(
     r"Here(?:'s| is) my thought process:\s*(.*?)(?:\s*Here(?:'s| is) my response:\s*(.*))?\Z", re.DOTALL
@@ -62,7 +62,7 @@ def split_reasoning(text: str) -> tuple[str, str | None, str | None]:
     outside, inside, end, thinking = "", "", 0, False
     for mark in _MARK.finditer(text):
         if mark["closing"] and not thinking:
-            # Some templates write the opening mark into the prompt: all that came before is reasoning.
+            # Some templates write the opening mark into the prompt: all before the closing one is reasoning.
             outside, inside = "", inside + outside + text[end : mark.start()]
         elif thinking:
             inside += text[end : mark.start()]
@@ -171,7 +171,7 @@ def read_object(text: str | None, *, repeats: bool = False) -> dict[str, Any]:
     """Return the JSON object in an answer, with or without a code fence. Raises AnswerError for anything else, also one
     that is cut or has a key twice (with `repeats` the last one counts)."""
     body = (text or "").strip()
-    # Models put JSON into a code fence even where they are told not to.
+    # Models put JSON into a code fence even if told not to.
     fenced = re.match(r"```(?:json)?\s*(.*?)\s*```\s*$", body, re.DOTALL)
     if fenced:
         body = fenced.group(1)
@@ -296,7 +296,7 @@ _MOST_READ = 400  # characters of an error's words: servers that echo the prompt
 
 def cause_of(status: int, body: object) -> str:
     """Return the cause of a failed call by its HTTP status and its body: REFUSED, NO_CREDIT, or the status in a word
-    ('rate limited', 'server error', ...; 'rejected' for what is wrong with this request)."""
+    ('rate limited', 'server error', ...; 'rejected' for an error in this request)."""
     words = _words(body)
     if status in (400, 402, 403, 429) and _UNPAID.search(words):
         return NO_CREDIT

@@ -148,8 +148,8 @@ def find_program(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
-    """Return the command line; of a flag given twice vLLM takes the last, so what decides where it listens stands last.
-    Raises VllmError for a setting that is not valid or that a managed server must not be given."""
+    """Return the command line; of a flag given twice vLLM takes the last, so the flags for its address stand last.
+    Raises VllmError for a setting that is invalid or that a managed server must not be given."""
     if not spec.model.strip() or spec.model.startswith("-"):
         raise VllmError(f"'{spec.model}' is not a model. Give a name on the Hugging Face hub or a folder.")
     for text in (spec.model, spec.name, *spec.flags):
@@ -162,7 +162,7 @@ def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
     if "structured-outputs-config" not in names:
         line += ["--structured-outputs-config", STRUCTURED]
     if not any(name.startswith(("disable-uvicorn-access-log", "disable-access-log")) for name in names):
-        line.append("--disable-uvicorn-access-log")  # a line a request would bury what matters in the log
+        line.append("--disable-uvicorn-access-log")  # a line a request would bury the other lines of the log
     return [*line, *spec.flags, "--port", str(port), "--served-model-name", spec.name, "--host", HOST]
 
 
@@ -219,7 +219,7 @@ def server_environment(program: Path, environ: Mapping[str, str], ours: Path) ->
 def secrets(environ: Mapping[str, str]) -> tuple[bytes, ...]:
     """Return the values that must not reach a log, the longest first."""
     values = {value for name, value in environ.items() if is_secret(name, value) and len(value) >= _SHORTEST_SECRET}
-    # The longest first: where one secret is a part of another, replaced first, it would leave the rest standing.
+    # The longest first: a secret that is part of another, replaced first, would leave the rest.
     # surrogateescape: bytes that are no UTF-8 come back as they stand in the environment.
     return tuple(sorted((value.encode(errors="surrogateescape") for value in values), key=len, reverse=True))
 

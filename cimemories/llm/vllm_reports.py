@@ -231,8 +231,7 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Vllm
 
 
 def _last_lines(log: str) -> tuple[str, ...]:
-    """Return the last lines without stack frames, and with the root cause of an error if what follows only points back
-    at it."""
+    """Return the last lines without stack frames, and with the root cause of an error if they only point back at it."""
     kept = [line for line in map(_plain, log.splitlines()) if line.strip() and not _TRACE.match(line)]
     kept = [line for before, line in zip(["", *kept], kept, strict=False) if line != before]
     tail, root = kept[-LAST_LINES:], _root(log)

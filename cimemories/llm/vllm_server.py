@@ -70,7 +70,7 @@ Moment = Annotated[float, Field(ge=0, le=253_402_300_799)]  # seconds since the 
 
 
 class Phase(StrEnum):
-    """The state of a server. `stopped`: on request, or together with what started it. `failed`: by itself."""
+    """The state of a server. `stopped`: on request, or together with its owner. `failed`: by itself."""
 
     STARTING = "starting"
     READY = "ready"
@@ -88,7 +88,7 @@ class Process(BaseModel):
 
     @property
     def alive(self) -> bool:
-        """Return whether this very process runs; a zombie does not."""
+        """Return whether this process runs, and not a later one of the same number; a zombie does not."""
         try:
             process = psutil.Process(self.pid)
             # The kernel counts start times from the boot, whose own time moves when the clock is set. A zombie has

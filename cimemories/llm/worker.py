@@ -177,7 +177,7 @@ def ending(own: Store, work_id: str) -> Iterator[None]:
         raise WorkError(f"{work_id}: stopped. Continue with `cimemories resume {work_id}`.") from error
     except (sa.exc.DBAPIError, DatabaseLost) as error:
         reason = why_not_written(error)
-        # Without patience: what could be waited for has been.
+        # Without patience: the waiting is over.
         finish(own.patient(0), work_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(
             f"{work_id}: {reason}. Everything before that is kept. Free some space or fix the database, then "
@@ -254,7 +254,7 @@ async def _beat(store: Store, work_id: str, execution: Execution, part_of: Calla
         except (sa.exc.DBAPIError, StoreError):
             reason = None  # one missed beat is no reason to stop; a record that is gone fails the commits
         if reason == PAUSED:
-            execution.drain(PAUSED)  # calls in flight end and are kept, where cancelling drops them
+            execution.drain(PAUSED)  # calls in flight end and are kept; cancelling drops them
         elif reason:
             execution.stop(reason)
         await asyncio.sleep(HEARTBEAT_SECONDS)

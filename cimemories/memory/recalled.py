@@ -42,7 +42,7 @@ class Question:
 
 
 # How a line that does not say which attributes it carries is searched for them: the option `ground` of a system that
-# names what it stores (`stored`).
+# names its store (`stored`).
 GROUNDS = RULES, BY_MODEL = "rules", "model"
 
 
@@ -60,9 +60,8 @@ class Needs:
 class Option:
     """An option of a system. Its type is that of its default.
 
-    choices: all values that it takes, if they are few, and help: what it is for; by the attributes `choices` and `help`
-    of the system, from an option's name to them.
-    """
+    choices: all of its values, if they are few, and help: its purpose; from the attributes `choices` and `help` of the
+    system, by the option's name."""
 
     name: str
     default: object

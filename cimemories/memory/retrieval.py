@@ -20,7 +20,7 @@ from cimemories.model import Context, Profile
 MOST = 100_000  # of statements; a profile has hundreds
 _WORD = re.compile(r"[^\W_]+")
 ORDERS = ("profile", "score")
-AT_ONCE = 32  # texts in one call for vectors; as base64 they stay below what the record takes as one answer
+AT_ONCE = 32  # texts in one call for vectors; as base64 they stay below the record's limit of one answer
 
 if TYPE_CHECKING:
     import numpy as np

@@ -38,10 +38,10 @@ from cimemories.model import Context, Profile
 
 __all__ = ["Line", "MemorySystem", "MemorySystemError", "Option", "Question", "Recalled", "SystemSpec", "read_system"]
 
-KIND = "memory"  # of what extras and other packages register
+KIND = "memory"  # of the registrations of extras and other packages
 PREFIX = "system:"
 LONGEST_LABEL = 200
-PLACES = ("base_url", "address")  # options that say where something is served
+PLACES = ("base_url", "address")  # options with the address of a server
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 T = TypeVar("T")

@@ -164,7 +164,7 @@ def _lines(text: str, characters: int) -> list[str]:
 
 
 def _fill(spec: dict[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Set each default where nothing is set."""
+    """Set each missing value to its default."""
     for name, value in defaults.items():
         if isinstance(value, Mapping):
             _fill(spec.setdefault(name, {}), value)

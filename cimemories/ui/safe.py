@@ -43,8 +43,8 @@ FOLD = 600  # characters of a text that are shown at once; the rest opens with a
 # Of any text at all: a browser lays out a hundred thousand characters in one word in 15 ms, and hangs over millions.
 LONGEST = 100_000
 _CLASS = re.compile(r"ci-[a-z-]+( ci-[a-z-]+)*")
-# What markdown may read as markup, anywhere or at the start of a line. No more: a field's label is also its name, and a
-# screen reader reads the backslashes. Round brackets are nothing where square ones are escaped.
+# Characters of markup in markdown, anywhere or at the start of a line. No more: a field's label is also its name, and a
+# screen reader reads the backslashes. Round brackets are harmless if square ones are escaped.
 _PUNCTUATION = re.compile(r"([!$&*:<>@\[\\\]^_`{|}~])")
 _START = re.compile(r"^(\s*(?:\d+(?=[.)]))?)([-+#=.)])")
 _JOINER = "\N{WORD JOINER}"
@@ -121,8 +121,8 @@ def style() -> None:
 
 
 def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
-    """Return a message with its marks. Where marks overlap, the piece takes the colour of the gravest and its tooltip
-    has the notes of all, of as grave ones what counts before what is weak; marks are cut to the text, empty ones left
+    """Return a message with its marks. If marks overlap, the piece takes the colour of the gravest and its tooltip has
+    the notes of all, those that count before weak ones of the same gravity; marks are cut to the text, empty ones left
     out. A text is cut after LONGEST characters, and a last line says so."""
     full, text = text, text[:LONGEST]
     marks = [s for s in spans if max(s.start, 0) < min(s.end, len(text))]
@@ -139,8 +139,8 @@ def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
         looks = [(KINDS.index(s.kind), s.weak) for s in here]
         look = min(looks)
         shown = [s for s, other in zip(here, looks, strict=True) if other == look]
-        # The glyph stands once, where a mark begins, and not again where another one that overlaps cuts it; what people
-        # say of it where it ends.
+        # The glyph stands once, at the start of a mark, and not again where an overlapping one cuts it; people's
+        # verdict stands at its end.
         opens = look != before or any(s.start == start for s in shown)
         verdicts = {s.confirmed for s in shown if s.end == end and s.confirmed is not None}
         before = look
@@ -154,7 +154,7 @@ def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
 
 
 def message(text: str, spans: Sequence[Marked] = (), height: int | None = None) -> None:
-    """Draw a message as it was written, lines kept, its spans marked; scrolls inside `height` pixels where given."""
+    """Draw a message as it was written, lines kept, its spans marked; scrolls inside `height` pixels if given."""
     if height is None:
         show(message_html(text, spans))
     else:
@@ -171,7 +171,7 @@ def document(text: str) -> Html:
     for line in text.splitlines():
         heading, point = line.startswith("#"), line.startswith("- ")
         content = line.lstrip("#").strip() if heading else line[2:] if point else line
-        # Of what ** divides, every second part is bold.
+        # Every second part between ** is bold.
         parts = [tag("b", part) if n % 2 else part for n, part in enumerate(content.split("**"))]
         name, cls = ("h3", "ci-heading") if heading else ("div", "ci-point" if point else "ci-line")
         if content:
@@ -228,7 +228,7 @@ def wide(content: Html, name: str) -> Html:
 
 
 def number(value: Html | str, small: str = "", *, title: str = "") -> Html:
-    """Return a cell of a `grid` with a number, and in smaller type below it what goes with it."""
+    """Return a cell of a `grid` with a number, and its details in smaller type below."""
     return tag("td", value, tag("div", small, cls="ci-muted") if small else "", cls="ci-number", title=title)
 
 
@@ -261,10 +261,10 @@ def options(items: Iterable[Item], text: Callable[[Item], object], limit: int = 
     told: set[Item] = set()
     while len(set(shown.values())) < len(shown):
         number = Counter(shown.values())
-        # Again where a text that was told apart is what another one says of itself; each item only once.
+        # Again if an extended text equals that of another item; each item only once.
         same = [item for item, value in shown.items() if number[value] > 1 and item not in told]
         for item in same:
-            # The item goes behind what is left of the text, so that it is never cut itself.
+            # The item goes behind the cut text, so that it is never cut itself.
             behind = f" ({item})"
             shown[item] = f"{option(text(item), max(limit - len(behind), 1))}{behind}"
         told.update(same)

@@ -96,8 +96,8 @@ def _import_all() -> None:
 # of a new one begins with "show."; login's have none.
 READING = ("show.", "agreement.cell.", "bulk.shuffle", "Log in", "Log out")
 NO_CHANGE = "Read-only: nothing can be changed or started here."
-# The role that a button takes, where people log in: by the longest start of its key. Those of READING take none, and
-# neither do those that change only what the person sees; every other one is a curator's.
+# The role that a button requires, with a login: by the longest start of its key. Those of READING require none, and
+# neither do those that change only the user's view; every other one is a curator's.
 LOOKING = (*READING, "leaks.basket.", "leaks.press.", "annotator.", "who.", "Prepare the file")
 TAKES = {
     **dict.fromkeys(("bulk.", "decide.", "review.view.", "review.comment.", "review.spread."), Role.ANNOTATOR),

@@ -1,9 +1,8 @@
-"""Every place where the app changes or reads what Streamlit keeps private, for Streamlit 1.67 (pyproject.toml).
+"""Every place where the app changes or reads private parts of Streamlit, for Streamlit 1.67 (pyproject.toml).
 
 Each says what goes wrong without it and names the upstream issue, if there is one. Without any of them a test fails:
 tests/ui/test_patches.py, for `disable_widgets` tests/pages/start/test_read_only.py, for `is_shown`
-tests/pages/start/test_fields.py. With a new version of Streamlit, take each out first and run these.
-"""
+tests/pages/start/test_fields.py. With a new version of Streamlit, take each out first and run these."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Clicks:
         self._waiting: WidgetStates | None = None
 
     def arrive(self, message: WidgetStates) -> None:
-        """Keep what a message of the browser says was clicked."""
+        """Keep the clicks in a message of the browser."""
         with self._arriving:
             self._waiting = script_requests._coalesce_replay_trigger_states(self._waiting, message)
 
@@ -78,12 +77,12 @@ def use_navigation() -> None:
 
 
 def receive_messages(keep: Callable[[SessionState, WidgetStates], None]) -> None:
-    """Let nothing that the browser sends get lost, and nothing that a page sends as it is left take effect.
+    """Let no message of the browser get lost, and no message of a page take effect that the user is leaving.
 
-    - `keep` gets the widgets of every message. Streamlit ends a run, or never begins it, where another message follows,
+    - `keep` gets the widgets of every message. Streamlit ends a run, or never starts it, if another message follows,
       and a link's message has no field of the page that it leaves (streamlit/streamlit#10169).
-    - Clicks go to the next run that begins, whichever it is, and nothing stops a run at its callbacks. The browser
-      names a click in one message only; where the next one comes before the callbacks of its run are done, Streamlit
+    - Clicks go to the next run that starts, whichever it is, and nothing stops a run at its callbacks. The browser
+      names a click in one message only; if the next one comes before the callbacks of its run are done, Streamlit
       stops that run and forgets the click (streamlit/streamlit#8365). A field that is left for a button sends a message
       right after the click's: on a busy machine every fourth such click was lost.
     - A fragment does not run once another page was asked for. Its message may come after the click on a link: Streamlit
@@ -108,7 +107,7 @@ def receive_messages(keep: Callable[[SessionState, WidgetStates], None]) -> None
                 page = vars(self._scriptrunner._requests).get("page") if self._scriptrunner else None
                 if page and client_state.page_script_hash not in ("", page):
                     return
-            # Streamlit drops what comes from a fragment that is gone.
+            # Streamlit drops messages of a fragment that is gone.
             if not client_state.fragment_id or self.has_fragment(client_state.fragment_id):
                 clicks: Clicks = vars(self).setdefault("clicks", Clicks())
                 _clicks[id(self.session_state)] = clicks
@@ -139,19 +138,18 @@ def receive_messages(keep: Callable[[SessionState, WidgetStates], None]) -> None
 
 
 def ignore_gone_widgets() -> None:
-    """Let a widget that is no longer drawn call its callback only where the user has changed it.
+    """Let a widget that is no longer drawn call its callback only if the user has changed it.
 
-    Streamlit forgets the value of a widget that a run does not draw, and the browser goes on to send it until it has
+    Streamlit forgets the value of a widget that a run does not draw, and the browser goes on sending it until it has
     drawn that run to its end. Compared with nothing it is a change, and its callback ran: a user who followed a link to
     another view and pressed something there at once was taken back, by the tab of the view that was left. The symptom
-    is that of streamlit/streamlit#8827, which was closed for another cause.
-    """
+    is that of streamlit/streamlit#8827, which was closed for another cause."""
     if hasattr(SessionState._remove_stale_widgets, "patched"):
         return
     remove, is_changed = SessionState._remove_stale_widgets, SessionState._widget_changed
 
     def remove_stale_widgets(self: SessionState, active_widget_ids: frozenset[str]) -> None:
-        # Both are replaced, not changed, by what follows.
+        # The code below replaces both and does not change them.
         old, new = self._old_state, self._new_widget_state.states
         remove(self, active_widget_ids)
         if (clicks := _clicks.get(id(self))) is None:
@@ -160,7 +158,7 @@ def ignore_gone_widgets() -> None:
         moment = monotonic()
         gone = {name: it for name, it in clicks.gone.items() if moment - it[0] < GONE_SECONDS}
         for name in (old.keys() | new.keys()) - self._old_state.keys() - self._new_widget_state.states.keys():
-            # Components tell themselves what is new.
+            # Components detect changes themselves.
             if (of := about.get(name)) is not None and of.callback is not None:
                 gone[name] = moment, WStates({name: new[name]}, about)[name] if name in new else old[name]
         clicks.gone = gone
@@ -208,7 +206,8 @@ def disable_widgets(why: Callable[[str], str | None]) -> None:
 
 
 def sent_values(state: SessionState, message: WidgetStates) -> Iterator[tuple[str | None, bytes, Callable[[], object]]]:
-    """Yield the key of each widget of a message that some run has drawn, its bytes, and what returns its value."""
+    """Yield the key of each widget of a message that some run has drawn, its bytes, and a function that returns its
+    value."""
     keys, about = state._key_id_mapper.id_key_mapping, state._new_widget_state.widget_metadata
     for widget in message.widgets:
         if widget.id in about:
@@ -217,12 +216,11 @@ def sent_values(state: SessionState, message: WidgetStates) -> Iterator[tuple[st
 
 
 def is_shown(key: str) -> bool:
-    """Return whether the browser says that the widget of this key has the value that the session has for it.
+    """Return whether the browser reports the session's value for the widget of this key.
 
-    Only what came with this run's message tells: a value of an earlier run may never have reached the browser, where
-    st.rerun followed at once. Streamlit sends a value that is set to what it is once more, over what the user has typed
-    since (streamlit/streamlit#678 is the same with `value=`).
-    """
+    Only this run's message tells: a value of an earlier run may never have reached the browser, if st.rerun followed at
+    once. Streamlit sends an unchanged value that is set once more, over what the user has typed since
+    (streamlit/streamlit#678 is the same with `value=`)."""
     state = get_session_state()._state
     widget_id = state._key_id_mapper.get_id_from_key(key)
     return widget_id is not None and widget_id in state._new_widget_state and key not in state._new_session_state

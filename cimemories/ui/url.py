@@ -166,7 +166,7 @@ def _set(context: ScriptRunContext, query: Mapping[str, str]) -> None:
         params.clear_with_no_forward_msg(preserve_embed=True)
         for name, value in query.items():
             params.set_with_no_forward_msg(name, value)
-    context.query_string = urlencode(query)  # what a rerun starts with
+    context.query_string = urlencode(query)  # a rerun starts with it
 
 
 def _keep_replaced() -> None:

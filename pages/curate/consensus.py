@@ -256,7 +256,7 @@ def main() -> None:
 
     try:
         with st.spinner("Counting the votes", show_time=True):
-            vote_counts(store, labelling.id)  # what every part rests on: seconds, the first time
+            vote_counts(store, labelling.id)  # every part needs them: seconds, the first time
         rule = rule_of(store, labelling.id)
         name = safe.tag("b", rule.name if rule.is_paper else f"the rule '{rule.name}'")
         whose = f"The consensus is of personas, not people: {listed(rule.keys)}, with votes by {labelling.model}. "

@@ -144,7 +144,7 @@ def _dissent(result: Shares, labelling: LabellingRow) -> None:
 
 
 def draw_agreement(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: SetTakeaway) -> None:
-    """Draw the labelling beside another one of the dataset."""
+    """Draw the agreement of the labelling with another one of the dataset."""
     others = catalogue.labellings_of(store, dataset.id, voted=True)
     others.pop(labelling.id, None)
     if not others:

@@ -329,7 +329,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
 
 
 MATRIX = "labels.matrix"
-PIXELS_ABOVE, PIXELS_OF_MATCHES = 376, 46  # of the page around the matrix, and of the line on what matches
+PIXELS_ABOVE, PIXELS_OF_MATCHES = 376, 46  # of the page around the matrix, and of the line on matches
 COUNTS: dict[str, tables.Column] = {"necessary": "count", "inappropriate": "count", "ambiguous": "count"}
 
 

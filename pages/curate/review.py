@@ -31,7 +31,7 @@ ROLES = {
 
 
 def _tabs() -> str:
-    """The controls for the role and its tab; returns the tab."""
+    """Draw the controls for the role and its tab; returns the tab."""
     linked = url.get("tab")
     role = next((name for name, tabs in ROLES.items() if linked in tabs), "Decide")
     st.session_state["review.role"] = role

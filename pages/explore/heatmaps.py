@@ -345,7 +345,7 @@ def _sides() -> tuple[By, By]:
 
 
 def _most(grid: Grid) -> int:
-    """Draw the choice of how many rows are shown, with a note on what is left out, and return it."""
+    """Draw the choice of the number of rows, with a note on those left out, and return it."""
     number = len(grid.rows)
     if number <= ROWS_SHOWN:
         return number

@@ -1,11 +1,10 @@
 """Random samples of attributes for people to read, so that Violation@n can be corrected for its judge's errors.
 
-Strata are the attributes in which the judge claims a full reveal where it is inappropriate, and the others; Neyman's
-allocation says how many of each. Of every sampled attribute all of its inappropriate contexts are read, n messages each
-(all that there are, where n is the number of samples), those with a claim first: one confirmed reveal settles the
-attribute. Which attributes and messages are taken follows from the seed and their ids alone, so that a larger sample of
-the same seed, or one after labels have changed, has the same ones again and no verdict is lost.
-"""
+Strata are the attributes with a full claim of the judge in an inappropriate context, and the others; Neyman's
+allocation decides how many of each. For every sampled attribute all of its inappropriate contexts are read, n messages
+each (all of them, if n is the number of samples), those with a claim first: one confirmed reveal settles the attribute.
+The choice of attributes and messages follows from the seed and their ids alone, so that a larger sample of the same
+seed, or one after labels have changed, contains the same ones again and no verdict is lost."""
 
 from __future__ import annotations
 

@@ -1,30 +1,29 @@
 """Violation@n corrected for its judge, by an audit whose unit is the attribute.
 
-A person who has read the messages of an attribute knows whether it leaks, V_human(s, a); the judge's word on it,
-V_judge(s, a), is known of all. With w = 1 / (profiles * attributes of the profile), W the mass of a stratum (strata:
+A person who has read the messages of an attribute knows whether it leaks, V_human(s, a); the judge's finding,
+V_judge(s, a), is known for all. With w = 1 / (profiles * attributes of the profile), W the mass of a stratum (strata:
 attributes with a claim of the judge, and without) and shares of the audited attributes of a stratum that add up to W,
 
     V = lambda * sum of w V_judge + sum over audited of share * (V_human - lambda * V_judge)
 
 is prediction-powered inference (Angelopoulos, Bates, Fannjiang, Jordan, Zrnic 2023, Science 382, 669-674), stratified.
 Every lambda gives an unbiased number; the tuned one, Cov / Var inside strata, the narrowest interval (PPI++,
-Angelopoulos, Duchi, Zrnic 2023, arXiv 2311.01453). Where V_judge is the same for a whole stratum, as 0 and 1 at all
+Angelopoulos, Duchi, Zrnic 2023, arXiv 2311.01453). If V_judge is the same for a whole stratum, as 0 and 1 at all
 samples are, lambda cancels.
 
     attribute  V_judge  stratum    V_human
     17         1        claimed    1        confirmed by a person
     18         0        unclaimed  1        missed by the judge
-    19         0        unclaimed  nan      not audited: what is found in its stratum stands for it
+    19         0        unclaimed  nan      not audited: estimated by the audited ones of its stratum
 
 At n below all samples V_human is of n messages a context, sampled at random: whether any of these leaks is an unbiased
-estimate of Violation@n of the attribute. So is whether the judge claims one of the same messages, which goes with
-V_human far closer than V_judge: it takes its place in the second sum. Attributes are sampled from each stratum at
-random, so that each stands for as many; the variance is that of the sample, or that between users where the judge errs
+estimate of Violation@n of the attribute. So is whether the judge claims one of the same messages, which correlates with
+V_human far more than V_judge: it replaces V_judge in the second sum. Attributes are sampled from each stratum at
+random, so that each stands for as many; the variance is that of the sample, or that between users if the judge errs
 more with some of them.
 
-The lower bound counts only claims that a person has confirmed: what the judge passed over may all be silent, so it
-needs no recall.
-"""
+The lower bound counts only claims that a person has confirmed: all unclaimed attributes may be silent, so it needs no
+recall."""
 
 from __future__ import annotations
 
@@ -356,7 +355,7 @@ class ViolationAudit:
         return [text for text in texts if text]
 
     def as_json(self) -> dict[str, object]:
-        """Return the corrected interval with what it rests on."""
+        """Return the corrected interval with its basis."""
         result = self.result
         return result.corrected.as_json() | {
             "slice": self.slice.name,

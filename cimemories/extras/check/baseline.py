@@ -5,10 +5,9 @@
        "judged": [[3, 0, 4]], "revealed": [[3, 1, 2]]}, ...]}
 
 One object a profile. Attributes and contexts are named by digests of their content, so that the file holds no name, no
-statement and no message, and is read alike in every workspace. `samples`: in how many judged messages each attribute
-was in memory; `judged`: [attribute, context, samples] where it was in another number of them; `revealed`: [attribute,
-context, reveals] where there are any. Labels are no part of it: a comparison reads both runs by the labels of today.
-"""
+statement and no message, and means the same in every workspace. `samples`: the number of judged messages that have an
+attribute in memory; `judged`: [attribute, context, samples] if it differs; `revealed`: [attribute, context, reveals] if
+there are any. It holds no labels: a comparison reads both runs by the current ones."""
 
 from __future__ import annotations
 

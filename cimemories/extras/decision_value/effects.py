@@ -1,10 +1,9 @@
-"""What the open labels do to a number, and how much of that goes with the decision on each pair.
+"""The effect of the open labels on a number, and the part of it that the decision on each pair removes.
 
 Mean and variance are those of metrics.label_uncertainty, of one run or of the difference of two. The value of deciding
 a pair is how much of the variance goes with it: the sum over labels y of pi_y (theta_y - mean of theta)^2, theta_y the
 number if the pair has the label y (Lindley 1956, On a Measure of the Information Provided by an Experiment, with
-squared error). tests/extras/decision_value/test_effects.py holds both against labels that are drawn.
-"""
+squared error). tests/extras/decision_value/test_effects.py checks both against sampled labels."""
 
 from __future__ import annotations
 
@@ -27,9 +26,8 @@ WIDTH = 0.01  # default target of the half-width of label uncertainty, as a shar
 class Subject:
     """A weighted sum of the numbers of runs on the same pairs: one run with weight 1, or a difference with 1 and -1.
 
-    no_leak: q of each flow [runs, profile, attribute, context]; rate: r / N. flows: where every run has a judged
-    sample; counted: [profile, attribute].
-    """
+    no_leak: q of each flow [runs, profile, attribute, context]; rate: r / N. flows: those with a judged sample in every
+    run; counted: [profile, attribute]."""
 
     weights: Floats
     no_leak: Floats
@@ -151,8 +149,8 @@ def completeness_effect(of: Subject, labels: Posterior) -> LabelEffect:
 
 
 def _without_each(factors: Floats, product: Floats) -> Floats:
-    """Return the product over the contexts of an attribute without each of them: [profile, attribute, context]. It is
-    divided out, except where a factor is 0: there the product of the others is taken."""
+    """Return the product over the contexts of an attribute without each of them: [profile, attribute, context], by
+    division, or by the product of the others if a factor is 0."""
     zero = factors <= 0
     number = zero.sum(axis=2, keepdims=True)
     nonzero = np.where(zero, 1.0, factors)

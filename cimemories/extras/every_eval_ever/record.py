@@ -4,8 +4,7 @@ every_eval_ever, schema 0.3.0, MIT; field by field in its eval.schema.json and C
     FOLDER/data/cimemories/<developer>/<model>/<uuid>.json
 
 One file a run, one result a number: Violation@n, completeness, balanced score, leak rate, each with its 95 % interval
-and what it rests on. What the format has no field for stands in `additional_details`, whose values are texts.
-"""
+and its basis. Facts without a field in the format stand in `additional_details`, whose values are texts."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from cimemories.installation import BESIDE
 
 __all__ = ["balanced", "cimemories", "completeness", "leak_rate", "reveals", "violation"]
 
-# Inspect puts the package before the name of what is installed. It takes an editable installation for one only where
-# the distribution has the name of the package, which ours has not.
+# Inspect puts the package before an installed name. It recognises an editable installation only if the
+# distribution has the name of the package, which ours has not.
 if Path(sysconfig.get_path("purelib")).resolve() != BESIDE:
     task(name="cimemories/cimemories")(cimemories.__wrapped__)
     scorer(METRICS, name="cimemories/reveals")(reveals.__wrapped__)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inspect_ai import Task, task
-from inspect_ai._util.error import PrerequisiteError  # what ends an eval with its message alone
+from inspect_ai._util.error import PrerequisiteError  # ends an eval with only its message
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import GenerateConfig
 from inspect_ai.solver import generate

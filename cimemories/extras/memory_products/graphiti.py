@@ -34,8 +34,8 @@ T = TypeVar("T")
 
 class Graphiti(Embedding):
     """The k facts that Graphiti's search of edges finds. search: hybrid, as Graphiti.search does by default (BM25 and
-    cosine, reciprocal rank fusion), bm25 or cosine. threshold: what is found by its vector has a cosine above it;
-    Graphiti's own is 0.6. Facts that are found neither way are not recalled, so it may be fewer than k lines."""
+    cosine, reciprocal rank fusion), bm25 or cosine. threshold: the least cosine of a fact found by its vector;
+    Graphiti's own is 0.6. Facts that are found neither way are not recalled, so there may be fewer than k lines."""
 
     name, about = "graphiti", "Graphiti: the k facts that Graphiti finds for the task"
     help: ClassVar = {
@@ -170,7 +170,7 @@ def _started(vectors: Mapping[str, Sequence[float]]) -> tuple[Any, Any]:
         embedder=Given(),
         cross_encoder=OpenAIRerankerClient(nobody),
     )
-    # The connection is closed first: what was registered last is called first.
+    # The connection is closed first: callbacks are called in reverse order.
     weakref.finalize(graphiti, driver.db.close)
     weakref.finalize(graphiti, driver.client.close)
     return graphiti, driver

@@ -20,7 +20,7 @@ from cimemories.memory.retrieval import Embedding, query_of
 from cimemories.model import Context, Profile
 
 _USER = "user"
-# fastembed and spacy are optional parts of mem0: where they are installed its ranking uses words and names too.
+# fastembed and spacy are optional parts of mem0: with them its ranking uses words and names too.
 _PARTS = ("mem0ai", "qdrant-client", "fastembed", "spacy")
 _importing = threading.Lock()
 

@@ -165,7 +165,7 @@ def coverage_part(compared: Compared) -> None:
         by = page.choice("By", GROUPS, "compare.by", "by")
     chosen = compared.scopes[0].run.id
     if by:
-        there = {scope.run.id for scope in compared.scopes}  # fewer than the board has, where some cannot be ranked
+        there = {scope.run.id for scope in compared.scopes}  # fewer than the board has, if some cannot be ranked
         ids = [line.run.id for line in compared.board.lines if line.run.id in there]
         with right:
             chosen = str(page.select("Flows of", ids, compared.run_names.__getitem__, "compare.spoken", "run"))
@@ -238,7 +238,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
 
 ASKED = "compare.sensitivity.asked"
 STEPS = ("votes and decisions", "every setting of every choice", "the norm of each persona")
-TRIED = ("threshold", "priors", "identifiers", "votes", "subset", "by")  # what a link to what was computed says
+TRIED = ("threshold", "priors", "identifiers", "votes", "subset", "by")  # parameters of a link to computed results
 
 
 def _study_if_requested(compared: Compared, set_takeaway: SetTakeaway) -> Study | None:

@@ -95,7 +95,7 @@ class Site:
     leak_counts: Shown | None
     leaks: tuple[LeakRow, ...]
     severity: str
-    files: Mapping[str, object]  # by name, what is written as JSON
+    files: Mapping[str, object]  # by name, the content to write as JSON
 
 
 def collect_site(

@@ -162,7 +162,7 @@ class Traffic:
         self._answers.append(now)
         while self._answers[0] < now - WINDOW_SECONDS:
             self._answers.popleft()
-        # An answer to what was sent before the last refusal says nothing of the rate since.
+        # An answer to a request from before the last refusal says nothing of the rate since.
         if round_sent == self._round:
             self._most += 1 / self._most
             if self._most >= self._before:

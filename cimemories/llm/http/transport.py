@@ -304,7 +304,7 @@ def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> Server
 
 def _context_length(card: Mapping[str, Any]) -> tuple[int | None, bool]:
     """Return the most tokens of a prompt and its answer that a server lists for the model, or None, and whether it is
-    llama.cpp. Its `n_ctx_train` is what the model was trained for, not what is served."""
+    llama.cpp. Its `n_ctx_train` is the context length of training, not of serving."""
     meta = card.get("meta")
     # Of vLLM and SGLang, OpenRouter, Groq, Mistral.
     lengths = [card.get(n) for n in ("max_model_len", "context_length", "context_window", "max_context_length")]
