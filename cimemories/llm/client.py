@@ -107,7 +107,7 @@ class Client:
         return await asyncio.shield(self._confirmed[model])
 
     async def close(self) -> None:
-        """Cancel running requests and close the connections."""
+        """Cancel pending look-ups and close the connections."""
         pending = [task for task in self._confirmed.values() if not task.done()]
         for task in pending:
             task.cancel()

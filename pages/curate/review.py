@@ -53,7 +53,7 @@ def _tabs() -> str:
 
 
 def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, tab: str, filters_box: Any) -> str:
-    """Draw the tabs about pairs; returns the page's takeaway."""
+    """Draw a tab about pairs; returns the page's takeaway."""
     index = pair_index(store, dataset.id, labelling.id if labelling else None)
     if not index.shape.pairs:
         page.empty("No pairs", "No attribute of this dataset meets a context, so there is nothing to decide.")

@@ -116,7 +116,7 @@ def _travelled(scope: Scope, view: LeakView, sample: Sample) -> None:
 
 def _recalled(attribute: int, sample: Sample, samples: Sequence[Sample]) -> str:
     """Say whether a gate or a memory system let the attribute into this message's prompt, at which place, and into how
-    many other prompts; '' if the prompts of all messages had the whole memory."""
+    many other prompts; '' if no message has a recorded selection."""
     chosen = [each.prompt for each in samples if each.prompt is not None]
     if not chosen:
         return ""
