@@ -53,7 +53,7 @@ def test_a_study_from_an_empty_workspace_to_its_report(tmp_path: Path, browser: 
         expect(page.get_by_text("Imported 2 profiles as 'people'.")).to_be_visible()
 
         page.get_by_role("link", name="Label this dataset").click()
-        page.get_by_text("The simulator (no model").click()
+        page.get_by_text("The simulator", exact=True).click()
         votes = page.get_by_label("Votes per persona", exact=True)
         votes.fill("3")
         votes.press("Tab")

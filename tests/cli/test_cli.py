@@ -204,7 +204,7 @@ def test_a_broken_file_imports_nothing(ready: Script, profiles: Path, content: s
         (["label", "-d", "nothing", "-m", "sim-labeler", "--base-url", "simulator"], "'first'"),
         (["run", "-d", "nothing", "-m", "sim-average", "--base-url", "simulator"], "'first'"),
         (["run", "-d", "first", "-m", "gpt-5", "--base-url", "simulator"], "does not serve 'gpt-5'"),
-        (["run", "-d", "first", "-m", "m", "--base-url", "not a url"], "not a url"),
+        (["run", "-d", "first", "-m", "m", "--base-url", "not a url"], "not the address of a server"),
         (["run", "-d", "first", "-m", "sim-average", "--base-url", "simulator", "--judge", "me"], "--judge-model"),
         (
             ["run", "-d", "first", "-m", "sim-average", "--base-url", "simulator", "--judge-base-url", "simulator"],

@@ -60,8 +60,7 @@ def test_a_full_disk_is_said_on_the_page(app_store: Store, monkeypatch: pytest.M
     def full(*_arguments: object, **_named: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(app_store.workspace / "cache"))
 
-    monkeypatch.setattr("pages.start.home.draw", full, raising=False)
-    monkeypatch.setattr("cimemories.store.datasets.all_rows", full)
+    monkeypatch.setattr("cimemories.flows.catalogue.all_datasets", full)
     app = opened(PAGES["profiles"])
     assert "The disk is full" in page_html(app)
     assert "Free some space" in page_html(app)
