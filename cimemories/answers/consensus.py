@@ -86,7 +86,7 @@ class Shares(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Retained(Answer):
-    """How many contexts of profiles count, why the others do not, and the statistics of the paper's Table 2."""
+    """The number of profiles' contexts that count, why the others do not, and the statistics of the paper's Table 2."""
 
     retained: int
     discarded: dict[str, int]

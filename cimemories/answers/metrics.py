@@ -470,9 +470,9 @@ def by_norm(scores: PerNorm) -> Norms | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Recalled(Answer):
-    """What was recalled of what is stored, and said of what was recalled. n: that violation is read at. splits: the
-    numbers as shares that add up to 1. by_label: judged samples by label; by_domain, by_context: the same by place.
-    lines, messages: recalled lines of which no attribute is known, and messages with one."""
+    """The part of what is stored that was recalled, and the part of that which was said. n: that violation is read at.
+    splits: the numbers as shares that add up to 1. by_label: judged samples by label; by_domain, by_context: the same
+    by place. lines, messages: recalled lines of which no attribute is known, and messages with one."""
 
     n: int
     splits: Table

@@ -34,7 +34,7 @@ COLUMNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Power(Answer):
-    """What plans of several sizes can show. Differences are shares, shown in percentage points.
+    """The differences that plans of several sizes can show. They are shares, shown in percentage points.
 
     pilot: the size of the pilot. correlation: assumed between two models with one pilot, None with two. power: how
     often a difference that is there is shown, by a two-sided test at `significance`. plans: the plan, and larger ones.

@@ -103,8 +103,8 @@ INTERVAL_PARTS = (
 
 
 def interval_parts(numbers: Mapping[str, Interval]) -> go.Figure | None:
-    """What the interval of each number is made of, one bar a number: shares of its variance. None where nothing varies
-    in any of them."""
+    """Draw what the interval of each number is made of, one bar a number: shares of its variance. Return None where
+    nothing varies in any of them."""
     import pandas as pd
 
     shares = {name: item.parts.shares() for name, item in numbers.items() if item.parts and item.part_widths()}
@@ -180,7 +180,7 @@ class HasBounds(Protocol):
 
 @dataclass(frozen=True)
 class Bounded:
-    """The same of a number that is no Interval."""
+    """A number with its bounds alone, without the further fields of Interval; nan where undefined."""
 
     value: float
     low: float = math.nan

@@ -178,8 +178,8 @@ atexit.register(_renderer.close)
 
 
 def source_line(about: Mapping[str, object]) -> str:
-    """What a result rests on, in one line: 'run: run-3f9a · labels: consensus · judge: gpt-oss'. Empty values are left
-    out."""
+    """Return what a result rests on, in one line: 'run: run-3f9a · labels: consensus · judge: gpt-oss'. Empty values
+    are left out."""
     return " · ".join(f"{name}: {value}" for name, value in about.items() if str(value if value is not None else ""))
 
 

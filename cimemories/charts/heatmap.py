@@ -100,7 +100,7 @@ class Side:
 
 
 def names_fit(columns: int, maps: int, pixels: int = PLOT_WIDTH) -> bool:
-    """Whether so many columns in each of so many maps on so many pixels are wide enough for names that can be read."""
+    """Return whether names can be read above so many columns in each of so many maps on so many pixels."""
     return columns * maps * SLANTED <= pixels
 
 
@@ -244,8 +244,8 @@ def _ink(colour: str) -> str:
 
 
 def tooltips(maps: Sequence[Map], rows: Side, columns: Side) -> Tooltips:
-    """What the pointer reads in each cell, for `draw`. Not a part of the chart: Streamlit goes through the text of a
-    chart dozens of times before it is drawn."""
+    """Return the text that the pointer reads in each cell, for `draw`. It is not a part of the chart: Streamlit goes
+    through the text of a chart dozens of times before it is drawn."""
     lines = []
     for item in maps:
         parts = [part for part in (item.before, item.part) if part is not None]

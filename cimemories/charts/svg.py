@@ -85,7 +85,7 @@ def as_file(svg: Element) -> str:
 
 
 def printable(text: str) -> str:
-    """The same text without characters that XML cannot hold."""
+    """Return the text with U+FFFD in place of characters that XML cannot hold."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -449,7 +449,7 @@ def _line_class(line: Mapping[str, Any]) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """What Plotly would show of a text with its few tags."""
+    """Return the lines that Plotly would show of a text with its few tags."""
     return [html.unescape(re.sub(r"</?b>", "", part)) for part in re.split(r"<br\s*/?>", text)]
 
 

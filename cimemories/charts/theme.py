@@ -121,5 +121,6 @@ def text_width(ticks: Sequence[str]) -> float:
 
 
 def none_for_nan(values: Sequence[float]) -> list[float | None]:
-    """What Plotly leaves a gap at is None; nan it would send as a word that JSON does not have."""
+    """Return the values with None for nan. Plotly leaves a gap at None; it would send nan as a word that JSON does not
+    have."""
     return [None if math.isnan(value) else value for value in values]

@@ -315,7 +315,7 @@ _STATEMENT_TRIES = 100  # draws of a value before a template counts as repeating
 
 @dataclass(frozen=True)
 class Biography:
-    """Who a profile is about."""
+    """The person that a profile is about."""
 
     name: str
     sex: str

@@ -97,7 +97,7 @@ def ask_server(
 
 @dataclass(frozen=True)
 class CurationSource(Source):
-    """What a labelling or a generation owes. moved_to: where its server is now."""
+    """The work that a labelling or a generation owes. moved_to: where its server is now."""
 
     work_id: str
     moved_to: str | None = None

@@ -656,7 +656,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
 
 @dataclass(frozen=True)
 class Expected:
-    """How the calls of one kind to one model are asked, and what tells how long they are.
+    """The settings of the calls of one kind to one model, and what tells how long the calls are.
 
     works: those that asked the same before, the newest first; used: the table of their calls. sent: the token limit as
     sent. limit: the most tokens of an answer, and what sets it; if not `is_bound`, answers are about as long. message,

@@ -66,7 +66,7 @@ _FRAME = re.compile(
 
 
 class Serves(StrEnum):
-    """Whether a message serves its purpose."""
+    """The degree to which a message serves its purpose."""
 
     YES = "yes"
     PARTLY = "partly"

@@ -574,8 +574,8 @@ class _Value:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to look for, for one attribute. topic, key: the words of statement and key that are none of the value's,
-    with their weights; statement, statement_numbers: the words and numbers of the whole statement."""
+    """The patterns to look for, for one attribute. topic, key: the words of statement and key that are none of the
+    value's, with their weights; statement, statement_numbers: the words and numbers of the whole statement."""
 
     statements: tuple[str, ...]
     values: tuple[_Value, ...]

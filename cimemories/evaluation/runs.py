@@ -72,7 +72,7 @@ StopWhen = Callable[[Progress], str | None]
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where a run's model and its judges are served: as planned, or where they have moved to."""
+    """The addresses of a run's model and its judges: as planned, or where they have moved to."""
 
     run: RunRow
     moved_to: str | None = None
@@ -145,7 +145,7 @@ def execute(
 
 @dataclass(frozen=True)
 class RunSource(Source):
-    """What a run owes, answers and judgements; the further fields as of `execute`."""
+    """The answers and judgements that a run owes; the further fields are as of `execute`."""
 
     run_id: str
     moved_to: str | None = None

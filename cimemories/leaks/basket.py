@@ -47,7 +47,7 @@ class Item(pydantic.BaseModel, frozen=True):
 
     @property
     def id(self) -> str:
-        """What the gallery knows the example by."""
+        """The id of the example in the gallery."""
         return f"{self.run}.{self.attribute}.{self.context}"
 
 
@@ -61,7 +61,7 @@ class _File(pydantic.BaseModel):
 
 
 def path_of(store: Store, name: str) -> Path:
-    """Where the basket of this name is kept: apart for every record that the workspace folder is used with."""
+    """Return the path of the basket of this name. Every record that the workspace folder is used with has its own."""
     address = str(store.engine.url)
     # A database in the folder goes by its place there, which stays the same where the folder is moved, or restored
     # under another name; any other by its whole address.
@@ -94,8 +94,9 @@ def _kept_at(store: Store, name: str) -> Path:
 
 
 def items(store: Store, name: str) -> Items:
-    """What is in a basket, in its order; nothing where there is none. A database that was moved or restored finds the
-    basket of this name that has runs of its own. Raises StoreError for another file."""
+    """Return what is in a basket, in its order; nothing where there is none. A database that was moved or restored
+    finds the basket of this name that has runs of its own. Raises StoreError where the file cannot be read as a
+    basket."""
     path = _kept_at(store, name)
     try:
         return _File.model_validate_json(path.read_bytes()).items

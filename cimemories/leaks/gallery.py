@@ -35,7 +35,7 @@ PAIR = ["attribute", "context"]
 
 
 class Certainty(StrEnum):
-    """What the label of a flow rests on, the surest first: people who had differed and settled it, a person's decision,
+    """The ground of a flow's label, the surest first: people who had differed and settled it, a person's decision,
     votes that all agree, or the threshold of a rule that some votes were against."""
 
     ADJUDICATED = "adjudicated"
@@ -45,10 +45,10 @@ class Certainty(StrEnum):
 
 
 def judge_claims(connection: sa.Connection, scope: Scope, profiles: Sequence[int] | None = None) -> pd.DataFrame:
-    """How often each pair is claimed: attribute, context, strength, messages, grounded (claims whose quote stands in
-    the text). Of one judge by every strength; of several together full claims alone, of any of them, since their
-    combination knows no other. Only on what the memory held, and only grounded claims where the scope asks for them.
-    profiles: of these alone; None: of all."""
+    """Count how often each pair is claimed: attribute, context, strength, messages, grounded (claims whose quote stands
+    in the text). Claims of one judge count by every strength. Of several judges together only full claims count, of any
+    of them, since their combination knows no other. Claims count only on what the memory held, and only grounded ones
+    where the scope asks for them. profiles: of these alone; None: of all."""
     pair = reveal.c.attribute, response.c.context, response.c.memory, reveal.c.strength
     counted = _counted(scope, scope.judge_ids, profiles)
     if scope.combine != Combine.ONE:
@@ -71,9 +71,9 @@ def judge_claims(connection: sa.Connection, scope: Scope, profiles: Sequence[int
 def label_agreement(
     connection: sa.Connection, scope: Scope, profiles: Sequence[int] | None = None
 ) -> tuple[int, pd.DataFrame]:
-    """How many judges of messages the run has, and by how many of them at most a pair is claimed in full in one and the
-    same message: attribute, context, judges. The frame is empty where the run has fewer than two, or the scope reads
-    the reasoning. profiles: as in `judge_claims`."""
+    """Count the judges of messages, and the most of them that claim a pair in full in one and the same message. Return
+    the number of judges, and a frame: attribute, context, judges. The frame is empty where the run has fewer than two,
+    or the scope reads the reasoning. profiles: as in `judge_claims`."""
     judges = [judge.id for judge in judgements.of_run(connection, scope.run.id) if judge.channel == MESSAGE]
     if len(judges) < 2 or scope.reads_reasoning:
         return len(judges), pd.DataFrame(columns=[*PAIR, "judges"])
@@ -120,8 +120,8 @@ def _of_held(connection: sa.Connection, scope: Scope, claims: pd.DataFrame) -> p
 def label_certainty(
     store: Store, scope: Scope, pairs: pd.DataFrame, profiles: Sequence[int] | None = None
 ) -> list[Certainty]:
-    """What the label of each of these pairs rests on, in their order. pairs: attribute, context, decided, each labelled
-    inappropriate in this scope. profiles: whose they are, where the votes of all are not to be read."""
+    """Return what the label of each of these pairs rests on, in their order. pairs: attribute, context, decided, each
+    labelled inappropriate in this scope. profiles: whose they are, where the votes of all are not to be read."""
     agreed = _unanimous(store, scope, pairs, profiles)
     settled: set[tuple[int, int]] = set()
     if scope.labels == Labels.DECISIONS and pairs["decided"].any():
@@ -137,7 +137,9 @@ def label_certainty(
 
 
 def _unanimous(store: Store, scope: Scope, pairs: pd.DataFrame, profiles: Sequence[int] | None) -> list[bool]:
-    """Whether every counted vote of every persona that counts agrees on each pair."""
+    """Return for each pair whether every counted vote of every persona that counts agrees. It is False for all without
+    a labelling, and True for all under the paper's threshold, by which a consensus is nothing else. Under another
+    threshold it is False for a pair without votes."""
     if scope.labelling is None:
         return [False] * len(pairs)
     rule = scope.rule or rule_of(store, scope.labelling.id)
@@ -170,7 +172,7 @@ SEVERITY = (
 
 
 class Facet(StrEnum):
-    """What examples can be told apart by: columns of the gallery."""
+    """The columns of the gallery by which examples can be told apart."""
 
     RUN = "run"
     DOMAIN = "domain"
@@ -185,15 +187,16 @@ class Facet(StrEnum):
 
 
 class Quote(StrEnum):
-    """Whether a claim of the example's strength has its quote in the message that it is about."""
+    """The standing of the quotes of an example. grounded: a claim of the example's strength has its quote in the
+    message that it is about."""
 
     GROUNDED = "grounded"
     UNGROUNDED = "ungrounded"
 
 
 class Agreement(StrEnum):
-    """Whether every judge of the run claims the flow in full in one and the same message. alone: nobody could disagree,
-    since the run has one judge, or the reasoning is read."""
+    """The agreement of the judges of the run. all: every one claims the flow in full in one and the same message.
+    alone: nobody could disagree, since the run has one judge, or the reasoning is read."""
 
     ALL = "all"
     SOME = "some"
@@ -201,7 +204,7 @@ class Agreement(StrEnum):
 
 
 class Kind(StrEnum):
-    """Whether anything of the example comes from a simulator: messages, labels, or the judge."""
+    """The origin of an example. simulated: its messages, its labels or its judge come from a simulator."""
 
     REAL = "real"
     SIMULATED = "simulated"

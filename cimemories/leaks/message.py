@@ -39,14 +39,14 @@ class Memory:
 
     @property
     def private(self) -> bool:
-        """Whether it must not be revealed here: it is inappropriate, and no identifier."""
+        """Return whether it must not be revealed here: it is inappropriate, and no identifier."""
         return self.label == Label.INAPPROPRIATE and not self.bio
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an attribute was recalled: its place in the prompt, from 1, and the score of its line by the memory system;
-    None where that gives none, and behind a gate."""
+    """The place in the prompt, from 1, at which an attribute was recalled, and the score of its line by the memory
+    system. score: None where the system gives none, and behind a gate."""
 
     rank: int
     score: float | None = None
@@ -86,7 +86,7 @@ class Sample:
 
     @property
     def judged(self) -> bool:
-        """Whether the message is there and has been read; one that is not is in no count."""
+        """Return whether the message is there and has been read; one that is not is in no count."""
         return self.status == ResponseStatus.OK and self.judgement == JudgementStatus.OK
 
     @property
@@ -233,8 +233,8 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
 def _prompts(
     connection: sa.Connection, response_ids: Sequence[int]
 ) -> tuple[dict[int, dict[int, Place]], dict[int, int]]:
-    """Of each response for whose prompt something chose, the attributes in it and their places; and how many of its
-    recalled lines carry none that is known."""
+    """Return the attributes in the prompt of each response and their places, and how many recalled lines carry none
+    that is known. Both are by response, of those for whose prompt something chose."""
     shown = judgements.of_responses(connection, response_ids, "shown", "recall")
     memories = datasets.memories_of(connection, {name for name, _ in shown.values() if name is not None})
     recalls = datasets.recalls_of(connection, {name for _, name in shown.values() if name is not None})
@@ -253,7 +253,7 @@ def _prompts(
 
 @dataclass(frozen=True)
 class JudgeAnswer:
-    """What one judge answered on one message, as it came. text: None where no call is behind the judgement (the
+    """The answer of one judge on one message, as it came. text: None where no call is behind the judgement (the
     matcher, an imported one) or nothing came back, which `note` says."""
 
     judge: str

@@ -24,8 +24,8 @@ _PRIVATE = f"""
 
 
 def leaks_of(flows: Flows, scope: Scope, profile: int) -> Leaks:
-    """What each judged message of a user leaks, in every retained context. It reads all messages of the user: kept as
-    long as nothing moves that it rests on."""
+    """Return what each judged message of a user leaks, in every retained context. It reads all messages of the user.
+    The result is cached as long as nothing moves that it rests on."""
 
     def read() -> Leaks:
         private: dict[int, set[int]] = {}
@@ -54,9 +54,9 @@ def quote(leaks: Leaks, context: int, attribute: int) -> str:
 
 
 def first_messages(user: OneUser, leaks: Leaks) -> OneUser:
-    """The same tasks where each sends its first sample alone (n = 1): what that leaks, and the share that this gives.
-    It is one course of events, where the curve at n = 1 is the mean over all samples. A task whose first sample is not
-    judged has no judged message."""
+    """Return the user's tasks as if each sent its first sample alone (n = 1): what that leaks, and the share that this
+    gives. It is one course of events, where the curve at n = 1 is the mean over all samples. A task whose first sample
+    is not judged has no judged message."""
     known = {leak.attribute: leak for step in user.steps for leak in step.leaks}
     seen: set[int] = set()
     steps = []
@@ -72,7 +72,7 @@ def first_messages(user: OneUser, leaks: Leaks) -> OneUser:
 
 
 def definitions(user: OneUser) -> list[tuple[str, str]]:
-    """What the words of the presentation mean."""
+    """Return the words of the presentation, each with its meaning."""
     tasks = count(len(user.steps), "task")
     return [
         ("Private", f"labelled inappropriate to share with the recipient of at least one of the {tasks}."),
@@ -81,7 +81,7 @@ def definitions(user: OneUser) -> list[tuple[str, str]]:
 
 
 def closing(user: OneUser) -> list[str]:
-    """What the tasks come to, a sentence a line."""
+    """Sum up what the tasks leak, a sentence a line."""
     telling = [step for step in user.steps if step.leaks]
     judged = count(user.judged, "judged task") if user.judged < len(user.steps) else count(len(user.steps), "task")
     if not telling:

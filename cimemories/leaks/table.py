@@ -130,7 +130,7 @@ class LeakRow:
 
     @property
     def origin(self) -> str:
-        """Where the label comes from: 'votes of the personas, unanimous (labelling-3f9a)'."""
+        """The origin of the label: 'votes of the personas, unanimous (labelling-3f9a)'."""
         return ORIGINS[Certainty(self.certainty)] + (f" ({self.labels})" if self.labels else "")
 
 
@@ -314,7 +314,8 @@ def _caption(rows: Sequence[LeakRow]) -> str:
 
 
 def rests_on(row: LeakRow) -> str:
-    """What stands behind a row, in one line: run, message, judge, label, simulated parts, and the person's note."""
+    """Return what stands behind a row, in one line: run, message, judge, label, simulated parts, and the person's
+    note."""
     message = f", sample {row.sample}" if row.sample is not None else ""
     together = {"all": ", by all judges in one message", "some": ", not by all judges"}.get(row.agreement, "")
     parts = [

@@ -20,7 +20,7 @@ from cimemories.version import __version__
 
 
 def abstract(report_basis: Basis) -> Section:
-    """What was measured, the main numbers with their intervals, and what may not be concluded."""
+    """Sum up what was measured, the main numbers with their intervals, and what may not be concluded."""
     lines, run_names, flows = report_basis.lines, report_basis.run_names, report_basis.flows
     efforts = [effort(flows, line.scope) for line in lines]
     sizes = [(line.numbers.profiles, line.numbers.attributes) for line in lines]
@@ -109,7 +109,7 @@ def _simulated_parts(lines: Sequence[Line]) -> str:
 
 
 def simulated_runs(report_basis: Basis) -> str:
-    """Which parts of which runs are simulated; empty where none is."""
+    """Say which parts of which runs are simulated; '' where none is."""
     lines = [line for line in report_basis.lines if line.simulated]
     if not lines:
         return ""

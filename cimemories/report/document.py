@@ -162,7 +162,7 @@ class Basis:
 
     @property
     def run_names(self) -> dict[str, str]:
-        """What each run is called, by its id; a simulated one says so wherever it is named."""
+        """The name of each run, by its id; that of a simulated one says so."""
         plain = self.board.names
         return {line.run.id: plain[line.run.id] + marked(line.scope.simulated) for line in self.lines}
 
@@ -175,7 +175,7 @@ class Basis:
 
 
 def marked(parts: Sequence[str]) -> str:
-    """What is put behind the name of a run of which these parts are simulated."""
+    """Return the words behind the name of a run of which these parts are simulated; '' without any."""
     return f" ({simulated_text(parts)})" if parts else ""
 
 
@@ -228,8 +228,8 @@ class LabelFacts:
 
 
 def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]:
-    """Of every labelling that the scopes read, each once; none where nothing is labelled, or where the votes of a run
-    do not fit into memory (`uncounted_labels`)."""
+    """Return the facts of every labelling that the scopes read, one entry a labelling and rule. A labelling whose votes
+    do not fit into memory is left out (`uncounted_labels`)."""
     by_rule: dict[tuple[str, str], LabelFacts] = {}
     for scope in scopes:
         if scope.labelling is None or len(flows.parts(scope)) > 1:
@@ -246,7 +246,7 @@ def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]
 
 
 def uncounted_labels(flows: Flows, scopes: tuple[Scope, ...]) -> str:
-    """What is said in the place of the consensus of labellings whose votes do not fit into memory; '' where all do."""
+    """Return a note on labellings whose votes do not fit into memory, in place of their consensus; '' where all do."""
     large = sorted({scope.labelling.id for scope in scopes if scope.labelling and len(flows.parts(scope)) > 1})
     if not large:
         return ""

@@ -165,7 +165,7 @@ LABELLING = ("dataset", "model", "base_url", "draws", "personas", "profiles", "c
 
 
 def manifest(basis: Basis) -> Section:
-    """What each run was asked with: model, server, versions, prompts by hash, parameters as sent, seeds."""
+    """List what each run was asked with: model, server, versions, prompts by hash, parameters as sent, seeds."""
     blocks: list[Block] = []
     for line in basis.lines:
         blocks += [Heading(basis.run_names[line.run.id])] if basis.several else []
@@ -290,8 +290,8 @@ def _options(basis: Basis, scopes: Sequence[Scope]) -> str:
 
 
 def _needs_id(basis: Basis, scope: Scope) -> bool:
-    """Whether the one judge of a scope is reached by its id alone: another of the run has its name, or the name means
-    several judges together."""
+    """Return whether the one judge of a scope is reached by its id alone. This is so where another of the run has its
+    name, or the name means several judges together."""
     with basis.flows.store.read() as connection:
         alike = [judge for judge in judgements.of_run(connection, scope.run.id) if judge.name == scope.judge.name]
     return scope.combine == Combine.ONE and (len(alike) > 1 or scope.judge.name in set(Combine))

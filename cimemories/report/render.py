@@ -113,8 +113,9 @@ def as_markdown(report: Report, folder: str) -> tuple[str, dict[str, str]]:
 def markdown_files(
     report: Report, folder: str, progress: Callable[[float], object] = lambda share: None
 ) -> tuple[str, dict[str, bytes]]:
-    """The same with figures that every reader of Markdown shows: PNG, drawn by the browser that draws exports (some
-    0.5 s each, and 3 to 6 s to start it), with white paper around. Without a browser they stay SVG."""
+    """Return the Markdown text, and its figures as PNG, which every reader of Markdown shows. The browser that draws
+    exports draws them (some 0.5 s each, and 3 to 6 s to start it), with white paper around. Without a browser they stay
+    SVG."""
     figures = list(report.figures())
     try:
         pictures = {}
@@ -192,7 +193,7 @@ HTML, MARKDOWN = (".html", ".htm"), (".md", ".markdown")
 
 
 def figures_folder(path: Path) -> Path:
-    """Where the figures of a Markdown report go: 'report-figures' beside 'report.md'."""
+    """Return the folder for the figures of a Markdown report: 'report-figures' beside 'report.md'."""
     return path.with_name(f"{path.stem}-figures")
 
 

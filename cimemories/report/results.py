@@ -172,7 +172,7 @@ def judges_section(basis: Basis) -> Section:
 
 
 def coverage_section(basis: Basis) -> Section:
-    """What is missing of every run, by stage and cause; a failed call is no zero."""
+    """List what is missing of every run, by stage and cause; a failed call is no zero."""
     names, simulated = basis.run_names, basis.board.simulated
     judged = [
         {"run": names[line.run.id], "planned": line.run.expected, "judged": line.numbers.judged}
@@ -349,8 +349,8 @@ def heatmaps(basis: Basis) -> Section | None:
 
 
 def recalled(basis: Basis) -> Section | None:
-    """Of runs behind a gate or a memory system both headline numbers by their parts, and by domain what became of the
-    judged samples. None where every prompt held all that is stored."""
+    """Show both headline numbers of runs behind a gate or a memory system by their parts, and by domain what became of
+    the judged samples. Return None where every prompt held all that is stored."""
 
     def of_run(line: Line, name: str) -> list[Block]:
         numbers = recalled_numbers(basis.flows, line.scope, line.numbers.n, basis.rule)
@@ -378,7 +378,7 @@ def recalled(basis: Basis) -> Section | None:
 
 
 def accumulated(basis: Basis) -> Section | None:
-    """How violations pile up over tasks, as in the paper's Figure 2. None where no run has a curve."""
+    """Show how violations pile up over tasks, as in the paper's Figure 2. Return None where no run has a curve."""
     runs = [(line, accumulation(basis.flows, line.scope, basis.rule)) for line in basis.lines]
     runs = [(line, item) for line, item in runs if item.most > 0 and item.curves.profiles]
     if not runs:
@@ -458,7 +458,7 @@ def examples(basis: Basis) -> Section | None:
 
 
 def leak_counts(basis: Basis, leaks: LeakExamples) -> Shown:
-    """How many flows each run leaks, and in which domains."""
+    """Count the flows that each run leaks, and name the three domains with the most."""
     counts = leaks.by_run().groupby(["run", "domain"], as_index=False, sort=False)["number"].sum()
     rows = []
     for line in basis.lines:

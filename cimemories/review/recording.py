@@ -209,9 +209,10 @@ def audit_state(
 
 @dataclass(frozen=True)
 class AuditSitting:
-    """Of a person's newest standing verdicts on a slice: how many there are, and on how many the judge agrees whether
-    the message reveals the attribute in full. missed: they see a reveal where the judge claims none; claimed: the other
-    way round. What the judge has not judged counts as no claim."""
+    """The counts of a person's newest standing verdicts on a slice: all, and those that differ from the judge. A
+    verdict agrees where the judge says the same on whether the message reveals the attribute in full. missed: the
+    person sees a reveal where the judge claims none; claimed: the other way round. What the judge has not judged counts
+    as no claim."""
 
     verdicts: int
     missed: int

@@ -117,8 +117,8 @@ def _person(name: str, made: list[Decision]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Sitting:
-    """Of a person's newest standing decisions, adjudications apart: how many there are, how many settle a pair that the
-    consensus calls ambiguous, and how many go against a consensus of necessary or inappropriate. positions: of their
+    """The counts of a person's newest standing decisions, adjudications apart. settled: those on a pair that the
+    consensus calls ambiguous; against: those against a consensus of necessary or inappropriate. positions: of their
     pairs in the index; newest: when the last one was made, '' without any."""
 
     decisions: int

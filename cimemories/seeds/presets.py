@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 
 class Serve(Seed):
-    """How `vllm serve` serves it. What is left out is vLLM's own default for the model."""
+    """The flags with which `vllm serve` serves the model. What is left out is vLLM's own default for it."""
 
     reasoning_parser: Line | None = None
     quantisation: Line | None = None

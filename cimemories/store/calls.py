@@ -169,8 +169,9 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class ServerId:
-    """What tells servers apart. address: a normalised base URL, or what stands for one (a managed vLLM by its model and
-    flags, the simulator); root, revision: of the model, as the server reports them in /v1/models, or None."""
+    """The identity of a server, which tells it apart from others. address: a normalised base URL, or what stands for
+    one (a managed vLLM by its model and flags, the simulator); root, revision: of the model, as the server reports them
+    in /v1/models, or None."""
 
     address: str
     root: str | None = None
@@ -493,7 +494,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the record answers of a request, and the keys under which the rest is to be asked, both by draw."""
+    """The answers to a request that the record has, and the keys under which the rest is to be asked, both by draw."""
 
     answers: dict[int, Answer]
     owed: dict[int, str]

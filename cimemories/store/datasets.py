@@ -79,7 +79,7 @@ class RecalledLine:
 
 @dataclass(frozen=True)
 class RecallRecord:
-    """What a memory system recalled of a profile for one context: lines in the order of the prompt. seconds: what
+    """The lines that a memory system recalled of a profile for one context, in the order of the prompt. seconds: what
     the recall itself took; cost: as the system tells it."""
 
     profile: int
@@ -279,7 +279,7 @@ class ProfileRecord:
 
 @dataclass(frozen=True)
 class Size:
-    """How large one profile is."""
+    """The size of one profile."""
 
     name: str
     attributes: int

@@ -66,7 +66,7 @@ class LabellingRow:
 
     @property
     def imported(self) -> bool:
-        """Whether its labels came from a file, as shares without votes."""
+        """Return whether its labels came from a file, as shares without votes."""
         return self.endpoint == IMPORTED
 
     @property

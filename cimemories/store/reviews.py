@@ -394,8 +394,8 @@ MOST_PEOPLE = 100
 
 @dataclass(frozen=True)
 class Plan:
-    """How many people are to see a pair: a `share` of the pairs (0 to 1), drawn by `seed`, is given to `people`
-    people, every other pair to one."""
+    """The rule for how many people are to see a pair. A `share` of the pairs (0 to 1), drawn by `seed`, is given to
+    `people` people, every other pair to one."""
 
     share: float = 0.0
     people: int = 2

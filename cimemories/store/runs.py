@@ -469,8 +469,8 @@ def session_responses(connection: sa.Connection, run_id: str, profile_id: int) -
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a settled response of a run with sessions was shown: the contexts of the earlier messages in its prompt, and
-    the hash of what a gate or a memory system let into it."""
+    """The prompt of a settled response of a run with sessions. earlier: the contexts of the earlier messages in it;
+    shown: the hash of what a gate or a memory system let into it."""
 
     response: int
     profile: int

@@ -51,7 +51,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Rests:
-    """How much rests on a dataset: what keeps it from being changed in place."""
+    """The counts of what rests on a dataset and keeps it from being changed in place, and whether it is frozen."""
 
     labellings: int
     runs: int

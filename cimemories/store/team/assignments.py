@@ -43,18 +43,19 @@ class Assignment:
 
     @property
     def wanted(self) -> int:
-        """How many people are to answer each item."""
+        """The number of people who are to answer each item."""
         return min(self.overlap or len(self.people), len(self.people))
 
     @property
     def share(self) -> int:
-        """How many items one person answers: all, or an equal part of what is wanted, rounded up."""
+        """The number of items that one person answers: all, or an equal part of what is wanted, rounded up; 0 without
+        people."""
         return min(self.items, ceil(self.items * self.wanted / len(self.people))) if self.people else 0
 
     @property
     def dealt(self) -> bool:
-        """Whether it is fixed who answers which item: of an audit, so that any two people share about as many. Pairs
-        with overlap go to whoever comes first."""
+        """Return whether it is fixed who answers which item. It is for an audit with overlap, so that any two people
+        share about as many. Pairs with overlap go to the people who come first."""
         return self.overlap is not None and self.kind != SLICE_LABELS
 
 
@@ -139,8 +140,9 @@ def assignments(
 
 @dataclass(frozen=True)
 class Answer:
-    """What somebody's word on an item of a slice is, as it stands: a decision on a pair (attribute, context), a verdict
-    on a judgement (response, attribute), or all verdicts on an attribute (0, attribute). blind: all of it was."""
+    """The word of a person on an item of a slice, as it stands. It is a decision on a pair (attribute, context), a
+    verdict on a judgement (response, attribute), or all verdicts on an attribute (0, attribute). blind: whether all of
+    it was."""
 
     annotator: str
     item: Item

@@ -25,7 +25,7 @@ READ_ONLY, MAY_NOT = "25006", "42501"  # PostgreSQL's states for a server or ses
 
 @dataclass(frozen=True)
 class Entry:
-    """What somebody did: action in two words ('run.started'), what it was done to, and numbers or names of it."""
+    """An act of a person: action in two words ('run.started'), what it was done to, and numbers or names of it."""
 
     id: int
     created: str
@@ -63,8 +63,8 @@ def add(connection: sa.Connection, action: str, subject: str, /, **details: obje
 
 
 def note(store: Store, action: str, subject: str, /, **details: object) -> None:
-    """The same in a transaction of its own, for what writes nothing itself: an export. Nothing where the record is
-    read-only, for all or for this user of the database."""
+    """Append an entry in a transaction of its own, for what writes nothing itself: an export. It appends nothing where
+    the record is read-only, for all or for this user of the database."""
     if store.read_only:
         return
     try:
@@ -77,7 +77,7 @@ def note(store: Store, action: str, subject: str, /, **details: object) -> None:
 
 
 def dataset_name(connection: sa.Connection, dataset_id: int) -> str:
-    """What an entry calls a dataset, which may be gone when it is read."""
+    """Return the name of a dataset for an entry; 'dataset 3' where dataset 3 is gone."""
     return connection.scalar(sa.select(dataset.c.name).where(dataset.c.id == dataset_id)) or f"dataset {dataset_id}"
 
 

@@ -42,8 +42,8 @@ class Person:
 
 @dataclass(frozen=True)
 class Login:
-    """What a provider says of an account. email: empty where the provider has not verified it. groups: what the
-    configured claim holds, in texts."""
+    """The account of a person, as a provider describes it. email: empty where the provider has not verified it. groups:
+    what the configured claim holds, in texts."""
 
     account: str
     name: str
@@ -53,8 +53,8 @@ class Login:
 
 @dataclass(frozen=True)
 class Policy:
-    """How roles come about. default: of a first login. by_group: where it is not empty, the provider decides: the
-    highest role of the account's groups, and the default for those in none of them."""
+    """The rules by which roles come about. default: of a first login. by_group: where it is not empty, the provider
+    decides: the highest role of the account's groups, and the default for those in none of them."""
 
     default: Role = Role.ANNOTATOR
     by_group: Mapping[str, Role] = field(default_factory=dict)
@@ -88,8 +88,8 @@ def _role(value: object, where: str) -> Role:
 
 
 def claimed(claims: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    """What a claim holds, as texts: of 'realm_access.roles' the list `roles` inside `realm_access`. A claim of this
-    very name goes first. Empty for a claim that is missing or holds something else."""
+    """Return what a claim holds, as texts: of 'realm_access.roles' the list `roles` inside `realm_access`. A claim of
+    this very name goes first. Empty for a claim that is missing or holds something else."""
     value: Any = claims.get(path)
     if value is None:
         value = claims
@@ -227,7 +227,8 @@ def _first_login(connection: sa.Connection, login: Login, policy: Policy) -> Per
 
 
 def _expected(connection: sa.Connection, login: Login) -> Person | None:
-    """Who was given a role under the verified address of this login, before the first one."""
+    """Return the person given a role under the verified address of this login before the first one; None where there is
+    none."""
     same = person.c.account.is_(None), sa.func.lower(person.c.email) == login.email.lower()
     return _one(connection, *same) if login.email else None
 
@@ -255,7 +256,7 @@ def _person(row: sa.RowMapping) -> Person:
 
 
 def actor_of(member: Person) -> Actor:
-    """Who is at it, where this person is."""
+    """Return this person as the actor of what is done."""
     return Actor(member.name, member.account, member.role)
 
 
