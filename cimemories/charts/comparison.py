@@ -341,7 +341,8 @@ def _run(line: Line, index: int, name: str, *, on_front: bool) -> Trace:
 
 
 def _references(board: Leaderboard, lines: Sequence[Line]) -> list[Trace]:
-    """Constant strategies and what the paper states, in grey; those at one point share a mark."""
+    """Constant strategies and what the paper states, in grey; those at one point share a mark. They are
+    numbered after the runs."""
     references = [(item.violation, item.completeness, item.name, "asterisk-open") for item in board.constants]
     for line in lines:
         violation, completeness = line.stated(PublishedMeasure.VIOLATION), line.stated(PublishedMeasure.COMPLETENESS)
@@ -357,12 +358,14 @@ def _references(board: Leaderboard, lines: Sequence[Line]) -> list[Trace]:
         scatter(
             [x],
             [y],
-            "markers",
+            "markers+text",
             [f"<b>{html.escape(', '.join(who))}</b><br>violation {percent(x)}, completeness {percent(y)}"],
-            name=html_escaped(", ".join(who), LONGEST_NAME),
+            name=html_escaped(f"{number}  {', '.join(who)}", LONGEST_NAME),
+            text=[str(number)],
+            textposition="top right",
             marker={"symbol": symbol, "size": 11, "color": GREY, "line": {"width": 2, "color": GREY}},
         )
-        for (x, y, symbol), who in by_point.items()
+        for number, ((x, y, symbol), who) in enumerate(by_point.items(), len(lines) + 1)
     ]
 
 

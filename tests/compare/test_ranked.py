@@ -114,6 +114,8 @@ def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, d
     drawing = plane(board)
     assert drawing is not None
     assert set(drawing.table.frame["run"]) == {best, other}
+    marks = [trace for trace in drawing.fig.data if trace.name]
+    assert [trace.text[0] for trace in marks] == [trace.name.split()[0] for trace in marks] == ["1", "2", "3", "4"]
     assert "not drawn, since missing messages allow only a smaller n: part" in drawing.subtitle
     with store.read() as connection:
         rows = [runs.named(connection, run_id) for run_id in (best, part)]
