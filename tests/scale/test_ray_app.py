@@ -111,7 +111,7 @@ def test_in_a_browser_a_run_is_capped_resumed_and_cancelled_and_outlives_the_app
     add_labelled(shared, PROFILES, LONG_CONTEXTS)
     prices = Prices.read("1000/1000/1000 EUR")
     judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=slow.url, prices=prices)
-    changes = {"samples": SAMPLES, "seed": 0, "judge": judge, "prices": prices, "cap": 5.0}
+    changes = {"samples": SAMPLES, "seed": 0, "judges": (judge,), "prices": prices, "cap": 5.0}
     run_id, planned = planning.plan(shared, simulated(slow.url, **changes)), PROFILES * LONG_CONTEXTS * SAMPLES
     monkeypatch.setenv(ENGINE, f"ray:address={cluster},workers=2:2")
 
