@@ -81,6 +81,12 @@ def double_click(app: AppTest, item: Any) -> None:
     app._run(states)
 
 
+def goes_on(app: AppTest, step: str) -> bool:
+    """Press the button that leads to a form's next step, and return whether it did."""
+    button(app, step).click().run()
+    return step not in labels(app)
+
+
 def labels(app: AppTest) -> list[str]:
     """The labels of all widgets, from the top of the page to its end."""
     return [str(node.label) for node in nodes(app._tree) if getattr(node, "label", None)]

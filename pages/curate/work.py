@@ -83,6 +83,11 @@ def draw_form(
     too_long = not lacking and draw_plan(draft.name, settings, lambda: estimate(spec(**settings)))
 
     def begin() -> str:
+        # Not by disabling the button: it would still be disabled for the click right after the last field was typed.
+        if lacking:
+            raise StoreError(f"Enter {listed(lacking)} first.")
+        if engine is None:
+            raise StoreError("The engine cannot be used. Correct it and try again.")
         work_id = plan(spec(**settings), allow_too_long=too_long)
         # If a worker cannot be started the record has the reason, and the page shows it with the work.
         with suppress(StoreError):
@@ -97,11 +102,8 @@ def draw_form(
             key=f"{draft.name}.start",
             type="primary",
             icon=":material/play_arrow:",
-            disabled=bool(lacking) or engine is None,
             doing="Checking the server",
         )
-    if lacking:
-        safe.inline(f"Enter {listed(lacking)} first.", muted=True)
 
 
 def draw_running(

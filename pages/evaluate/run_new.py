@@ -89,11 +89,13 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
                     _back(draft, step)
             name = "To the experiment" if step == MODEL else "To the plan"
             icon, key = ":material/arrow_forward:", f"show.run_new.forward.{step}"
-            if columns[-2].button(name, type="primary", icon=icon, disabled=bool(missing), key=key):
-                _go(draft, step + 1)
+            # Never disabled: it would still be for the click right after the last field was typed.
+            pressed = columns[-2].button(name, type="primary", icon=icon, key=key)
             if missing:
                 with columns[-1]:
-                    safe.inline(missing, muted=True)
+                    safe.inline(missing, muted=not pressed)
+            elif pressed:
+                _go(draft, step + 1)
     draft.keep()
 
 

@@ -309,7 +309,6 @@ def test_pages_disable_what_a_role_may_not_do_and_say_who_may(
         review = opened("pages/curate/review.py", tab="agreement", dataset=data.id)
         drawing = next(item for item in review.button if item.label.startswith("Sample "))
         labels = opened("pages/curate/labels.py", *FOLDS, dataset=bare.id)
-        next(item for item in labels.text_input if item.label == "Model").set_value("qwen3-32b").run()
         voting = next(item for item in labels.button if item.label == "Start")
         batch = button(opened("pages/evaluate/runs.py", *FOLDS, run=run), "Prepare the batch file")
         disabled[role] = (drawing.disabled, voting.disabled, batch.disabled)

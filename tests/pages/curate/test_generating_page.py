@@ -127,10 +127,12 @@ def test_what_is_entered_stays_while_other_pages_are_looked_at(store: Store) -> 
 def test_what_cannot_be_started_says_why_and_leaves_nothing(store: Store) -> None:
     app = opened(PAGE, view="new")
     app.segmented_control(key="new.how").set_value("A model").run()
-    assert button(app, "Start writing").disabled
+    button(app, "Start writing").click().run()
+    assert "Nothing was started." in page_html(app) and "Enter a dataset name and a model first." in page_html(app)
     app.text_input(key="new.name").set_value("new").run()
-    app.text_input(key="new.model").set_value("m").run()
     app.text_input(key="new.base_url").set_value("http://127.0.0.1:9/v1").run()
+    # The click that ends the typing of the last field counts.
+    app.text_input(key="new.model").set_value("m")
     button(app, "Start writing").click().run()
     assert "Nothing was started." in page_html(app)
     assert "No answer from http://127.0.0.1:9/v1" in page_html(app)
