@@ -40,7 +40,7 @@ def show_metrics(
     rule = options.identifier_rule()
     groups = [word_of(By, by, "breakdown by")] if by else []
     if printing.as_json:
-        groups = [own for own in By if own != By.RECIPIENT]  # contexts say it already
+        groups = [by for by in By if by != By.RECIPIENT]  # contexts say it already
     scope = options.scope(printing.record, run_id)
     result = question.metrics(
         Flows(printing.record), scope, rule, by=groups, norms=True, identifier_rules=printing.as_json

@@ -342,10 +342,10 @@ class Flows:
         pairs = self.cached(_pairs_key(scope), lambda: parts.pairs_at_most(self.store, scope))
         return pairs < parts.LARGE_PAIRS
 
-    def take_parts(self, scope: Scope, own: tuple[Part, ...]) -> None:
+    def take_parts(self, scope: Scope, scope_parts: tuple[Part, ...]) -> None:
         """Take over the parts of a run that another process has found."""
-        self.cached(_pairs_key(scope), lambda: parts.LARGE_PAIRS if own[0].files else 0)
-        self.cached(_parts_key(scope), lambda: own)
+        self.cached(_pairs_key(scope), lambda: parts.LARGE_PAIRS if scope_parts[0].files else 0)
+        self.cached(_parts_key(scope), lambda: scope_parts)
 
     def parts(self, scope: Scope) -> tuple[Part, ...]:
         """Return the blocks of profiles that a run is counted in, in their order: one of a run that fits into memory,

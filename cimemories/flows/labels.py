@@ -326,9 +326,9 @@ def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
         return max(chosen, key=lambda row: row.chosen)
     # Under a labelling that is under way every number would move as its votes come in.
     finished = [row for row in voted if row.status.is_finished]
-    own_finished, own = ([row for row in rows if not row.from_results] for rows in (finished, voted))
+    our_finished, our_voted = ([row for row in rows if not row.from_results] for rows in (finished, voted))
     # The rows are oldest first; max takes the first of equals.
-    candidates = (own_finished or own or finished or voted)[::-1]
+    candidates = (our_finished or our_voted or finished or voted)[::-1]
     if len(candidates) < 2:
         return next(iter(candidates), None)
     return max(candidates, key=lambda row: _covered_pairs(store, row.id, row.revision, imported=row.imported))
@@ -447,7 +447,7 @@ def _read_votes(
         personas = labellings.personas(connection, labelling_id)
         if frame is None:
             every = [None] if profiles is None else profiles
-            tallies = chain.from_iterable(labellings.tallies(connection, labelling_id, own) for own in every)
+            tallies = chain.from_iterable(labellings.tallies(connection, labelling_id, ids) for ids in every)
             # By numpy: pandas asks every row of the record what kind of thing it is, which takes longer than the
             # query. float64 holds shares and ids alike: whole numbers up to 2**53 are exact.
             values = np.fromiter(chain.from_iterable(tallies), dtype=np.float64)
@@ -476,7 +476,7 @@ def _planned(
     draws = labellings.planned_draws(connection, labelling_id, profiles)
     dataset_id = int(work.load(connection, labelling_id)["dataset"])
     ids = datasets.attribute_ids(connection, dataset_id, profiles)
-    owners = {i: profile for profile, own in ids.items() for i in own}
+    owners = {i: profile for profile, attribute_ids in ids.items() for i in attribute_ids}
     ballots = pd.Series(draws, dtype=np.int16) if draws else pd.Series(0, pd.MultiIndex.from_tuples([(0, 0)]), np.int16)
     wanted = pd.MultiIndex.from_arrays([pairs["attribute"].map(owners), pairs["context"]])
     return np.asarray(ballots.reindex(wanted, fill_value=0), np.int16)

@@ -51,7 +51,7 @@ class Task:
 
     def of_block(self, flows: Flows, number: int) -> tuple[bool, Any]:
         """Return whether all runs have profiles in a block, and the answer for it."""
-        lead = self.scopes[[len(own) for own in self.parts].index(self.blocks)]
+        lead = self.scopes[[len(of_scope) for of_scope in self.parts].index(self.blocks)]
         first, last = arrays.ranges(flows, lead)[number]
         every = [arrays.stretch(flows, scope, first, last, self.rule) for scope in self.scopes]
         if any(data is None for data in every):
@@ -154,8 +154,8 @@ def main(source: IO[bytes], sink: IO[bytes]) -> None:
     workspace, url, task, numbers = pickle.load(source)
     store = open_store(workspace, url)
     flows = Flows(store)
-    for scope, own in zip(task.scopes, task.parts, strict=True):
-        flows.take_parts(scope, own)
+    for scope, scope_parts in zip(task.scopes, task.parts, strict=True):
+        flows.take_parts(scope, scope_parts)
     try:
         for number in numbers:
             pickle.dump(task.of_block(flows, number), sink, protocol=pickle.HIGHEST_PROTOCOL)

@@ -235,7 +235,7 @@ def _how(counts: npt.NDArray[np.float64], others: Labels) -> dict[str, Bools]:
 
 @dataclass(frozen=True)
 class Contexts:
-    """Return the contexts that count for each profile, by effective labels (a standing decision before the consensus),
+    """The contexts that count for each profile, by effective labels (a standing decision before the consensus),
     as runs count them. frame: one row a (profile, context) with a label: profile, context (ids), user, name (of the
     context), sphere, attributes (labelled), necessary, inappropriate, reason ('' where retained). unlabelled: those of
     the dataset without any label, which are neither retained nor discarded."""

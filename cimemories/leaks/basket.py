@@ -74,9 +74,9 @@ def path_of(store: Store, name: str) -> Path:
 def _kept_at(store: Store, name: str) -> Path:
     """The file that a basket is read from: its own, or one that was written while the database had another address, or
     by an earlier version."""
-    own = path_of(store, name)
-    if own.exists():
-        return own
+    usual = path_of(store, name)
+    if usual.exists():
+        return usual
     others = []
     for path in sorted((store.workspace / "baskets").glob("*.json")):
         try:
@@ -90,7 +90,7 @@ def _kept_at(store: Store, name: str) -> Path:
             there = runs.names(connection)
         # Ids of runs are given out once: another record of this folder has none of them.
         others = [other for other in others if not other[2].isdisjoint(there)]
-    return max(others)[1] if others else own
+    return max(others)[1] if others else usual
 
 
 def items(store: Store, name: str) -> Items:
@@ -212,8 +212,8 @@ def basket_rows(flows: Flows, items: Sequence[Item]) -> list[BasketRow]:
         if isinstance(scope, str):
             rows.append(BasketRow(item, None, scope))
             continue
-        own = examples(flows, [scope]).named([item.id])
-        row = next(iter(leak_rows(flows, {scope.run.id: scope}, own, {item.id: item.note})), None)
+        leaks = examples(flows, [scope]).named([item.id])
+        row = next(iter(leak_rows(flows, {scope.run.id: scope}, leaks, {item.id: item.note})), None)
         gone = "" if row else "It is no longer a leak: its label, or what counts as revealed, has changed."
         rows.append(BasketRow(item, row, gone))
     return rows

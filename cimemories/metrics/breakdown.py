@@ -81,10 +81,10 @@ def _constant_strategies(data: FlowArrays) -> dict[str, tuple[Floats, Floats]]:
     }
     result = {}
     for name, reveals in strategies.items():
-        own = replace(data, reveals=reveals)
+        written = replace(data, reveals=reveals)
         # n = 1: r is 0 or N in every flow, so every n gives the same.
-        leaks = violation.exposures(own)
-        conveyed = completeness.over_contexts(completeness.means_of(own.necessary))
+        leaks = violation.exposures(written)
+        conveyed = completeness.over_contexts(completeness.means_of(written.necessary))
         result[name] = leaks.by_profile(leaks.violation(1)), conveyed
     return result
 
@@ -148,7 +148,7 @@ def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule =
     parts = [group_sums(data, codes, number, n) for data, codes, number in _grouped(flows, scope, by, rule)]
     fields = zip(*(vars(part).values() for part in parts), strict=True)
     groups = places(flows, scope, by).groups
-    frame = GroupSums(*(_together(by, own) for own in fields)).frame()
+    frame = GroupSums(*(_together(by, field) for field in fields)).frame()
     frame.insert(0, "group", "")
     frame = frame.iloc[list(groups.values())].assign(group=list(groups)).reset_index(drop=True)
     # A group without a name is listed only if it has a flow.
@@ -181,7 +181,7 @@ def group_sums(data: FlowArrays, codes: Ints, groups: int, n: int) -> GroupSums:
     counts = []
     for part, group in zip(every, of, strict=True):
         values = [np.ones(len(group)), part.each(part.kinds[:, 1]), part.each(part.kinds[:, 0])]
-        counts.append([np.bincount(group, weights=own, minlength=groups) for own in values])
+        counts.append([np.bincount(group, weights=weights, minlength=groups) for weights in values])
     violated, attributes = _violation(every[0], of[0], n, groups)
     return GroupSums(
         violated,
@@ -197,8 +197,8 @@ def _summed(values: Ints, codes: Ints, groups: int) -> Ints:
     # First over the sides that groups do not depend on.
     total = values.sum(axis=tuple(np.flatnonzero(np.array(codes.shape) == 1)), keepdims=True, dtype=np.int64)
     total = np.broadcast_to(total, codes.shape).reshape(-1)
-    own = codes.reshape(-1)
-    return np.bincount(own[own >= 0], weights=total[own >= 0], minlength=groups).astype(np.int64)
+    group = codes.reshape(-1)
+    return np.bincount(group[group >= 0], weights=total[group >= 0], minlength=groups).astype(np.int64)
 
 
 def _violation(flows: Entries, group: Ints, n: int, groups: int) -> tuple[Floats, Ints]:
@@ -214,8 +214,8 @@ def _violation(flows: Entries, group: Ints, n: int, groups: int) -> tuple[Floats
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     # The product of q over the contexts of one attribute in one group.
     leaked = 1.0 - np.multiply.reduceat(q[order], starts)
-    own, profile = group[order][starts], flows.owners[order][starts] // attributes
-    return _over_profiles(leaked, own, profile, groups, profiles), np.bincount(own, minlength=groups)
+    leaked_group, profile = group[order][starts], flows.owners[order][starts] // attributes
+    return _over_profiles(leaked, leaked_group, profile, groups, profiles), np.bincount(leaked_group, minlength=groups)
 
 
 def _completeness(flows: Entries, group: Ints, groups: int) -> Floats:

@@ -152,7 +152,7 @@ def group_intervals(
     flows alone, with the uncertainty of their labels. One profile's interval is over its attributes and contexts."""
     names = places(flows, scope, by).groups
     if by == By.PROFILE:  # each lies in one block
-        results = (own for part in each_block(flows, [scope], rule, _users_of_block, n) for own in part)
+        results = (result for part in each_block(flows, [scope], rule, _users_of_block, n) for result in part)
         return dict(zip(names, results, strict=True))
     parts = list(each_block(flows, [scope], rule, _groups_of_block, by, n))
     result = {}
@@ -172,8 +172,8 @@ def _users_of_block(
     for p in range(len(data.profiles)):
         at = np.array([p])
         cells = np.ix_(at, np.arange(data.draws.shape[1]), np.arange(data.draws.shape[2]))
-        own = intervals_of(data.at(at), (n,), labels.at(cells))
-        result.append((own.violation[n], own.completeness))
+        interval = intervals_of(data.at(at), (n,), labels.at(cells))
+        result.append((interval.violation[n], interval.completeness))
     return result
 
 
@@ -183,10 +183,10 @@ def _groups_of_block(
     data, labels = every[0], posterior(flows, scopes[0], every[0])
     side, parts = places(flows, scopes[0], by), []
     for code in range(len(side)):
-        own = _only(data, np.broadcast_to(side.codes_in(data) == code, data.draws.shape))
+        of_group = _only(data, np.broadcast_to(side.codes_in(data) == code, data.draws.shape))
         # Without their contexts, which would take more memory than all else.
-        terms = NumberTerms.of(own.inappropriate, own.necessary, (n,)).summed()
-        parts.append((terms, label_sums(own, labels, (n,))))
+        terms = NumberTerms.of(of_group.inappropriate, of_group.necessary, (n,)).summed()
+        parts.append((terms, label_sums(of_group, labels, (n,))))
     return parts
 
 
@@ -290,13 +290,13 @@ def paired_of(parts: Sequence[PairTerms], n: int) -> Paired:
     sides = [NumberTerms.joined([getattr(part, run) for part in parts], contexts) for run in ("first", "second")]
     first, second = sides
     # Each number rests on its own contexts: those of the other would only seem to add samples.
-    own = [first.met[side] | second.met[side] for side in (0, 1)]
+    met = [first.met[side] | second.met[side] for side in (0, 1)]
     apart = (
         second.violation[n].combined(1.0, first.violation[n], -1.0),
         second.completeness.combined(1.0, first.completeness, -1.0),
     )
     violation, completeness = (
-        difference_interval(replace(terms, without=terms.without[:, of])) for terms, of in zip(apart, own, strict=True)
+        difference_interval(replace(terms, without=terms.without[:, of])) for terms, of in zip(apart, met, strict=True)
     )
     values = [(side.violation[n].value, side.completeness.value) for side in sides]
     between = _balanced_difference([(side.violation[n], side.completeness) for side in sides])
@@ -496,7 +496,7 @@ def domain_frame(blocks: Sequence[Mapping[str, DomainTerms]], n: int) -> pd.Data
         p.append([violation.p, completeness.p])
     frame = pd.DataFrame(rows, columns=DOMAIN_COLUMNS)
     for side, measure in enumerate(("violation", "completeness")):
-        frame[f"{measure}_p"] = holm([own[side] for own in p])
+        frame[f"{measure}_p"] = holm([pair[side] for pair in p])
     return frame
 
 

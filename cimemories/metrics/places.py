@@ -77,7 +77,7 @@ class Places:
 
     def take(self, order: Ints) -> Places:
         """Return these places in this order. `codes` stay: they say where a flow is, not where it is shown."""
-        ids, names, titles = (tuple(own[i] for i in order) for own in (self.ids, self.names, self.titles))
+        ids, names, titles = (tuple(field[i] for i in order) for field in (self.ids, self.names, self.titles))
         return replace(self, ids=ids, names=names, titles=titles)
 
     def position(self, place_id: str | None) -> int | None:
@@ -104,14 +104,17 @@ def places(flows: Flows, scope: Scope, by: By) -> Places:
         titles = [users[profile] for profile in whole.profiles]
         return Places(by, tuple(map(str, whole.profiles)), numbered(titles), tuple(titles), none)
     rows = contexts_of_run(flows, scope)
-    own = [rows[context] for context in whole.contexts]
+    contexts = [rows[context] for context in whole.contexts]
     if by == By.CONTEXT:
-        titles = [f"{item.recipient}: {item.task}" for item in own]
-        often = Counter(item.recipient for item in own)
-        names = [item.recipient if often[item.recipient] == 1 else f"{item.recipient}: {item.task}" for item in own]
+        titles = [f"{item.recipient}: {item.task}" for item in contexts]
+        often = Counter(item.recipient for item in contexts)
+        names = [
+            item.recipient if often[item.recipient] == 1 else title
+            for item, title in zip(contexts, titles, strict=True)
+        ]
         ids = list(map(str, whole.contexts))
         return Places(by, tuple(ids), numbered(names), tuple(titles), np.arange(len(titles)))
-    texts = [item.recipient if by == By.RECIPIENT else item.sphere or "" for item in own]
+    texts = [item.recipient if by == By.RECIPIENT else item.sphere or "" for item in contexts]
     # In the order of first appearance; np.unique would sort.
     ids = list(dict.fromkeys(texts))
     return _of_texts(by, ids, np.array([ids.index(text) for text in texts], np.int64))

@@ -91,8 +91,8 @@ def methods(basis: Basis) -> Section:
     lines, run_names = basis.lines, basis.run_names
     audited = any(corrections(basis.flows, line.scope, basis.rule) for line in lines)
 
-    def names(own: Sequence[Line]) -> str:
-        return listed([run_names[line.run.id] for line in own])
+    def names(chosen: Sequence[Line]) -> str:
+        return listed([run_names[line.run.id] for line in chosen])
 
     def alike(say: Callable[[Line], str], simulated: bool | None = None) -> list[tuple[str, list[Line]]]:
         said: dict[str, list[Line]] = {}

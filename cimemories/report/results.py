@@ -80,9 +80,9 @@ def each_run(basis: Basis, ask: Callable[[Line, str], list[Block]]) -> list[Bloc
     blocks: list[Block] = []
     for line in basis.lines:
         name = basis.run_names[line.run.id]
-        own = ask(line, name)
-        blocks += [Heading(name)] if own and basis.several else []
-        blocks += own
+        answered = ask(line, name)
+        blocks += [Heading(name)] if answered and basis.several else []
+        blocks += answered
     return blocks
 
 
@@ -462,10 +462,11 @@ def leak_counts(basis: Basis, leaks: LeakExamples) -> Shown:
     counts = leaks.by_run().groupby(["run", "domain"], as_index=False, sort=False)["number"].sum()
     rows = []
     for line in basis.lines:
-        own = counts[counts["run"] == line.run.id].sort_values("number", ascending=False, kind="stable")
-        most = zip(own["domain"].head(3), own["number"].head(3), strict=True)
+        counted = counts[counts["run"] == line.run.id].sort_values("number", ascending=False, kind="stable")
+        most = zip(counted["domain"].head(3), counted["number"].head(3), strict=True)
         domains = ", ".join(f"{str(name).replace('_', ' ')} ({n:,})" for name, n in most)
-        rows.append({"run": basis.run_names[line.run.id], "flows": int(own["number"].sum()), "domains": domains or "–"})
+        flows = int(counted["number"].sum())
+        rows.append({"run": basis.run_names[line.run.id], "flows": flows, "domains": domains or "–"})
     columns = RUN | {"flows": Column("count", "Flows")}
     columns |= {"domains": Column("text", "Domains with the largest numbers")}
     caption = "Inappropriate flows that a judge claims at least once"

@@ -269,8 +269,8 @@ def _audits(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[A
 
 @dataclass(frozen=True)
 class StandingVerdict:
-    """Return whether people say that a response, to this context and with this memory (None: all attributes), reveals
-    an attribute."""
+    """People's standing verdict on an attribute in a response to this context, with this memory (None: all
+    attributes)."""
 
     response: int
     attribute: int

@@ -58,7 +58,7 @@ CELL_COLUMNS = {
 
 @dataclass(frozen=True)
 class SweepEstimate:
-    """Return the estimates of the cells of a sweep, in their order; a call that several of them make counts once."""
+    """The estimates of the cells of a sweep, in their order; a call that several of them make counts once."""
 
     runs: tuple[RunSpec, ...]
     cells: tuple[Estimate, ...]

@@ -111,8 +111,8 @@ def violation_effect(of: Subject, labels: Posterior) -> LabelEffect:
 
     difference = settled(chance) - settled(0.0)
     users = max(int((number > 0).sum()), 1)
-    own = np.where(exposed, labels.inappropriate, 0.0)
-    value = np.where(labels.open, own * (1 - own) * difference**2, 0.0) / users**2
+    chance = np.where(exposed, labels.inappropriate, 0.0)
+    value = np.where(labels.open, chance * (1 - chance) * difference**2, 0.0) / users**2
     return LabelEffect(mean, variance, value)
 
 
@@ -142,9 +142,9 @@ def completeness_effect(of: Subject, labels: Posterior) -> LabelEffect:
         return np.where(under > 1e-9, (rest_total + probability * rate) / np.maximum(under, 1e-9), share[:, None, :])
 
     difference = (settled(chance) - settled(0.0)) * (there / scale[:, None])[:, None, :]
-    own = np.where(of.flows, labels.necessary, 0.0)
+    chance = np.where(of.flows, labels.necessary, 0.0)
     users = max(int((contexts > 0).sum()), 1)
-    value = np.where(labels.open, own * (1 - own) * difference**2, 0.0) / users**2
+    value = np.where(labels.open, chance * (1 - chance) * difference**2, 0.0) / users**2
     return LabelEffect(mean, variance, value)
 
 

@@ -111,23 +111,23 @@ def collect_site(
     messages, memory statements and names of users. The same record gives the same site apart from the date line. Raises
     StoreError without a run, for runs of several datasets, and for one run named twice."""
     progress(0.0, "leaderboard")
-    own = basis(flows, scopes, rule, texts=texts)
-    board, run_names = own.board, own.run_names
+    report_basis = basis(flows, scopes, rule, texts=texts)
+    board, run_names = report_basis.board, report_basis.run_names
     try:
-        choices, fixed = settings(own), ""
+        choices, fixed = settings(report_basis), ""
     except StoreError as error:
         choices, fixed = None, str(error)
     parts: tuple[tuple[str, Callable[[], Sequence[Section | None]]], ...] = (
-        ("index", lambda: [results.headline_section(own), results.comparison(own)]),
-        ("heatmaps", lambda: [results.heatmaps(own)]),
-        ("accumulation", lambda: [results.accumulated(own)]),
+        ("index", lambda: [results.headline_section(report_basis), results.comparison(report_basis)]),
+        ("heatmaps", lambda: [results.heatmaps(report_basis)]),
+        ("accumulation", lambda: [results.accumulated(report_basis)]),
         (
             "manifest",
             lambda: [
-                results.coverage_section(own),
-                methods.methods(own),
-                methods.manifest(own),
-                methods.repeat(own, "publish", "site"),
+                results.coverage_section(report_basis),
+                methods.methods(report_basis),
+                methods.manifest(report_basis),
+                methods.repeat(report_basis, "publish", "site"),
             ],
         ),
     )
@@ -136,20 +136,20 @@ def collect_site(
         progress((1 + index) / (2 + len(parts)), name)
         sections[name] = tuple(section for section in part() if section is not None)
     progress((1 + len(parts)) / (2 + len(parts)), "leaks")
-    leak_counts, leaks = _leaks(own)
+    leak_counts, leaks = _leaks(report_basis)
     progress(1.0, "done")
     with flows.store.read() as connection:
         row = datasets.named(connection, scopes[0].dataset_name)
     licence = LICENCES.get(row.origin) or (OWN_LICENCE if row.origin == "generated" else FOREIGN)
-    holds = _holds(own, leaks)
+    holds = _holds(report_basis, leaks)
     shown = {scope.run.id for scope in board.ordered(scopes)[0]}
     names = list(run_names.values())
     return Site(
         title=f"CIMemories: {scopes[0].dataset_name}",
         subtitle=f"{listed(names) if len(names) < 4 else count(len(names), 'run')} on the dataset "
-        f"{scopes[0].dataset_name}, {count(max(line.numbers.profiles for line in own.lines), 'profile')}",
+        f"{scopes[0].dataset_name}, {count(max(line.numbers.profiles for line in report_basis.lines), 'profile')}",
         made=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
-        simulated=simulated_runs(own),
+        simulated=simulated_runs(report_basis),
         takeaway=takeaway(flows, board, run_names),
         licence=licence,
         warning="" if row.origin in OURS else f"{licence} {holds}",
@@ -158,7 +158,7 @@ def collect_site(
         violation_name=board.violation_name,
         # If no run has a rank, the one whose settings a reader moves.
         places=tuple(_place(line, run_names[line.run.id]) for line in board.lines if line.run.id in shown),
-        outside=_outside(own),
+        outside=_outside(report_basis),
         settings=choices,
         fixed=fixed,
         sections=sections,
@@ -168,7 +168,7 @@ def collect_site(
         files={
             "leaderboard.json": board.as_json(),
             "settings.json": choices.as_json() if choices else None,
-            "manifest.json": {line.run.id: methods.public(line.run.manifest.recorded) for line in own.lines},
+            "manifest.json": {line.run.id: methods.public(line.run.manifest.recorded) for line in report_basis.lines},
         },
     )
 
@@ -187,30 +187,30 @@ def _place(line: leaderboard.Line, name: str) -> Place:
     )
 
 
-def _outside(own: Basis) -> str:
+def _outside(report_basis: Basis) -> str:
     """Say which runs are not ranked, and why; '' if all are."""
-    reasons = [f"{own.run_names[line.run.id]} ({line.outside})" for line in own.board.outside]
+    reasons = [f"{report_basis.run_names[line.run.id]} ({line.outside})" for line in report_basis.board.outside]
     return f"Not ranked here: {'; '.join(reasons)}." if reasons else ""
 
 
-def _leaks(own: Basis) -> tuple[Shown | None, tuple[LeakRow, ...]]:
+def _leaks(report_basis: Basis) -> tuple[Shown | None, tuple[LeakRow, ...]]:
     """Return the number of leaked flows of each run, and the severest of each; without texts only the number."""
-    leaks = examples(own.flows, own.scopes)
+    leaks = examples(report_basis.flows, report_basis.scopes)
     if not leaks.number:
         return None, ()
-    counts = results.leak_counts(own, leaks)
-    if not own.texts:
+    counts = results.leak_counts(report_basis, leaks)
+    if not report_basis.texts:
         return counts, ()
-    of_each = max(1, min(LEAKS, MOST_LEAKS // len(own.scopes)))
+    of_each = max(1, min(LEAKS, MOST_LEAKS // len(report_basis.scopes)))
     # Severest first, so the first of each run are shown. Claims of less than all of it violate nothing.
-    of_runs = [leaks.page({**FULL, Facet.RUN: [scope.run.id]}, 0, of_each) for scope in own.scopes]
+    of_runs = [leaks.page({**FULL, Facet.RUN: [scope.run.id]}, 0, of_each) for scope in report_basis.scopes]
     chosen = pd.concat([frame for frame in of_runs if len(frame)] or of_runs[:1]).sort_index()
-    return counts, tuple(leak_rows(own.flows, {scope.run.id: scope for scope in own.scopes}, chosen))
+    return counts, tuple(leak_rows(report_basis.flows, {scope.run.id: scope for scope in report_basis.scopes}, chosen))
 
 
-def _holds(own: Basis, leaks: Sequence[LeakRow]) -> str:
+def _holds(report_basis: Basis, leaks: Sequence[LeakRow]) -> str:
     """Say which texts of the dataset and of models the site includes."""
-    if not own.texts:
+    if not report_basis.texts:
         return "The site holds no message, memory statement or name of a user."
     people, known = ({getattr(leak, name) for leak in leaks} for name in ("profile", "statement"))
     return (
@@ -232,10 +232,10 @@ def files_of(site: Site) -> dict[str, bytes]:
     looked_up = (site.settings.shown() if site.settings else {}) | {"names": site.run_names, "intervals": intervals}
     for name, title in PAGES:
         # Two pages have their own template and, with settings to choose, their own script.
-        own = name in ("index", "leaks")
-        active = bool(site.settings if name == "index" else own and site.leaks)
+        has_template = name in ("index", "leaks")
+        active = bool(site.settings if name == "index" else has_template and site.leaks)
         script = (TEMPLATES / f"site-{name}.js").read_text(encoding="utf-8") if active else ""
-        template = render.environment(TEMPLATES).get_template(f"site-{name if own else 'page'}.html.jinja")
+        template = render.environment(TEMPLATES).get_template(f"site-{name if has_template else 'page'}.html.jinja")
         html = template.render(
             site=site,
             pages=PAGES,
