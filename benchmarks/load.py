@@ -101,7 +101,7 @@ def annotate(store: Store, people: int, end: float) -> list[list[float]]:
             about = {"kind": "say", "card": card, "says": "necessary", "seconds": 1.0, "blind": True, "text": ""}
             event = SimpleNamespace(uid=uuid4().hex, cause="", of=None, **about)
             clock, waited.seconds = time.perf_counter(), 0.0
-            recording.record(store, row.id, f"Annotator {number}", [event])
+            recording.record(store, row, f"Annotator {number}", [event])
             taken.append([time.perf_counter() - clock, waited.seconds])
 
     Store._begin = timed  # type: ignore[method-assign]

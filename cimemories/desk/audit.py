@@ -67,9 +67,7 @@ class AuditDesk:
     def answer(self, message: Message) -> Reply:
         """Record verdicts and return the items that come next."""
         flows = slice_flows(self.store, self.slice.id)
-        done = settle(
-            message, lambda events: record_audit(self.store, self.scope.run.dataset, self.me, events, flows), card_id
-        )
+        done = settle(message, lambda events: record_audit(self.store, self.scope.run, self.me, events, flows), card_id)
         state = self.state(flows)
         # Attributes are read in their order; single items are at random, so another tab may begin further on.
         by_attribute = self.slice.kind == ATTRIBUTES

@@ -50,7 +50,7 @@ class DisputesDesk:
         skips = [event.uid for event in message.events if event.kind == "skip"]
         rest = replace(message, events=[event for event in message.events if event.kind != "skip"])
         done = settle(
-            rest, lambda events: record(self.store, self.dataset.id, self.me, events, source=ADJUDICATED), card_id
+            rest, lambda events: record(self.store, self.dataset, self.me, events, source=ADJUDICATED), card_id
         )
         disputed = disputes(self.store, self.dataset.id)
         names = self.names

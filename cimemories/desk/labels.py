@@ -29,7 +29,7 @@ class LabelsDesk:
     def answer(self, message: Message) -> Reply:
         """Record what was decided, and return the pair of an earlier decision that was taken back."""
         done = settle(
-            message, lambda events: record(self.store, self.dataset.id, self.me, events, source="single"), card_id
+            message, lambda events: record(self.store, self.dataset, self.me, events, source="single"), card_id
         )
         last = message.events[-1] if message.events else None  # after it the person has decided nothing else
         asked = last is not None and last.kind == "undo" and last.of is None

@@ -104,7 +104,7 @@ class QueueDesk:
     def answer(self, message: Message) -> Reply:
         """Record what was decided and return the pairs that come next. Raises DatasetGone if the dataset is gone."""
         store = self.store
-        done = settle(message, lambda events: record(store, self.dataset.id, self.me, events), card_id)
+        done = settle(message, lambda events: record(store, self.dataset, self.me, events), card_id)
         index = pair_index(store, self.dataset.id, self.labelling.id if self.labelling else None)
         every = select(store, index, replace(self.filters, undecided_by=None), Order.ATTRIBUTE)
         left = undecided(store, index, every, self.me)

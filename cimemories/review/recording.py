@@ -12,11 +12,14 @@ from cimemories.access.roles import Role
 from cimemories.flows.scope import Scope
 from cimemories.model import Label
 from cimemories.review.adjudication import Cause, Disputed, last_unsettled
+from cimemories.review.index import DatasetGone
 from cimemories.store import audits, datasets, decisions, judgements, reviews
 from cimemories.store.audits import Audit, AuditVerdict, Flow, NewVerdict, SliceItem
+from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import ADJUDICATED, NewDecision
 from cimemories.store.engine import Connection, Store
 from cimemories.store.reviews import Comment, Mark, MarkKind
+from cimemories.store.runs import RunRow
 from cimemories.store.tables import response
 
 Pair = tuple[int, int]
@@ -79,21 +82,28 @@ def flow_of(card: str) -> Flow:
     return pair_of(card) or (0, 0)
 
 
-def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event], source: str = "queue") -> Recorded:
+def record(
+    store: Store, dataset: DatasetRow, annotator: str, events: Sequence[Event], source: str = "queue"
+) -> Recorded:
     """Record events of one person and dataset in their order, in one transaction. source: where they decided;
     ADJUDICATED for events on cards of disputes, which need a cause, and are refused (`gone`) if another person has
     decided the pair since: their decision would be overruled unseen.
 
-    Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
+    Raises DatasetGone if the dataset was deleted, also where another dataset has its id by now, and StoreError where
+    nothing could be written: then nothing was, and the browser still holds all of it.
     """
     back: Pair | None = None
     new = 0
     gone: set[str] = set()
+    dataset_id = dataset.id
     with store.write(Role.CURATOR if source == ADJUDICATED else Role.ANNOTATOR) as connection:
         decisions.take_turns(connection, dataset_id, annotator, alone=source == ADJUDICATED)
         there = decisions.still_there(
             connection, dataset_id, {pair for event in events if (pair := pair_of(event.card)) is not None}
         )
+        # After the lock on the pairs, which waits for a deletion that has begun.
+        if datasets.created(connection, dataset_id) != dataset.created:
+            raise DatasetGone(f"the dataset {dataset.name} was deleted")
         # Decisions one after the other are gathered and written together.
         waiting: list[NewDecision] = []
         # Kept with the first decision that names it, so that a later release cannot change what people went by.
@@ -278,10 +288,11 @@ def _of_response(flow: Flow) -> str:
 
 
 def record_audit(
-    store: Store, dataset_id: int, annotator: str, events: Sequence[Event], flows: Collection[Flow]
+    store: Store, run: RunRow, annotator: str, events: Sequence[Event], flows: Collection[Flow]
 ) -> Recorded:
     """Record events in their order, in one transaction, each once however often it comes; those of a slice that was on
     the screen before this one (`flows`) too.
+    Events on messages of a run that was deleted are refused (`gone`).
 
     Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
     """
@@ -289,29 +300,28 @@ def record_audit(
     gone: set[str] = set()
     verdicts = {str(verdict): verdict for verdict in AuditVerdict}
     with store.write(Role.ANNOTATOR) as connection:
-        owners = audits.datasets_of(connection, (flow_of(event.card)[0] for event in events))
+        there = audits.in_run(connection, run.id, run.created, (flow_of(event.card)[0] for event in events))
         for event in events:
             flow = flow_of(event.card)
-            owner = owners.get(flow[0])  # none: the run has been deleted meanwhile, and its messages with it
             if event.kind == "undo" and event.of is None:
                 # Sent again, it must not take back one verdict more.
-                if not audits.is_known(connection, dataset_id, event.uid):
-                    last = audits.last_verdict(connection, dataset_id, annotator, flows)
-                    if last is not None and audits.undo(connection, dataset_id, annotator, last.uid, event.uid):
+                if not audits.is_known(connection, run.dataset, event.uid):
+                    last = audits.last_verdict(connection, run.dataset, annotator, flows)
+                    if last is not None and audits.undo(connection, run.dataset, annotator, last.uid, event.uid):
                         back = last.place
-            elif owner is None:
+            elif flow[0] not in there:
                 gone.add(event.uid)
             elif event.kind == "undo" and event.of is not None:
-                audits.undo(connection, owner, annotator, event.of, event.uid)
+                audits.undo(connection, run.dataset, annotator, event.of, event.uid)
             elif event.kind == "say":
                 verdict = verdicts.get(event.says or "")
                 if verdict is None:
                     gone.add(event.uid)
                 else:
                     new = NewVerdict(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
-                    audits.add_all(connection, owner, annotator, [new])
+                    audits.add_all(connection, run.dataset, annotator, [new])
             elif event.kind == "comment" and event.text.strip():
                 (context,) = judgements.of_responses(connection, flow[:1], "context")[flow[0]]
                 comment = f"{event.text} {_of_response(flow)}"
-                reviews.add_comment(connection, owner, annotator, flow[1], context, comment, event.uid)
+                reviews.add_comment(connection, run.dataset, annotator, flow[1], context, comment, event.uid)
     return Recorded(back, frozenset(gone))

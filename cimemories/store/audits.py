@@ -305,10 +305,12 @@ def version(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:
     return int(number), int(newest), undone
 
 
-def datasets_of(connection: sa.Connection, responses: Iterable[int]) -> dict[int, int]:
-    """Return the dataset of each of these responses that is there."""
-    query = sa.select(response.c.id, profile.c.dataset).join(profile, profile.c.id == response.c.profile)
-    return {row["id"]: row["dataset"] for row in rows_in_chunks(connection, query, response.c.id, responses)}
+def in_run(connection: sa.Connection, run_id: str, created: str, responses: Iterable[int]) -> set[int]:
+    """Return those of the responses that are of this run. created: when the run was made, since a later run may have
+    its id, and the ids of its responses."""
+    query = sa.select(response.c.id).join(run, run.c.id == response.c.run)
+    of_run = query.where(run.c.id == run_id, run.c.created == created)
+    return {row["id"] for row in rows_in_chunks(connection, of_run, response.c.id, responses)}
 
 
 def says_revealed(verdict: AuditVerdict | Strength | None, *, any_strength: bool = False) -> bool:

@@ -21,6 +21,7 @@ from cimemories.review.sampling import draw_audit_slice
 from cimemories.store import audits, decisions, reviews
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
+from cimemories.store.upkeep import deleting
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 
@@ -86,6 +87,21 @@ def test_an_undo_of_an_earlier_visit_leads_back_to_its_message(sqlite_store: Sto
     talk.post(event(1, first, "full"), event(2, second, "full"))
     reply = talk.post(event(3, "", None, kind="undo"))
     assert reply["start"] == cards(reply)[0] == second
+
+
+def test_verdicts_on_a_deleted_run_do_not_go_to_the_run_that_has_its_ids(sqlite_store: Store) -> None:
+    def made() -> tuple[int, str]:
+        data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+        return data.id, add_run(sqlite_store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])
+
+    data, run_id = made()
+    talk = Talk(audit_desk(sqlite_store, run_id))
+    first = cards(talk.post())[0]
+    with sqlite_store.read() as connection:
+        planned = deleting.of_dataset(connection, "small world")
+    deleting.delete(sqlite_store, planned)
+    assert made()[0] == data
+    assert talk.post(event(1, first, "full"))["refused"] and not verdicts(sqlite_store, data)
 
 
 def test_beside_a_card_are_the_memory_and_after_the_answer_the_history(

@@ -183,3 +183,8 @@ def test_a_deleted_dataset_ends_the_work_and_says_so(sqlite_store: Store) -> Non
         planned = deleting.of_dataset(connection, row.name)
     deleting.delete(sqlite_store, planned)
     assert "This dataset was deleted" in talk.post(event(2, pairs[1]))["gone"] and talk.status == 410
+    # SQLite gives the ids of the deleted dataset to the next one, whose pairs this person has not seen.
+    again, new = world(sqlite_store)
+    assert (again, new) == (dataset, pairs)
+    assert "This dataset was deleted" in talk.post(event(2, pairs[1]))["gone"]
+    assert not history(sqlite_store, again)

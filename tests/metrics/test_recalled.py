@@ -221,10 +221,10 @@ def test_a_verdict_of_a_person_moves_the_outcome_of_the_message_that_it_is_on(sq
         for attribute, (strength, _) in claims.get(judge, {}).items()
         if strength == "full" and attribute in world.held[number] - prompts[number]
     )
-    (before,) = recalled_blocks(Flows(sqlite_store), resolve_scope(sqlite_store, world.run_id))
+    unaudited = resolve_scope(sqlite_store, world.run_id)
+    (before,) = recalled_blocks(Flows(sqlite_store), unaudited)
     with sqlite_store.write() as connection:
-        dataset = next(iter(audits.datasets_of(connection, [number]).values()))
-        audits.add_all(connection, dataset, "Ann", [NewVerdict(number, wrong, AuditVerdict.NONE)])
+        audits.add_all(connection, unaudited.run.dataset, "Ann", [NewVerdict(number, wrong, AuditVerdict.NONE)])
     scope = resolve_scope(sqlite_store, world.run_id, verdicts="people")
     (after,) = recalled_blocks(Flows(sqlite_store), scope)
     p, c = world.place[number]

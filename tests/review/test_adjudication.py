@@ -18,6 +18,7 @@ from worlds import add_dataset, add_labels, records
 from cimemories.flows.labels import AMBIGUOUS
 from cimemories.model import Label
 from cimemories.review.adjudication import Cause, Disputed, disputes, letters, pseudonyms
+from cimemories.review.index import DatasetGone
 from cimemories.review.recording import Event, Recorded, card_id, dispute_id, record
 from cimemories.review.status import status
 from cimemories.store import datasets, decisions, reviews
@@ -62,7 +63,7 @@ def settled_by(
 def settle(store: Store, row: DatasetRow, item: Disputed, who: str, label: Label, cause: str, reason: str = "") -> bool:
     """Settle a pair as the browser does; whether it was recorded."""
     event = settled_by(item, who, label, cause, reason)
-    return not record(store, row.id, who, [event], source=ADJUDICATED).gone
+    return not record(store, row, who, [event], source=ADJUDICATED).gone
 
 
 def effective(store: Store, row: DatasetRow) -> dict[tuple[int, int], Label | None]:
@@ -135,9 +136,9 @@ def test_what_somebody_said_meanwhile_is_not_gone_past(store: Store) -> None:
     assert len(disputes(store, row.id).open) == 1
     # Sent again, it is known, whoever has decided in between.
     sent = settled_by(item, "Dot", A, Cause.SLIP, uid="one")
-    assert not record(store, row.id, "Dot", [sent], source=ADJUDICATED).gone
+    assert not record(store, row, "Dot", [sent], source=ADJUDICATED).gone
     say(store, row, "Bob", pairs[0], N, created="2999-01-01T00:00:00.000Z")
-    again = record(store, row.id, "Dot", [sent], source=ADJUDICATED)
+    again = record(store, row, "Dot", [sent], source=ADJUDICATED)
     assert (again.gone, again.new) == (frozenset(), 0)
     assert disputes(store, row.id).open == ()
 
@@ -162,7 +163,7 @@ def test_of_two_who_settle_a_pair_at_once_the_second_is_told(store: Store) -> No
         say(store, row, "Bob", pair, X)
     for item in disputes(store, row.id).open:
         sent = [(who, settled_by(item, who, label, Cause.SLIP)) for who, label in (("Dot", N), ("Eve", X))]
-        both = at_once(*(partial(record, store, row.id, who, [event], source=ADJUDICATED) for who, event in sent))
+        both = at_once(*(partial(record, store, row, who, [event], source=ADJUDICATED) for who, event in sent))
         assert sorted(len(done.gone) for done in both) == [0, 1]
 
 
@@ -171,7 +172,7 @@ def test_an_answer_that_is_sent_twice_at_once_is_recorded_once(store: Store) -> 
     row, pairs = world(store)
     for number, pair in enumerate(pairs):
         event = Event(f"uid {number}", "say", card_id(pair), str(N), 1.0, False, "", None)
-        both = at_once(*2 * [partial(record, store, row.id, "Ada", [event])])
+        both = at_once(*2 * [partial(record, store, row, "Ada", [event])])
         assert sorted(done.new for done in both) == [0, 1]
 
 
@@ -193,7 +194,8 @@ def test_who_decides_while_the_dataset_is_deleted_is_told_that_it_is_gone(
     deletion.start()
     begun.wait()
     sent = [Event("uid", "say", card_id(pairs[0]), str(N), 1.0, False, "", None)]
-    assert record(store, row.id, "Ada", sent).gone == {"uid"}
+    with pytest.raises(DatasetGone):
+        record(store, row, "Ada", sent)
     deletion.join()
 
 
@@ -212,7 +214,7 @@ def test_an_undo_opens_the_dispute_and_leaves_own_decisions_alone(store: Store) 
 
     # From before the page was opened: the last adjudication, not the decision of the queue that came later.
     def undone(uid: str, source: str = ADJUDICATED) -> tuple[int, int] | None:
-        return record(store, row.id, "Ada", [Event(uid, "undo", "", None)], source=source).back
+        return record(store, row, "Ada", [Event(uid, "undo", "", None)], source=source).back
 
     assert undone("u1") == pairs[0]
     (ended,) = disputes(store, row.id).settled

@@ -60,7 +60,7 @@ def test_what_people_decide_waits_for_the_disk(sqlite_store: Store) -> None:
     pair = person.attribute_ids[0], person.context_ids[0]
     press = Event("uid", "say", card_id(pair), str(Label.NECESSARY), 1.0, False, "", None)
     with watched(store) as seen:
-        record(store, data.id, "Ada", [press])
+        record(store, data, "Ada", [press])
         with store.write() as connection:
             decisions.add(
                 connection,
