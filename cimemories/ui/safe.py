@@ -90,13 +90,17 @@ def folded(text: object, limit: int = FOLD) -> Html:
     return tag("details", tag("summary", full[:limit], more), full[limit:], cls="ci-fold")
 
 
-def tag(name: str, *parts: Html | str | int, cls: str = "", title: str = "", picture: str = "") -> Html:
+def tag(
+    name: str, *parts: Html | str | int, cls: str = "", title: str = "", picture: str = "", data: bool = False
+) -> Html:
     """Return one element. Strings in `parts` are escaped, Html is not. picture: what screen readers read instead of its
-    content, which is cells or marks. Raises ValueError for a tag or class not of ours."""
+    content, which is cells or marks. data: it holds text of the record, which has a direction of its own and is not to
+    be translated with the page. Raises ValueError for a tag or class not of ours."""
     # Checked although callers are ours: a name or class that came from data would be markup.
     if name not in TAGS or (cls and not _CLASS.fullmatch(cls)):
         raise ValueError(f"<{name} class='{cls}'> is not among the tags and classes that the app shows")
     attributes = f' class="{cls}"' if cls else ""
+    attributes += ' dir="auto" translate="no"' * data
     if title:
         attributes += f' title="{escape(clip(title))}"'
     if picture:
