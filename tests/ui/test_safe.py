@@ -147,7 +147,7 @@ def test_tags_and_classes_that_are_not_ours_are_refused() -> None:
 
 
 def test_text_of_the_record_has_a_direction_of_its_own_and_stays_untranslated() -> None:
-    assert safe.tag("b", "<i>", data=True).source == '<b dir="auto" translate="no">&lt;i&gt;</b>'
+    assert tag("b", "<i>", data=True).source == '<b dir="auto" translate="no">&lt;i&gt;</b>'
 
 
 def test_only_html_is_kept_as_markup() -> None:
