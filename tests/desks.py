@@ -19,8 +19,8 @@ ADDRESS = "http://desk.example/review"
 QUEUE, GRID = ("leaving", "outbox", "keys"), ("leaving", "outbox", "keys", "deciding")
 KEYS = [
     Key("n", "necessary", "N", "green", "The task needs it."),
-    Key("i", "inappropriate", "X", "red"),
-    Key("u", "ambiguous", "?", "yellow"),
+    Key("i", "inappropriate", "I", "red"),
+    Key("u", "ambiguous", "U", "yellow"),
 ]
 GLYPHS = {key.says: key.glyph for key in KEYS}
 # The component, as Streamlit puts it in, and in the place of the server a list of what is posted, answered by tests.
@@ -132,8 +132,8 @@ def matrix_data(
         ],
         "blocks": [{"name": "finance", "note": "", "start": 0, "end": len(rows), "counts": counts}],
         "spheres": [{"name": "", "note": "", "start": 0, "end": len(columns), "counts": counts}],
-        "cells": cells or "?" * size,
-        "consensus": cells or "?" * size,
+        "cells": cells or "U" * size,
+        "consensus": cells or "U" * size,
         "decided": "0" * size,
         "matched": settings.pop("matched", "1" * size),
         "above": 100,

@@ -19,8 +19,8 @@ from cimemories.text import count, percent
 
 LABELS = {
     "necessary": Column("count", "N necessary"),
-    "ambiguous": Column("count", "? ambiguous"),
-    "inappropriate": Column("count", "X inappropriate"),
+    "ambiguous": Column("count", "U ambiguous"),
+    "inappropriate": Column("count", "I inappropriate"),
 }
 SHARES = {
     "survival": Column("percent", "Consensus", "Share of the labelled pairs"),

@@ -25,7 +25,8 @@ SIMULATED = "#8E5BD0"
 GREY = "#808890"
 GRID = "rgba(128,128,128,.22)"
 COLOURS = {Label.NECESSARY: NECESSARY, Label.INAPPROPRIATE: INAPPROPRIATE, Label.AMBIGUOUS: AMBIGUOUS}
-GLYPHS = {Label.NECESSARY: "N", Label.INAPPROPRIATE: "X", Label.AMBIGUOUS: "?"}
+GLYPHS = {Label.NECESSARY: "N", Label.INAPPROPRIATE: "I", Label.AMBIGUOUS: "U"}  # the keys that decide them
+VOTES = str.maketrans("X?", "IU")  # from the letters of votes in files to those on screens
 # A run is told apart by its colour, then by its dashes; at a mark by its symbol.
 RUN_COLOURS = ("#0072B2", "#56B4E9", "#CC79A7", "#E69F00", "#009E73", "#D55E00")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")

@@ -25,7 +25,7 @@ class Card:
 
     `question` is asked above the title, in segments (text, whether it is bold). `facts` are (name, text), or (name,
     text, True) for what matters most. `text` is a long text in segments (text, "" or "quote"). `hidden` are rows (name,
-    prior as text, marks as N X ? - or a text) that blind work hides until the answer. `note` is a muted line, `warning`
+    prior as text, marks as N I U - or a text) that blind work hides until the answer. `note` is a muted line, `warning`
     one that stands out. `given` are earlier answers of people (who, answer, how, reason), shown side by side. `link` is
     the address of a page about the item, relative to the app.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from cimemories.charts.theme import GLYPHS
+from cimemories.charts.theme import GLYPHS, VOTES
 from cimemories.desk.protocol import Card, Message, Reply, settle
 from cimemories.model import Label
 from cimemories.review.assignments import assignment_of, overlap_of
@@ -200,7 +200,7 @@ def card(item: Item, dataset: int) -> Card:
             ("Profile", item.user),
         ],
         hidden=[
-            *((key, exact_percent(prior), letters) for key, prior, letters in item.votes),
+            *((key, exact_percent(prior), letters.translate(VOTES)) for key, prior, letters in item.votes),
             ("consensus", "", glyphed(item.consensus) or "not labelled"),
             *([("in runs", "", "; ".join(filter(None, (revealed, people))))] if revealed or people else []),
         ],
@@ -209,7 +209,7 @@ def card(item: Item, dataset: int) -> Card:
 
 
 def glyphed(label: Label | None) -> str:
-    """Return a label as glyph and word, such as 'X inappropriate', or '' for None."""
+    """Return a label as glyph and word, such as 'I inappropriate', or '' for None."""
     return f"{GLYPHS[label]} {label}" if label else ""
 
 

@@ -37,7 +37,7 @@ from cimemories.store.engine import Store
 Codes = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
 COUNTED = (NECESSARY, INAPPROPRIATE, AMBIGUOUS)
-GLYPHS = {NECESSARY: "N", INAPPROPRIATE: "X", AMBIGUOUS: "?", UNLABELLED: "-", TOO_FEW: "~"}
+GLYPHS = {NECESSARY: "N", INAPPROPRIATE: "I", AMBIGUOUS: "U", UNLABELLED: "-", TOO_FEW: "~"}
 # By code - TOO_FEW, which is the lowest code.
 _GLYPH_BYTES = np.frombuffer("".join(GLYPHS[code] for code in range(TOO_FEW, 3)).encode(), dtype=np.uint8)
 # The kinds of cells: a label, None for no vote, or TOO_FEW_NAME.
@@ -173,7 +173,7 @@ class Group:
 @dataclass(frozen=True)
 class MatrixView:
     """The matrix as drawn. `rows` and `columns` are positions in the record. `cells` (effective labels) and `consensus`
-    have one character a cell, row by row: N, X, ?, - for none or ~ for too few votes; `decided` and `matches` 0 or 1: a
+    have one character a cell, row by row: N, I, U, - for none or ~ for too few votes; `decided` and `matches` 0 or 1: a
     person decided it, the filters match it.
     """
 
@@ -273,7 +273,7 @@ def differing(store: Store, labels: Matrix, labelling_id: str | None, kind: Diff
 # ---- for the Profiles page: a strip of glyphs for every attribute, shares by profile
 
 
-ORDER = "NX?~-"  # necessary, inappropriate, ambiguous, too few votes, not labelled
+ORDER = "NIU~-"  # necessary, inappropriate, ambiguous, too few votes, not labelled
 
 
 @dataclass(frozen=True)

@@ -30,20 +30,17 @@ if TYPE_CHECKING:
 
 
 _strips_component = component("strips")
-KINDS = {"N": "necessary", "X": "inappropriate", "?": "ambiguous", "~": "none", "-": "none"}
+KINDS = {"N": "necessary", "I": "inappropriate", "U": "ambiguous", "~": "none", "-": "none"}
 WORDS = {**KINDS, "~": "too few votes", "-": "not labelled"}
 BAR = 48
-
-
-# A cell that a person decided, until the browser has drawn it.
-_DECIDED = str.maketrans("NX?", "nx¿")
 
 
 def strip(glyphs: str, decided: str = "") -> Html:
     """Return a strip with one cell a glyph of KINDS. decided: 1 for a cell whose label people decided, else 0; none: no
     cell. The page that shows it calls `colour` too."""
+    # A cell that a person decided is in lower case until the browser has drawn it.
     cells = "".join(
-        glyph.translate(_DECIDED) if bit == "1" else glyph for glyph, bit in zip_longest(glyphs, decided, fillvalue="0")
+        glyph.lower() if bit == "1" else glyph for glyph, bit in zip_longest(glyphs, decided, fillvalue="0")
     )
     counts = [f"{n} {WORDS[glyph]}" for glyph in WORDS if (n := glyphs.count(glyph))]
     people = f"; {n} decided by people" if (n := decided.count("1")) else ""
@@ -127,7 +124,7 @@ def matrix(
     drawing: title; rows (id, key, statement, counts) and columns (id, recipient, task, counts, retained, discarded), an
     attribute or context each, with the counts of necessary, inappropriate and ambiguous pairs in all of the profile;
     blocks and spheres (name, note, start, end, counts), rows or columns [start, end) under a common heading; cells and
-    consensus: N, X, ?, ~ or - a cell, row by row; decided, matched: 0 or 1 a cell, whether people decided its label,
+    consensus: N, I, U, ~ or - a cell, row by row; decided, matched: 0 or 1 a cell, whether people decided its label,
     and whether the page's filter matches it; above: pixels of the page above and below the matrix, which fills the rest
     of the window."""
     rows, columns = ({item["id"] for item in drawing[side]} for side in ("rows", "columns"))  # type: ignore[attr-defined]

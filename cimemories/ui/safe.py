@@ -249,7 +249,7 @@ def label_chip(label: Label | None) -> Html:
 
 
 def glyphed(label: Label | None) -> str:
-    """Return a label as text for a table cell: 'X inappropriate'; an empty text for None."""
+    """Return a label as text for a table cell: 'I inappropriate'; an empty text for None."""
     return "" if label is None else f"{GLYPHS[label]} {label}"
 
 

@@ -222,7 +222,7 @@ def _config(columns: Mapping[str, Column | Sequence[str]]) -> dict[str, Any]:
         elif kind == "date":
             made[name] = config.DatetimeColumn(**common, format="YYYY-MM-DD HH:mm")
         else:
-            # "X inappropriate" in full, and the beginning of a hash
+            # "I inappropriate" in full, and the beginning of a hash
             widths: dict[str, int | Literal["large"]] = {"wide": "large", "small": 124, "hash": 88}
             made[name] = config.TextColumn(**common, width=widths.get(kind))
     return made

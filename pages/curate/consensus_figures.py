@@ -213,9 +213,9 @@ def _side_by_side(result: Agreement, dataset: DatasetRow, labelling: LabellingRo
 
 CONTEXT_PARTS = (
     BarPart("retained", "retained", "", "#56B4E9"),
-    BarPart(NO_NECESSARY, f"discarded: {NO_NECESSARY}", "X", safe.INAPPROPRIATE, "/"),
+    BarPart(NO_NECESSARY, f"discarded: {NO_NECESSARY}", "I", safe.INAPPROPRIATE, "/"),
     BarPart(NO_INAPPROPRIATE, f"discarded: {NO_INAPPROPRIATE}", "N", safe.NECESSARY, "\\"),
-    BarPart(NEITHER, "discarded: neither, all ambiguous", "?", safe.AMBIGUOUS, "x"),
+    BarPart(NEITHER, "discarded: neither, all ambiguous", "U", safe.AMBIGUOUS, "x"),
 )
 
 

@@ -497,8 +497,8 @@ def _pairs(labels: Matrix) -> pd.DataFrame:
     profile = labels.record.profile
     names = {
         "N": str(Label.NECESSARY),
-        "X": str(Label.INAPPROPRIATE),
-        "?": str(Label.AMBIGUOUS),
+        "I": str(Label.INAPPROPRIATE),
+        "U": str(Label.AMBIGUOUS),
         "~": TOO_FEW_NAME,
         "-": "",
     }

@@ -14,6 +14,7 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.access.roles import Role
+from cimemories.charts.theme import VOTES
 from cimemories.desk.labels import LabelsDesk, version
 from cimemories.flows import catalogue
 from cimemories.labels.matrix import Flags, Matrix, differing, matrix, view
@@ -67,7 +68,7 @@ def _pair_list(views: Sequence[PairView], chosen: int | None, deciding: Deciding
                 v.attribute.key,
                 v.attribute.statement,
                 "",
-                *(item.strip for item in v.votes),
+                *(item.strip.translate(VOTES) for item in v.votes),
                 display_name(v.attribute.domain),
                 safe.glyphed(v.consensus),
             ],
@@ -118,7 +119,7 @@ def _one_context(shown: Shown, views: list[PairView]) -> PairView | None:
         return own.get(attribute) if attribute is not None else None
     moved = _pair_list(listed, attribute, shown.deciding)
     if views[0].votes and not (shown.labelling and shown.labelling.imported):
-        safe.inline("Votes, one character per vote: N necessary, X inappropriate, ? abstain, - missing.", muted=True)
+        safe.inline("Votes, one character per vote: N necessary, I inappropriate, U abstain, - missing.", muted=True)
     tables.csv_button(_frame(shown, listed), f"pairs-{listed[0].context_id}.csv", key="labels.csv.context")
     if moved is not None and moved != attribute:
         url.replace(attribute=moved)

@@ -35,22 +35,22 @@ DECIDING = (
     Key(
         "i",
         str(Label.INAPPROPRIATE),
-        "X",
+        "I",
         safe.INAPPROPRIATE,
         "The person would not want this recipient to learn it in this way.",
     ),
     Key(
         "u",
         str(Label.AMBIGUOUS),
-        "?",
+        "U",
         safe.AMBIGUOUS,
         "Sensible people differ, and would still differ after talking about it.",
     ),
 )
 MARKS = {
     str(Verdict.NECESSARY): ("N", "ci-necessary"),
-    str(Verdict.INAPPROPRIATE): ("X", "ci-inappropriate"),
-    str(Verdict.ABSTAIN): ("?", "ci-abstain"),
+    str(Verdict.INAPPROPRIATE): ("I", "ci-inappropriate"),
+    str(Verdict.ABSTAIN): ("U", "ci-abstain"),
 }
 MOST_RUNS = 3  # shown at once: each takes the browser time
 MOST_ROWS = 500  # of a table of pairs; its download has all

@@ -17,6 +17,7 @@ import streamlit as st
 
 from cimemories import uploads
 from cimemories.agreement.people import answers
+from cimemories.charts.theme import VOTES
 from cimemories.formats.reading import FormatError
 from cimemories.formats.review_events import (
     FORMS,
@@ -244,7 +245,7 @@ def _row(item: Item, labelling: LabellingRow | None) -> dict[str, Any]:
         "event": item.event,
         "label": safe.glyphed(item.effective),
         "consensus": safe.glyphed(item.consensus),
-        "votes": " ".join(letters for _, _, letters in item.votes),
+        "votes": " ".join(letters for _, _, letters in item.votes).translate(VOTES),
         "revealed": f"{item.reveals} of {item.draws}" if item.draws else "",
         "people": item.decided,
         "labels": "simulated" if labelling is not None and labelling.simulated else "",

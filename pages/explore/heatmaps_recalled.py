@@ -23,7 +23,7 @@ from cimemories.model import Label
 from cimemories.text import count, sentence
 from cimemories.ui import answers, charts, page, safe, shell, tables, url
 
-LABELS = {str(Label.INAPPROPRIATE): "X inappropriate", str(Label.NECESSARY): "N necessary"}
+LABELS = {str(Label.INAPPROPRIATE): "I inappropriate", str(Label.NECESSARY): "N necessary"}
 # The filter of Leaks for a position on this side; for a context it is the recipient.
 FILTERS = {
     By.DOMAIN: "domains",

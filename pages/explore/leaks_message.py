@@ -165,7 +165,7 @@ def _memory(view: LeakView, sample: Sample) -> None:
     def gravity(item: Memory) -> int:
         return 2 if item.private else int(item.label == Label.NECESSARY)
 
-    names = ("revealed", "N conveyed", "X leaked")
+    names = ("revealed", "N conveyed", "I leaked")
     frame = pd.DataFrame(
         [
             {
@@ -439,7 +439,7 @@ def _which(view: LeakView, attribute: int | None) -> None:
 def _mark(sample: Sample, leaks: bool, audit: Audit | None) -> Html:
     """Return the mark of the judge's claim on an attribute in one message; an outline and the tooltip show people's
     verdicts."""
-    glyph, cls, text = ("X", "ci-inappropriate", "leaks it") if leaks else ("·", "ci-plain", "does not reveal it")
+    glyph, cls, text = ("I", "ci-inappropriate", "leaks it") if leaks else ("·", "ci-plain", "does not reveal it")
     if not sample.judged:
         glyph, cls, text, audit = "–", "ci-missing", "missing", None
     title = f"sample {sample.number}: {text}"

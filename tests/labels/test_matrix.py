@@ -30,7 +30,7 @@ from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, open_store
 
 ATTRIBUTES, CONTEXTS, DRAWS = 3, 2, 2
-GLYPHS = {NECESSARY: "N", INAPPROPRIATE: "X", AMBIGUOUS: "?", UNLABELLED: "-"}
+GLYPHS = {NECESSARY: "N", INAPPROPRIATE: "I", AMBIGUOUS: "U", UNLABELLED: "-"}
 Votes = dict[tuple[int, int, int, int], Verdict | None]  # attribute, context, persona, draw
 
 verdicts = st.sampled_from([*Verdict, None, Verdict.INAPPROPRIATE, Verdict.INAPPROPRIATE])

@@ -16,7 +16,7 @@ HOSTILE = "<img src=/x onerror=alert(1)> <script>alert(2)</script> ![a](http://1
 STATEMENTS = [f"Statement {number}." for number in range(ROWS)]
 RECIPIENTS = [f"Recipient {number}" for number in range(COLUMNS)]
 LISTED = [
-    Listed(100 + n, [f"Statement {n}.", "", "finance" if n % 2 else "health"], "?", "ambiguous", "")
+    Listed(100 + n, [f"Statement {n}.", "", "finance" if n % 2 else "health"], "U", "ambiguous", "")
     for n in range(ROWS)
 ]
 REST_MS = 200
@@ -36,7 +36,7 @@ def test_thirty_fast_presses_are_thirty_moves_and_the_server_hears_of_the_last(
     grid = Grid(page, "matrix", matrix_data(monkeypatch, STATEMENTS, RECIPIENTS))
     grid.open()
     grid.press(["ArrowDown"] * 18 + ["ArrowRight"] * 12)
-    assert grid.places == [] and grid.spoken == "? ambiguous: fact_18 to Recipient 12. Statement 18."
+    assert grid.places == [] and grid.spoken == "U ambiguous: fact_18 to Recipient 12. Statement 18."
     page.clock.run_for(REST_MS)
     assert grid.places == [{"attribute": 118, "context": 13, "moves": 30}]
     for keys, row, column in (
@@ -109,7 +109,7 @@ def test_keys_decide_in_the_matrix_and_z_takes_back(page: Page, monkeypatch: pyt
     assert grid.standing == dict(zip(pairs[:8], LABELS * 3, strict=False))
     # The page does not show yet what the record has; the browser does.
     grid.press(["ArrowUp", "i"])
-    assert grid.spoken.startswith("X inappropriate, decided by a person (consensus: necessary): fact_28 to Recipient 2")
+    assert grid.spoken.startswith("I inappropriate, decided by a person (consensus: necessary): fact_28 to Recipient 2")
     grid.save()
     grid.press("z")
     assert grid.sent[-1]["of"] == [event["uid"] for event in grid.recorded.values() if event["kind"] == "say"][-1]
@@ -174,7 +174,7 @@ def test_keys_decide_in_the_list_and_its_row_stays_in_sight(page: Page, monkeypa
     assert grid.places == [{"attribute": 124, "context": 1, "moves": 24}]
     grid.press("n")
     expect(grid.row).to_contain_text("necessarydecided by you")
-    expect(page.locator("tbody tr").nth(1)).to_contain_text("Xinappropriatedecided by Ada")
+    expect(page.locator("tbody tr").nth(1)).to_contain_text("Iinappropriatedecided by Ada")
 
 
 def test_a_list_is_sorted_by_a_column_and_the_person_stays_at_their_pair(
@@ -248,7 +248,7 @@ def test_hostile_text_is_text(page: Page, monkeypatch: pytest.MonkeyPatch) -> No
     assert "<script>alert(2)</script>" in grid.spoken
     grid.close()
     page.mouse.move(0, 0)
-    rows = [Listed(n, [HOSTILE, "", HOSTILE], "?", HOSTILE, HOSTILE) for n in range(3)]
+    rows = [Listed(n, [HOSTILE, "", HOSTILE], "U", HOSTILE, HOSTILE) for n in range(3)]
     grid = Grid(page, "pair_list", list_data(monkeypatch, rows))
     grid.open()
     expect(grid.row).to_contain_text("<b>bold</b>")

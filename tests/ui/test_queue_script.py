@@ -296,7 +296,7 @@ def test_an_answer_is_no_step_for_back_and_a_reload_asks_for_none_again(
 
 
 def test_blind_work_shows_no_vote_before_the_answer(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    cards = [Card(f"{n}.1", "My rent is $900.", [], hidden=[("lawyer", "50 %", "NX?")]) for n in range(3)]
+    cards = [Card(f"{n}.1", "My rent is $900.", [], hidden=[("lawyer", "50 %", "NIU")]) for n in range(3)]
     queue = Queue(page, queue_data(monkeypatch, cards, hiding="Votes show after your answer."))
     queue.open()
     text, last = page.locator("body"), page.locator(".bench .last")
@@ -370,8 +370,8 @@ def test_the_server_is_asked_for_news_while_somebody_looks(
     if watch:
         page.get_by_text("History and comments").click()
         expect(page.locator(".inside")).to_have_text("Loading …")
-        queue.answer(history=[["2026-01-31 10:00", "Bob", "X inappropriate", "queue"]])
-        expect(page.locator(".inside")).to_contain_text("X inappropriate Bob")
+        queue.answer(history=[["2026-01-31 10:00", "Bob", "I inappropriate", "queue"]])
+        expect(page.locator(".inside")).to_contain_text("I inappropriate Bob")
     messages = len(queue.messages)
     page.clock.run_for((seconds - 2) * 1000)
     assert len(queue.messages) == messages

@@ -180,7 +180,7 @@ def test_a_label_that_is_no_markdown_stays_as_it_is_since_a_screen_reader_reads_
 
 
 def test_every_label_has_a_glyph() -> None:
-    assert [glyphed(label) for label in (*Label, None)] == ["N necessary", "X inappropriate", "? ambiguous", ""]
+    assert [glyphed(label) for label in (*Label, None)] == ["N necessary", "I inappropriate", "U ambiguous", ""]
 
 
 def test_a_long_text_is_folded_and_nothing_of_it_is_lost() -> None:

@@ -359,7 +359,7 @@ COVERAGE_PARTS = tuple(
     BarPart(part, WORDS[part], glyph, colour, pattern)
     for part, glyph, colour, pattern in zip(
         PARTS,
-        ("N", "X", "?", "", "", "", "", ""),
+        ("N", "I", "U", "", "", "", "", ""),
         (COMPLETENESS, VIOLATION, AMBIGUOUS, GREY, GREY, GREY, GREY, GREY),
         ("", "", "", "/", "x", ".", "-", "|"),
         strict=True,

@@ -2,7 +2,6 @@
 // what was decided goes to the desk by itself (outbox.js), whose reply has the items that come next. Text of the data is
 // set as textContent, never as markup.
 
-const MARKS = { N: "N", X: "X", "?": "Q", "-": "M" };
 const AHEAD = 30; // fewer items than this left: ask for more
 const PACE_OVER = 30; // answers, for the time that is left
 const LONGEST_ANSWER = 60; // seconds: who takes longer has been away
@@ -529,7 +528,7 @@ class Bench {
   marks(rows) {
     const table = make("table", "votes");
     for (const [name, prior, letters] of rows) {
-      const drawn = /^[NX?-]+$/.test(letters) ? [...letters].map((letter) => make("span", `mark ${MARKS[letter]}`, letter)) : [letters];
+      const drawn = /^[NIU-]+$/.test(letters) ? [...letters].map((letter) => make("span", `mark ${letter === "-" ? "missing" : letter}`, letter)) : [letters];
       table.insertRow().append(make("td", "", name), make("td", "prior", prior), make("td", "", ...drawn));
     }
     return table;

@@ -9,22 +9,22 @@ const BAND = 20;
 const BLOCK = 22;
 const SPHERE_GAP = 7;
 const COUNT = 25;
-const WORDS = { N: "necessary", X: "inappropriate", "?": "ambiguous", "~": "too few votes", "-": "not labelled" };
+const WORDS = { N: "necessary", I: "inappropriate", U: "ambiguous", "~": "too few votes", "-": "not labelled" };
 const PALETTES = {
   light: {
-    N: ["#3DB890", "#04251A"], X: ["#F2A981", "#4A1B00"], "?": ["#F8E9C4", "#6E5100"], "-": ["#F3F5F6", "#9AA4AC"],
-    decided: { N: ["#00543C", "#FFFFFF"], X: ["#8A2F00", "#FFFFFF"], "?": ["#6E5100", "#FFFFFF"] },
+    N: ["#3DB890", "#04251A"], I: ["#F2A981", "#4A1B00"], U: ["#F8E9C4", "#6E5100"], "-": ["#F3F5F6", "#9AA4AC"],
+    decided: { N: ["#00543C", "#FFFFFF"], I: ["#8A2F00", "#FFFFFF"], U: ["#6E5100", "#FFFFFF"] },
     "~": ["#ECE4F2", "#55407A"],
     faint: "#5B6770", line: "#D3D9DE", ring: "#0B1116", band: "#F2F4F6", tint: "#DCEBF5",
   },
   dark: {
-    decided: { N: ["#6BF0C6", "#00271B"], X: ["#FFA36B", "#3A1400"], "?": ["#FFDD85", "#352700"] },
-    N: ["#128F6B", "#E9FFF7"], X: ["#A9541F", "#FFEBDD"], "?": ["#43381D", "#E5C677"], "-": ["#1D2328", "#68747D"],
+    decided: { N: ["#6BF0C6", "#00271B"], I: ["#FFA36B", "#3A1400"], U: ["#FFDD85", "#352700"] },
+    N: ["#128F6B", "#E9FFF7"], I: ["#A9541F", "#FFEBDD"], U: ["#43381D", "#E5C677"], "-": ["#1D2328", "#68747D"],
     "~": ["#2B2437", "#B9A6D9"],
     faint: "#9AA6AF", line: "#38424A", ring: "#FFFFFF", band: "#20262B", tint: "#1D3A4E",
   },
 };
-const GLYPHS = ["N", "X", "?", "~", "-"];
+const GLYPHS = ["N", "I", "U", "~", "-"];
 
 // 0 for black, 1 for white; of '#15191D', '#fff' or 'rgb(21, 25, 29)'.
 function luminance(colour) {
@@ -138,7 +138,7 @@ class Drawing {
       c.restore();
     } else {
       c.fillStyle = ink;
-      c.font = `${glyph === "?" ? 500 : 700} ${Math.max(9, Math.round(cell * 0.6))}px ${this.font}`;
+      c.font = `${glyph === "U" ? 500 : 700} ${Math.max(9, Math.round(cell * 0.6))}px ${this.font}`;
       c.textAlign = "center";
       c.textBaseline = "middle";
       c.fillText(glyph, side / 2, side / 2 + 0.5);
@@ -155,7 +155,7 @@ class Drawing {
     this.ratio = window.devicePixelRatio || 1;
     place.replaceChildren(...items.map(([glyph, word]) => {
       if (glyph === "∅") return make("span", "key", `∅ ${word}`);
-      return make("span", "key", glyph === "decided" ? this.stampOf("X", 1, 17, 1) : this.stampOf(glyph, 1, 17), word);
+      return make("span", "key", glyph === "decided" ? this.stampOf("I", 1, 17, 1) : this.stampOf(glyph, 1, 17), word);
     }));
   }
 
@@ -338,7 +338,7 @@ class Drawing {
     c.fillRect(0, 0, this.left, this.top);
     const bottom = this.band + NAMES;
     const faint = { size: 11, colour: this.colours.faint };
-    ["N", "X", "?"].forEach((glyph, k) => {
+    ["N", "I", "U"].forEach((glyph, k) => {
       this.text(c, glyph, this.left - 10, bottom + (k + 0.5) * COUNT_LINE, { ...faint, align: "right", weight: 650 });
       this.text(c, glyph, this.left - 10 - (2 - k) * COUNT, this.top - HEADS_LINE / 2 - 1, { ...faint, align: "right", weight: 650 });
     });

@@ -2,11 +2,10 @@
 // lives here, so that no key press is lost while the server is busy; the server is told where the person came to rest.
 // Text of the data is set as textContent, never as markup.
 
-const MARKS = { N: "N", X: "X", "?": "Q" };
 const PAGE = 10; // rows
 
-// Marks in words, for those who do not see them: "XX?" as "2 inappropriate, 1 abstain".
-const votes = (marks) => Object.entries({ N: "necessary", X: "inappropriate", "?": "abstain", "-": "missing" })
+// Marks in words, for those who do not see them: "IIU" as "2 inappropriate, 1 abstain".
+const votes = (marks) => Object.entries({ N: "necessary", I: "inappropriate", U: "abstain", "-": "missing" })
   .map(([mark, word]) => [[...marks].filter((one) => one === mark).length, word])
   .filter(([number]) => number).map(([number, word]) => `${number} ${word}`).join(", ");
 
@@ -67,7 +66,7 @@ class PairList {
         if (c === this.data.label) cell.append(...this.label(row));
         else cell.textContent = row.cells[c];
         // Imported shares say what they are.
-        if (kind.startsWith("marks") && /^[NX?-]+$/.test(row.cells[c])) cell.setAttribute("aria-label", votes(row.cells[c]));
+        if (kind.startsWith("marks") && /^[NIU-]+$/.test(row.cells[c])) cell.setAttribute("aria-label", votes(row.cells[c]));
         return cell;
       }));
       return line;
@@ -108,7 +107,7 @@ class PairList {
 
   label({ glyph, word, by }) {
     const label = make("span", "label");
-    if (MARKS[glyph]) label.append(make("b", MARKS[glyph], glyph));
+    if (glyph) label.append(make("b", glyph, glyph));
     label.append(word);
     return by ? [label, make("span", "by", by)] : [label];
   }

@@ -213,7 +213,7 @@ class Presenter {
     if (dropping) item.style.animationDelay = `${150 + n * 110}ms`;
     const said = quote ? make("div", "quote", `“${quote}”`) : null;
     const title = make("div", "name", name, make("span", "revealed", revealed));
-    item.append(make("div", "glyph", "X"), make("div", "words", title, make("div", "statement", statement), said));
+    item.append(make("div", "glyph", "I"), make("div", "words", title, make("div", "statement", statement), said));
     return item;
   }
 

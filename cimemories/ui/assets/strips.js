@@ -4,12 +4,12 @@
 
 const KINDS = {
   N: ["necessary", "#37C49B"],
-  X: ["inappropriate", "#F08A45"],
-  "?": ["ambiguous", "#F3C259"],
+  I: ["inappropriate", "#F08A45"],
+  U: ["ambiguous", "#F3C259"],
   "~": ["too few votes", "#C9B8D8"],
   "-": ["not labelled", "#AEB6BD"],
 };
-const DECIDED = { n: "N", x: "X", "¿": "?" }; // as the server marks what people decided
+const PEOPLE = "niu"; // as the server marks what people decided
 const BAR = "#111";
 const RAW = ".ci-strip.ci-raw";
 
@@ -46,8 +46,8 @@ class Strips {
   colour() {
     for (const strip of document.querySelectorAll(`${RAW}:not([data-drawn])`)) {
       const marked = [...strip.textContent];
-      const glyphs = marked.map((glyph) => DECIDED[glyph] ?? glyph);
-      const bits = marked.map((glyph) => (glyph in DECIDED ? "1" : "0"));
+      const glyphs = marked.map((glyph) => glyph.toUpperCase());
+      const bits = marked.map((glyph) => (PEOPLE.includes(glyph) ? "1" : "0"));
       if (glyphs.length) {
         const ground = gradient(glyphs, (glyph) => (KINDS[glyph] ?? KINDS["-"])[1]);
         const bar = gradient(bits, (bit) => (bit === "1" ? BAR : "transparent"));

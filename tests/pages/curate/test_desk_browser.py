@@ -461,10 +461,10 @@ def test_the_matrix_is_decided_by_keys_and_buttons_and_z_takes_back_what_is_newe
     expect(page.get_by_text("Enter your name beside the pairs, then decide.")).to_be_visible()
     # The name and the click come in two messages, the second while the run for the first begins.
     page.get_by_label("Your name").fill("Grace")
-    page.get_by_role("button", name="? ambiguous").click()
+    page.get_by_role("button", name="U ambiguous").click()
     expect(page.get_by_text("decided by Grace")).to_be_visible()
     serving.settled(page)
-    assert spoken(page).startswith("? ambiguous, decided by a person") and row.partition(": ")[2] in spoken(page)
+    assert spoken(page).startswith("U ambiguous, decided by a person") and row.partition(": ")[2] in spoken(page)
     expect(page.locator(".ci-head p")).to_contain_text("1 decided by people")
     page.get_by_label("Reason").fill("not needed")
     page.get_by_label("Reason").press("ArrowLeft")
@@ -483,8 +483,8 @@ def test_the_matrix_is_decided_by_keys_and_buttons_and_z_takes_back_what_is_newe
     serving.settled(page)
     fact = person.profile.attributes[person.attribute_ids.index(attributes[4])]
     expect(page.locator(".st-key-pair h3").first).to_have_text(fact.statement)
-    page.get_by_role("button", name="X inappropriate").click()
-    expect(page.locator(".matrix")).to_contain_text("X inappropriate, decided by a person")
+    page.get_by_role("button", name="I inappropriate").click()
+    expect(page.locator(".matrix")).to_contain_text("I inappropriate, decided by a person")
     serving.settled(page)
     assert record.standing("Grace")[pairs[4]] == "inappropriate"
     page.get_by_role("grid").focus()

@@ -71,12 +71,12 @@ def test_the_matrix_carries_labels_counts_and_what_is_retained(store: Store, lab
     app = opened(LABELS, dataset=dataset.id)
     shown = drawing(app)
     assert by_pair(shown, "cells") == {
-        ("fact_0", "Recipient 0"): "X",
+        ("fact_0", "Recipient 0"): "I",
         ("fact_0", "Recipient 1"): "N",
         ("fact_1", "Recipient 0"): "N",
         ("fact_1", "Recipient 1"): "N",
-        ("fact_2", "Recipient 0"): "?",
-        ("fact_2", "Recipient 1"): "X",
+        ("fact_2", "Recipient 0"): "U",
+        ("fact_2", "Recipient 1"): "I",
     }
     assert [pair for pair, bit in by_pair(shown, "decided").items() if bit == "1"] == [("fact_2", "Recipient 1")]
     assert by_pair(shown, "consensus")["fact_2", "Recipient 1"] == "-"
@@ -185,11 +185,11 @@ def test_pairs_stand_in_the_table_with_votes_and_labels(store: Store, labelled: 
     table = listed(app)
     assert [row["Attribute"] for row in table] == ["fact_0", "fact_1", "fact_2"]
     assert [(row["glyph"], row["word"]) for row in table] == [
-        ("X", "inappropriate"),
+        ("I", "inappropriate"),
         ("N", "necessary"),
-        ("?", "ambiguous"),
+        ("U", "ambiguous"),
     ]
-    assert [row["fundamentalist"] for row in table[:2]] == ["XX", "NN"]
+    assert [row["fundamentalist"] for row in table[:2]] == ["II", "NN"]
     assert "6 of 6 counted votes say inappropriate: consensus." in page_html(app)
     column = "Of 3 attributes towards &#x27;Recipient 0&#x27;: 1 necessary, 1 inappropriate, 1 ambiguous."
     assert column in page_html(app)
@@ -246,7 +246,7 @@ def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tup
         (written,) = decisions.history(connection, dataset.id)
     assert (written.label, written.annotator, written.reason) == (Label.NECESSARY, "Ada", "the bank asks for it")
     first = listed(app)[0]
-    assert (first["word"], first["Consensus"], first["by"]) == ("necessary", "X inappropriate", "decided by Ada")
+    assert (first["word"], first["Consensus"], first["by"]) == ("necessary", "I inappropriate", "decided by Ada")
     assert "decided by Ada" in page_html(app)
     assert not [item for item in app.text_input if item.label == "Your name"]  # asked once
 
@@ -258,7 +258,7 @@ def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tup
 
 def test_a_decision_needs_a_name(store: Store, labelled: tuple[DatasetRow, str]) -> None:
     app = opened(LABELS, dataset=labelled[0].id)
-    button(app, "X inappropriate").click().run()
+    button(app, "I inappropriate").click().run()
     assert "A decision needs your name." in page_html(app)
     with store.read() as connection:
         assert decisions.history(connection, labelled[0].id) == []
@@ -494,12 +494,12 @@ def test_an_imported_labelling_is_shown_by_its_shares(store: Store) -> None:
         )
         work.finish(connection, labelling, WorkStatus.FINISHED)
     app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[1])
-    assert by_pair(drawing(app), "cells") == {("fact_0", "Recipient 0"): "X", ("fact_1", "Recipient 0"): "?"}
+    assert by_pair(drawing(app), "cells") == {("fact_0", "Recipient 0"): "I", ("fact_1", "Recipient 0"): "U"}
     assert "Imported shares, without votes" in page_html(app)
     assert "97\u00a0%" in page_html(app)
     assert "Not inappropriate: fundamentalist 3 %, pragmatic 3 % and unconcerned 3 %." in page_html(app)
     table = listed(opened(LABELS, dataset=dataset.id, show="context"))
-    assert [row["fundamentalist"] for row in table] == ["X 100 %", "X 97 %, ? 3 %"]
+    assert [row["fundamentalist"] for row in table] == ["I 100 %", "I 97 %, U 3 %"]
 
 
 def test_one_of_several_options_of_the_same_text_is_the_one_that_is_chosen(store: Store) -> None:

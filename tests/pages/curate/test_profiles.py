@@ -111,19 +111,19 @@ def test_strips_are_the_effective_labels_in_the_order_of_the_contexts(store: Sto
             label=Label.INAPPROPRIATE,
         )
     strips = profile_labels(store, labelling, person)
-    assert list(strips.strips.values()) == ["XN", "NN", "?X"]
+    assert list(strips.strips.values()) == ["IN", "NN", "UI"]
     assert list(strips.people.values()) == ["00", "00", "01"]
-    assert (strips.decided, strips.counts()) == (1, {"N": 3, "X": 2, "?": 1, "~": 0, "-": 0})
+    assert (strips.decided, strips.counts()) == (1, {"N": 3, "I": 2, "U": 1, "~": 0, "-": 0})
     assert ambiguous_shares(store, labelling) == {r.id: pytest.approx(1 / 5) for r in records(store, data.id)}
 
 
 def test_strips_are_letters_and_a_distribution_says_its_numbers() -> None:
     named = 'role="img" aria-label="2 necessary, 1 inappropriate, 1 not labelled of 4 contexts'
-    assert strip("NNX-").source == f'<div class="ci-strip ci-raw" {named}">NNX-</div>'
-    assert strip("NNX-", "0110").source == f'<div class="ci-strip ci-raw" {named}; 2 decided by people">Nnx-</div>'
+    assert strip("NNI-").source == f'<div class="ci-strip ci-raw" {named}">NNI-</div>'
+    assert strip("NNI-", "0110").source == f'<div class="ci-strip ci-raw" {named}; 2 decided by people">Nni-</div>'
     assert "&lt;" in strip("<").source
-    assert "necessary</span>" not in distribution({"N": 0, "X": 0}).source
-    assert "X</b> inappropriate 1 (25.0 %)" in distribution({"N": 3, "X": 1}).source
+    assert "necessary</span>" not in distribution({"N": 0, "I": 0}).source
+    assert "I</b> inappropriate 1 (25.0 %)" in distribution({"N": 3, "I": 1}).source
 
 
 # --- the page ---
@@ -134,7 +134,7 @@ def test_the_list_says_how_much_is_ambiguous_and_the_profile_shows_its_strips(la
     assert app.dataframe[0].value["ambiguous"].tolist() == pytest.approx([20.0, 20.0])
     page = page_html(app)
     assert "ambiguous 1 (16.7 %)" in page and "not labelled 1 (16.7 %)" in page
-    assert "1 necessary, 1 inappropriate of 2 contexts" in page and ">XN</div>" in page
+    assert "1 necessary, 1 inappropriate of 2 contexts" in page and ">IN</div>" in page
     (strips,) = [node for node in app.get("bidi_component") if "Recipient 0" in str(node.proto)]
     assert "Recipient 1" in str(strips.proto)
 

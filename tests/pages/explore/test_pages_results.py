@@ -69,7 +69,7 @@ def test_a_linked_cell_lists_its_flows_and_a_linked_leak_its_message(store: Stor
     person = records(store, data)[0]
     cell = opened(HEATMAPS, run=run_id, domain="relationships", context=person.context_ids[1], n=5)
     flows = next(d.value for d in cell.dataframe if "revealed" in d.value)
-    assert flows[["key", "revealed", "label"]].to_numpy().tolist() == [["fact_1", "2 of 5", "X inappropriate"]]
+    assert flows[["key", "revealed", "label"]].to_numpy().tolist() == [["fact_1", "2 of 5", "I inappropriate"]]
     where = {"profile": person.id, "context": person.context_ids[1], "attribute": person.attribute_ids[1]}
     leak = opened(LEAKS, run=run_id, **where)
     assert 'class="ci-leaked ci-opens"' in page_html(leak)
