@@ -11,7 +11,7 @@ import pandas as pd
 from cimemories.answer import Answer, Column, Table
 from cimemories.answers.metrics import Metrics, metrics
 from cimemories.compare.difference import Difference, against
-from cimemories.compare.leaderboard import names
+from cimemories.evaluation.spec import names
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of

@@ -15,7 +15,8 @@ import pandas as pd
 
 from cimemories.answer import Answer, Column, Table
 from cimemories.compare.common_flows import PairedRuns, compared_runs, paired_runs
-from cimemories.compare.leaderboard import Leaderboard, Line, names, same_dataset
+from cimemories.compare.leaderboard import Leaderboard, Line, same_dataset
+from cimemories.evaluation.spec import names
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of

@@ -34,7 +34,7 @@ from cimemories.compare.ranking import (
     why_not_ranked,
 )
 from cimemories.evaluation.costs import Cost, cost_of
-from cimemories.evaluation.spec import RunSpec, differences, differences_in_words
+from cimemories.evaluation.spec import RunSpec, differences, names
 from cimemories.flows.arrays import IdentifierRule, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
@@ -45,7 +45,13 @@ from cimemories.metrics.breakdown import Baseline, run_baselines
 from cimemories.metrics.headline import Headline, deviation, headline
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.uncertainty import LEAST_USERS, Interval
-from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_check
+from cimemories.metrics.warnings import (
+    COVERAGE_WARNING,
+    comparison_warnings,
+    coverage_warning,
+    settings_table,
+    task_check,
+)
 from cimemories.seeds.published import Figure, Published, PublishedMeasure, load_published
 from cimemories.store import audits, datasets, judgements, runs, work
 from cimemories.store.engine import Store, StoreError
@@ -238,6 +244,11 @@ class Line:
     def retained(self) -> int:
         """(profile, context) pairs that the numbers are of."""
         return int(self.counted.kept.sum())
+
+    @property
+    def size_text(self) -> str:
+        """'3 profiles, 147 retained contexts', of the whole run."""
+        return f"{count(self.numbers.profiles, 'profile')}, {count(self.numbers.retained, 'retained context')}"
 
     def bounds(self, n: int) -> tuple[float, float]:
         """Return the lowest and highest that Violation@n can be, whatever the missing messages say."""
@@ -620,18 +631,23 @@ def _places(lines: Sequence[Line]) -> list[Line]:
 def coverage_warnings(lines: Sequence[Line]) -> tuple[str, ...]:
     """Warn that the lines are not of the same profiles and contexts; empty where they are. A difference of two runs is
     read on what they have in common; a table shows each run as it is. Small runs are left out, as they have no rank."""
-    by_size: dict[tuple[int, int], list[str]] = {}
+    run_names, by_size = names([item.run for item in lines]), dict[str, list[str]]()
     for item in lines:
-        if item.small:
-            continue
-        by_size.setdefault((item.numbers.profiles, item.numbers.retained), []).append(item.run.id)
+        if not item.small:
+            by_size.setdefault(item.size_text, []).append(run_names[item.run.id])
     if len(by_size) < 2:
         return ()
-    sizes = "; ".join(
-        f"{count(profiles, 'profile')}, {count(contexts, 'retained context')} ({', '.join(whose)})"
-        for (profiles, contexts), whose in by_size.items()
-    )
+    sizes = "; ".join(f"{size} ({listed(whose)})" for size, whose in by_size.items())
     return (f"the runs do not cover the same profiles and contexts: {sizes}",)
+
+
+def settings_apart(store: Store, board: Leaderboard, scopes: Sequence[Scope]) -> Table:
+    """Return in what these runs of a table differ apart from their models, the profiles and contexts that they cover
+    among it."""
+    lines = {item.run.id: item for item in board.lines}
+    own = [lines[scope.run.id] for scope in scopes]
+    covers = {"what they cover": [item.size_text for item in own]} if coverage_warnings(own) else {}
+    return settings_table(store, scopes, board.names, covers)
 
 
 def line(
@@ -661,25 +677,6 @@ def line(
     result = flows.cached(("line", scope.version, rule, at), compute)
     # Its name or status may have changed since, which changes no number and so no version.
     return replace(result, numbers=whole)
-
-
-def names(rows: Sequence[RunRow]) -> dict[str, str]:
-    """Return a name for each run, by its id: the one that a person gave it alone, else its model; where several are of
-    one model, also in what they differ; and its id where even that is the same."""
-    given = Counter(row.given_name for row in rows)
-    called = {row.id: row.given_name if given[row.given_name] == 1 and row.given_name else row.model for row in rows}
-    traits = differences_in_words(rows, every=True)
-    # One setting after the other, and only for runs that are still called alike and differ in it.
-    for texts in zip(*traits, strict=True):
-        told = {row.id: text for row, text in zip(rows, texts, strict=True)}
-        called = {
-            row.id: f"{called[row.id]}, {told[row.id]}"
-            if len({told[other.id] for other in rows if called[other.id] == called[row.id]}) > 1
-            else called[row.id]
-            for row in rows
-        }
-    counts = Counter(called.values())
-    return {run_id: name if counts[name] == 1 else f"{name} ({run_id})" for run_id, name in called.items()}
 
 
 # ---- notes under the table

@@ -14,11 +14,11 @@ from typing import Any
 import pandas as pd
 
 from cimemories.answer import Column, Listing, Table, attributes
-from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names, records
+from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, records
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, cost_of
-from cimemories.evaluation.spec import RunSpec, differences_in_words
+from cimemories.evaluation.spec import RunSpec, differences_in_words, names
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Scope, parts_of, resolve_scope
 from cimemories.llm.worker import SIMULATOR

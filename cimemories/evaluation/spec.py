@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -628,6 +629,25 @@ def differences_in_words(runs: Sequence[RunRow], *, every: bool = False) -> list
             brief = item.setting.brief or f"{title[:1].lower()}{title[1:]} {{}}"
             words = [(*before, brief.format(text)) for before, text in zip(words, texts, strict=True)]
     return words
+
+
+def names(rows: Sequence[RunRow]) -> dict[str, str]:
+    """Return a name for each run, by its id: the one that a person gave it alone, else its model; where several are of
+    one model, also in what they differ; and its id where even that is the same."""
+    given = Counter(row.given_name for row in rows)
+    called = {row.id: row.given_name if given[row.given_name] == 1 and row.given_name else row.model for row in rows}
+    traits = differences_in_words(rows, every=True)
+    # One setting after the other, and only for runs that are still called alike and differ in it.
+    for texts in zip(*traits, strict=True):
+        told = {row.id: text for row, text in zip(rows, texts, strict=True)}
+        called = {
+            row.id: f"{called[row.id]}, {told[row.id]}"
+            if len({told[other.id] for other in rows if called[other.id] == called[row.id]}) > 1
+            else called[row.id]
+            for row in rows
+        }
+    counts = Counter(called.values())
+    return {run_id: name if counts[name] == 1 else f"{name} ({run_id})" for run_id, name in called.items()}
 
 
 def differences(runs: Iterable[RunRow | RunSpec]) -> Iterator[tuple[Described, list[str]]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +20,8 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.agreement.judges import JudgePair, judges_agreement
+from cimemories.answer import Column, Listing, Table
+from cimemories.evaluation.spec import names
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import default_labelling
@@ -33,7 +35,7 @@ from cimemories.store.calls import PromptSize
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import REASONING, JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.text import count, decimal, percent
+from cimemories.text import count, decimal, listed, percent
 
 
 @dataclass(frozen=True)
@@ -402,38 +404,70 @@ def comparison_warnings(
     store: Store, compared: Sequence[str | Scope], rules: Sequence[IdentifierRule] = ()
 ) -> tuple[str, ...]:
     """Return `differing` as sentences with every value and its runs."""
-    return tuple(
-        f"the runs differ in {what}: " + "; ".join(f"{value} ({', '.join(whose)})" for value, whose in by_value.items())
-        for what, by_value in differing(store, compared, rules).items()
-    )
+    scopes = _scopes(store, compared)
+    run_names = names([scope.run for scope in scopes])
+    texts = []
+    for what, values in differing(store, scopes, rules).items():
+        whose: dict[str, list[str]] = {}
+        for scope, value in zip(scopes, values, strict=True):
+            whose.setdefault(value, []).append(run_names[scope.run.id])
+        told = "; ".join(f"{value} ({listed(runs)})" for value, runs in whose.items())
+        texts.append(f"the runs differ in {what}: {told}")
+    return tuple(texts)
+
+
+def settings_table(
+    store: Store, scopes: Sequence[Scope], run_names: Mapping[str, str], further: Mapping[str, Sequence[str]]
+) -> Table:
+    """Return in what runs differ apart from their models: one row a setting, one column for all runs that are alike in
+    each of them, the most runs first. run_names: by id. further: more such settings, with the value of each run."""
+    found = {**differing(store, scopes), **further}
+    alike: dict[tuple[str, ...], list[Scope]] = {}
+    for scope, values in zip(scopes, zip(*found.values(), strict=True), strict=bool(found)):
+        alike.setdefault(values, []).append(scope)
+    # Sorting is stable: groups of one size in the order of their runs.
+    groups = sorted(alike.items(), key=lambda item: -len(item[1]))
+    columns = {"setting": Column("text", "Setting")}
+    rows = [{"setting": _title(what)} for what in found]
+    for values, own in groups:
+        first = own[0].run.id
+        columns[first] = Column("text", run_names[first] if len(own) == 1 else count(len(own), "run"))
+        for row, value in zip(rows, values, strict=True):
+            row[first] = value
+    return Listing(rows, columns, f"Runs differ in {count(len(rows), 'setting')} apart from their models")
+
+
+def _title(what: str) -> str:
+    text = what.removeprefix("the ")
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def differing(
     store: Store, compared: Sequence[str | Scope], rules: Sequence[IdentifierRule] = ()
-) -> dict[str, dict[str, list[str]]]:
-    """Return in what two or more runs differ apart from their models: of each such thing its values, and the ids of the
-    runs that have each.
+) -> dict[str, list[str]]:
+    """Return in what two or more runs differ apart from their models: of each such setting the value of every run.
 
     compared: ids of runs (taken by their first judge), or scopes. rules: the identifier rule of each, where they may
     differ. Empty where they can be compared as they stand. Raises StoreError for a run that is not there.
     """
-    scopes = [resolve_scope(store, item) if isinstance(item, str) else item for item in compared]
+    scopes = _scopes(store, compared)
     if rules and len(rules) != len(scopes):
         raise StoreError(f"{len(rules)} identifier rules for {len(scopes)} runs: give one for each, or none.")
     facts = [_facts(item) for item in scopes]
     for number, rule in enumerate(rules):
         facts[number]["the identifier rule"] = str(rule)
-    names = [item.run.id for item in scopes]
-    differing: dict[str, dict[str, list[str]]] = {}
+    found = {}
     for key in dict.fromkeys(key for own in facts for key in own):
-        by_value: dict[str, list[str]] = {}
-        for name, own in zip(names, facts, strict=True):
-            # A parameter that is absent was not sent; any other fact that is absent is only not known.
-            absent = "not sent" if key.startswith("parameter ") else UNRECORDED
-            by_value.setdefault(own.get(key, absent), []).append(name)
-        if len(by_value) > 1:
-            differing[key] = by_value
-    return differing
+        # A parameter that is absent was not sent; any other fact that is absent is only not known.
+        absent = "not sent" if key.startswith("parameter ") else UNRECORDED
+        values = [own.get(key, absent) for own in facts]
+        if len(set(values)) > 1:
+            found[key] = values
+    return found
+
+
+def _scopes(store: Store, compared: Sequence[str | Scope]) -> list[Scope]:
+    return [resolve_scope(store, item) if isinstance(item, str) else item for item in compared]
 
 
 def _sessions(part: SessionsPart | None) -> str:
@@ -448,7 +482,7 @@ def _facts(scope: Scope) -> dict[str, str]:
     memory, template = manifest.memory, manifest.memory.template
     labels = scope.labelling
     facts = {
-        "what answers": "the simulator" if run.simulated else "a real model",
+        "the source of answers": "the simulator" if run.simulated else "a real model",
         "the dataset": f"{scope.dataset_name} {run.dataset_hash[:8]}",
         "the labels": f"{labels.id} by {labels.model}" if labels else "none",
         "the prompt": f"level {run.prompt_level}, {(manifest.prompt.sha256 or UNRECORDED)[:12]}",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
@@ -30,6 +29,7 @@ FORMATS = {
     "difference": "%+.1f",
 }
 Column = Kind
+UNBROKEN = 24  # characters of a text that stays in one line
 
 
 def table(
@@ -96,11 +96,15 @@ def table(
 def grid(shown: Table, label: str) -> None:
     """Draw a short table of an answer as text; tooltips explain the columns."""
     numeric = shown.numeric
-    cells = [safe.number if number else partial(safe.tag, "td") for number in numeric]
+    cells = [safe.number if number else _text_cell for number in numeric]
     rows = [safe.tag("tr", *(as_cell(text) for as_cell, text in zip(cells, row, strict=True))) for row in shown.texts()]
     texts = [i for i, number in enumerate(numeric) if not number]
     hints = {column.title: column.about for column in shown.columns.values() if column.about}
     safe.show(safe.wide(safe.grid(shown.titles, rows, texts=texts, hints=hints), label))
+
+
+def _text_cell(text: str) -> safe.Html:
+    return safe.tag("td", text, cls="ci-unbroken" if len(text) <= UNBROKEN else "")
 
 
 # ---- results: rows with bars and intervals

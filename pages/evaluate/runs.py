@@ -244,7 +244,7 @@ def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
     """Draw other runs beside the chosen one: their numbers in columns, and the differences that prevent a
     comparison."""
     named = {row.id: row for row in rows}
-    others = {row.id: f"{row.name} ({row.id})" for row in rows if row.id != chosen.id}
+    others = {row.id: row.name for row in rows if row.id != chosen.id}
     hint = "other runs, side by side"
     beside = page.several("Compare with", others, "runs.beside", "beside", most=MOST_BESIDE, placeholder=hint)
     if not beside:

@@ -10,7 +10,6 @@ import streamlit as st
 from cimemories.charts import comparison
 from cimemories.charts.comparison import plane, sweep
 from cimemories.compare.difference import takeaway
-from cimemories.compare.leaderboard import coverage_warnings
 from cimemories.compare.sweeps import WHAT, sweep_figures, trade_off
 from cimemories.flows import catalogue
 from cimemories.seeds.published import Axis, load_published
@@ -34,7 +33,7 @@ def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
-    compare_scope.differences(compared, more=coverage_warnings(compared.board.lines))
+    compare_scope.differences(compared)
     show(drawing, "plane", "compare.box.plane", compared)
 
 
@@ -49,7 +48,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """Draw the table."""
     board = compared.board
     set_takeaway(takeaway(compared.flows, board))
-    compare_scope.differences(compared, more=coverage_warnings(board.lines))
+    compare_scope.differences(compared)
     columns = {name: column for name, column in board.rows.columns.items() if name in SHOWN}
     tables.grid(replace(board.rows, columns=columns), "Leaderboard")
     # Notes that are warnings too stand only in the box above.

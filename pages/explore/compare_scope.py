@@ -11,17 +11,23 @@ import streamlit as st
 
 from cimemories.charts.comparison import Drawing
 from cimemories.charts.theme import layout
-from cimemories.compare.leaderboard import MANY, MOST_UNCHOSEN, Leaderboard, leaderboard, scopes_of_rows
+from cimemories.compare.leaderboard import (
+    MANY,
+    MOST_UNCHOSEN,
+    Leaderboard,
+    leaderboard,
+    scopes_of_rows,
+    settings_apart,
+)
 from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import BEHIND, Combine, Scope, is_behind, messages_first
-from cimemories.metrics.warnings import differing
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.text import Parts, count, html_escaped, sentence
-from cimemories.ui import answers, charts, exports, page, safe, url
+from cimemories.text import Parts, count, html_escaped
+from cimemories.ui import answers, charts, exports, page, safe, tables, url
 from pages.explore.run_scope import label_choice
 
 FIRST = Combine.ONE
@@ -85,7 +91,7 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         dataset = page.select("Dataset", busiest, texts.__getitem__, "compare.dataset", "dataset")
     offered = {row.id: row for row in reversed(rows) if row.dataset == dataset}
     with run_column:
-        named = {run_id: f"{row.name} ({run_id})" for run_id, row in offered.items()}
+        named = {run_id: row.name for run_id, row in offered.items()}
         newest = list(offered)[:MOST_UNCHOSEN]
         everything = "all" if len(newest) == len(offered) else f"the {MOST_UNCHOSEN} newest"
         chosen = page.runs(named, "compare.runs", f"{everything} judged runs of the dataset")
@@ -152,28 +158,14 @@ def _samples(most: int) -> int | None:
     return int(chosen) if chosen else None
 
 
-NAMED = 2  # runs that are named beside a value that few have; of more, their number
-
-
-def differences(compared: Compared, scopes: Sequence[Scope] = (), more: Sequence[str] = ()) -> None:
-    """Draw how these runs (by default all) differ apart from their models, in one box; nothing if they do not. The most
-    frequent value comes first. more: sentences to follow."""
-    scopes = scopes or compared.scopes
-    parts: list[safe.Html | str] = []
-    for what, by_value in differing(compared.flows.store, scopes).items():
-        values = sorted(by_value.items(), key=lambda item: -len(item[1]))
-        texts = [f"{value} ({_whose(compared, runs, len(scopes))})" for value, runs in values]
-        parts += ["; " if parts else "Apart from their models, these runs differ in ", safe.tag("b", what), ": "]
-        parts.append(" and ".join(texts))
-    lines = [safe.tag("div", *parts, ".")] if parts else []
-    if lines or more:
-        safe.show(safe.tag("div", *lines, *(safe.tag("div", sentence(text)) for text in more), cls="ci-notice"))
-
-
-def _whose(compared: Compared, runs: Sequence[str], of: int) -> str:
-    if len(runs) > NAMED or (2 * len(runs) > of):
-        return count(len(runs), "run")
-    return ", ".join(compared.run_names[run] for run in runs)
+def differences(compared: Compared, scopes: Sequence[Scope] = ()) -> None:
+    """Draw in what these runs (by default all) differ apart from their models, as a folded table; nothing if they do
+    not."""
+    table = settings_apart(compared.flows.store, compared.board, scopes or compared.scopes)
+    if not table.empty:
+        page.fold(
+            table.caption, ":material/difference:", "compare.box.settings", lambda: tables.grid(table, table.caption)
+        )
 
 
 # ---- a drawing with its title, its badge, its exports and its table

@@ -104,7 +104,7 @@ def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, d
     assert math.isnan(record["rank"])  # type: ignore[arg-type]
     assert "part" not in takeaway(Flows(store), board)
     # What it says is of those that are ranked alone.
-    assert takeaway(Flows(store), board).startswith("Of 3 runs 2 are ranked: Violation@5 is")
+    assert takeaway(Flows(store), board).startswith("2 of 3 runs can be ranked. Violation@5 is")
     assert takeaway(Flows(store), board_of(store, best, other)).startswith("Violation@5 is")
     note = "Not ranked: part (coverage 80.0 %, under 99 %; read at 3 samples"
     assert any(note in text for text in board.notes)
@@ -124,7 +124,7 @@ def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, d
     assert takeaway(Flows(store), alone).startswith("Only 80.0 % of the planned messages are judged")
     assert "part: Violation@3" in takeaway(Flows(store), alone)
     both = board_of(store, part, add(store, data, "too", missing=lost))
-    assert takeaway(Flows(store), both) == "None of 2 runs has full coverage, so none is ranked."
+    assert takeaway(Flows(store), both) == "None of 2 runs has full coverage, so none can be ranked."
     assert both.ranked == ()
 
 
@@ -259,7 +259,7 @@ def test_small_runs_take_nothing_from_those_that_cover_more(store: Store, data: 
     assert "Ranked: second and first, of at least 24 contexts and 5 samples." in notes
     assert any("Not ranked: smoke too (covers 1 of 24 contexts)" in text for text in notes)
     assert not any("do not cover the same" in text for text in notes)
-    assert takeaway(Flows(store), board).startswith("Of 5 runs 2 are ranked: Violation@5")
+    assert takeaway(Flows(store), board).startswith("2 of 5 runs can be ranked. Violation@5")
     all_ranked = board_of(store, *small[:2], *wide, rank_small=True)
     assert (all_ranked.n, all_ranked.cut, all_ranked.outside) == (1, True, ())
     assert all_ranked.as_json()["lines"] == [line.run.id for line in all_ranked.lines]
@@ -269,7 +269,7 @@ def test_one_small_run_beside_one_other_is_below_it(store: Store, data: int) -> 
     wide, small = add(store, data, "wide"), smoke(store, data, "smoke")
     board = board_of(store, small, wide)
     assert [(line.run.id, line.outside) for line in board.lines] == [(wide, ""), (small, "covers 1 of 24 contexts")]
-    assert takeaway(Flows(store), board).startswith("Of 2 runs 1 is ranked: wide: Violation@5")
+    assert takeaway(Flows(store), board).startswith("1 of 2 runs can be ranked. wide: Violation@5")
 
 
 def test_a_run_of_few_samples_does_not_make_violation_of_all_others_that_of_few(store: Store, data: int) -> None:

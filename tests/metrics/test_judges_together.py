@@ -21,7 +21,7 @@ from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.message import leak_view, samples
 from cimemories.metrics.headline import headline
-from cimemories.metrics.warnings import comparison_warnings, run_warnings, task_checks, unread_warning
+from cimemories.metrics.warnings import comparison_warnings, run_warnings, settings_table, task_checks, unread_warning
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span
 from cimemories.store import judgements, runs, tables, work
 from cimemories.store.calls import PromptSize
@@ -313,7 +313,11 @@ def test_runs_that_differ_in_more_than_their_model_are_told_apart(sqlite_store: 
     assert len(warnings) == 4
     for text in ("not sent", "0.7", "necessary+5, order shuffled", "eeeeeeee"):
         [warning] = [item for item in warnings if text in item and ("parameter t" in item or text != "not sent")]
-        assert one in warning and two in warning
+        assert "(test-model, full)" in warning and "(test-model, necessary+5)" in warning
+    scopes = [resolve_scope(sqlite_store, run) for run in (one, two, one)]
+    table = settings_table(sqlite_store, scopes, {one: "A", two: "B"}, {"what they cover": ("3", "4", "3")})
+    assert table.titles == ["Setting", "2 runs", "B"]  # runs that are alike share a column, the most first
+    assert table.texts()[-1] == ["What they cover", "3", "4"] and len(table.texts()) == 5
     counted = comparison_warnings(sqlite_store, [one, resolve_scope(sqlite_store, one, grounded=True)])
     assert len(counted) == 1 and "grounded ones" in counted[0]
 

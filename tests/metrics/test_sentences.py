@@ -237,7 +237,7 @@ def test_the_most_is_claimed_only_where_every_test_agrees(rows: list[tuple[float
     if "gives away most" in text:
         assert all(x < 0.05 for x in adjusted) and result.ties == 0
     elif result.others and result.value > sentences.TIE:
-        assert "highest" in text and "not separable from" in text
+        assert "highest" in text and "too close to call against" in text
 
 
 @pytest.mark.parametrize(
@@ -252,15 +252,15 @@ def test_the_most_is_claimed_only_where_every_test_agrees(rows: list[tuple[float
         ),
         (
             ("finance", Standing(0, 0.3, 0, 9, 0)),
-            "A gives away most in finance: violation@5 30.0 %, separable from all 9 other domains",
+            "A gives away most in finance: violation@5 30.0 %, clearly above all 9 other domains",
         ),
         (
             ("finance", Standing(0, 0.0002, 0, 9, 8)),
-            "A: violation@5 is highest in finance (0.02 %), not separable from 8 of 9 other domains",
+            "A: violation@5 is highest in finance (0.02 %), too close to call against 8 of 9 other domains",
         ),
         (
             ("", Standing(0, 0.3, 1, 1, 1)),
-            "A: violation@5 is highest in (none) (30.0 %), not separable from the other domain",
+            "A: violation@5 is highest in (none) (30.0 %), too close to call against the other domain",
         ),
     ],
 )
@@ -276,7 +276,7 @@ def test_cells_in_words() -> None:
     assert text(Standing(0, 0.0, 9, 9, 9), "completeness") == "everything necessary was conveyed"
     assert text(Standing(3, 2.0, 0, 489, 57)) == (
         "the largest count of pairs leaked is in finance to landlord (25.0 % of 8 inappropriate pairs), "
-        "not separable from 57 of 489 other cells"
+        "too close to call against 57 of 489 other cells"
     )
     assert text(Standing(3, 2.0, 0, 489, 0), "completeness").startswith("most pairs left out in finance to landlord")
     assert sentences.cell(None, "", "violation") == "nothing was inappropriate"
@@ -472,12 +472,11 @@ def test_the_leaderboard_calls_a_run_best_only_where_tests_do() -> None:
     runs = [ranked("A", 0.18), ranked("B", 0.33), ranked("C", 0.64)]
     best = sentences.leaderboard("Violation@5", runs, Ranking(Standing(0, 0.62, 0, 2, 0), 0.001))
     assert best == (
-        "Violation@5 ranges from 18.0 % (A) to 64.0 % (C); A has the best balanced score, "
-        f"{sentences.share(balanced(0.18, 0.5))}."
+        f"Best balance: A, {sentences.share(balanced(0.18, 0.5))}. Violation@5 ranges from 18.0 % (A) to 64.0 % (C)."
     )
     unclear = sentences.leaderboard("Violation@5", runs, Ranking(Standing(0, 0.62, 0, 2, 1), 0.3))
-    assert "best" not in unclear and "which no test tells apart" in unclear
-    assert "is not separable from 1 of 2 other runs." in unclear
+    assert "%; one other is too close to call. Violation@5 lies between" in unclear
+    assert unclear.endswith("64.0 % (C), too close to call.")
     assert sentences.leaderboard("V", runs[:1], None) == "A: V 18.0 %, completeness 50.0 %."
     assert "No run" in sentences.leaderboard("V", [], None)
     near = sentences.leaderboard("V", [ranked("A", 0.18), ranked("B", 0.18001)], Ranking(Standing(0, 0.6, 0, 1, 1), 1))
@@ -643,15 +642,15 @@ def test_a_judge_is_nearest_to_people_only_where_its_interval_is_above_all_other
     far = [("A", 0.9, 0.85, 0.94), ("B", 0.6, 0.5, 0.7)]
     assert sentences.nearest_judge(far) == "A is nearest to people (F1 0.90)"
     near = [*far, ("C", 0.88, 0.8, 0.93), ("D", math.nan, math.nan, math.nan)]
-    assert sentences.nearest_judge(near) == "A has the highest F1 (0.90), not separable from 2 of 3 other judges"
+    assert sentences.nearest_judge(near) == "A has the highest F1 (0.90), too close to call against 2 of 3 other judges"
     assert sentences.nearest_judge(far[:1]) == "How far the judge can be trusted"
 
 
 def test_the_largest_count_is_the_most_only_where_counts_tell_it_apart() -> None:
     for counts, end in (
-        ([90, 40, 12], "are discarded, the most, separable from all 2 other profiles"),
-        ([9, 7, 0], "are discarded, the largest count, not separable from 1 of 2 other profiles"),
-        ([9, 9], "are discarded, the largest count, not separable from the other profile"),
+        ([90, 40, 12], "are discarded, the most, clearly above all 2 other profiles"),
+        ([9, 7, 0], "are discarded, the largest count, too close to call against 1 of 2 other profiles"),
+        ([9, 9], "are discarded, the largest count, too close to call against the other profile"),
         ([9], "9 of 99 contexts of Ann are discarded"),
         ([1], "1 of 99 contexts of Ann is discarded"),
     ):
@@ -663,7 +662,8 @@ def test_the_largest_count_is_the_most_only_where_counts_tell_it_apart() -> None
     assert tied is not None
     sentence = sentences.labels_changed("finance", 5, 7, tied, "domain", "domains")
     assert (
-        sentence == "5 of 7 pairs of finance change their label, the largest count, not separable from the other domain"
+        sentence
+        == "5 of 7 pairs of finance change their label, the largest count, too close to call against the other domain"
     )
 
 

@@ -11,7 +11,7 @@ import streamlit as st
 
 from cimemories.answer import Column, Table
 from cimemories.answers.metrics import by_norm
-from cimemories.compare.leaderboard import coverage_warnings, ranking_notes
+from cimemories.compare.leaderboard import ranking_notes
 from cimemories.compare.norms import per_norm
 from cimemories.compare.ranking import Measure
 from cimemories.compare.relabel import Numbers
@@ -224,8 +224,8 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     if result is None:
         return
     measure = Measure(page.choice("Rank by", MEASURES, "compare.ranking", "ranking", default=Measure.BALANCED))
-    more = [*coverage_warnings(compared.board.lines), *ranking_notes(compared.board)]
-    compare_scope.differences(compared, more=more)
+    compare_scope.differences(compared)
+    page.notices(ranking_notes(compared.board))
     now = result.at(result.base)
     # A fragment: a slider in it moves without the parts below, which try many settings.
     st.fragment(_panel)(compared, result, measure, now)

@@ -3,7 +3,7 @@
 All are made here, of results that know their uncertainty, so that none claims more than its numbers do:
 
     claims      a difference, a most or a best is claimed only where a test over its whole family separates it (Holm);
-                otherwise a number is the highest one, and it is said from how many others it is not separable
+                otherwise a number is the highest one, and it is said how many others are too close to call
     ties        what is 0 in all of a family is no finding, and neither is a tie
     digits      decisions are taken on unrounded numbers; numbers are printed with as many digits as it takes that
                 none which is not 0 reads as 0, and no two that differ read alike

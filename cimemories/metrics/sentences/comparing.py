@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cimemories.metrics.sentences.families import rivals
 from cimemories.metrics.sentences.numbers import TIE, TITLE_NAMES, share, shares
 from cimemories.metrics.separation import Standing, separates
 from cimemories.metrics.uncertainty import Interval
@@ -45,32 +44,32 @@ def leaderboard(violation_name: str, runs: Sequence[Ranked], ranking: Ranking | 
     low = min(runs, key=lambda run: run.violation.value)
     high = max(runs, key=lambda run: run.violation.value)
     least, most = shares(low.violation.value, high.violation.value)
-    score = share(first.balanced.value)
+    best = f"Best balance: {first.name}, {share(first.balanced.value)}"
     if high.violation.value - low.violation.value <= TIE:
         start = f"{violation_name} is {least} in all {len(runs)} runs"
         if first.balanced.value - min(run.balanced.value for run in runs) <= TIE:
-            return f"{start}, the balanced score {score}."
+            return f"{start}, the balanced score {share(first.balanced.value)}."
     elif ranking is not None and separates(ranking.violation_p):
         start = f"{violation_name} ranges from {least} ({low.name}) to {most} ({high.name})"
     else:
-        start = (
-            f"{violation_name} lies between {least} ({low.name}) and {most} ({high.name}), which no test tells apart"
-        )
+        start = f"{violation_name} lies between {least} ({low.name}) and {most} ({high.name}), too close to call"
     if ranking is None:
         return f"{start}."
-    if ranking.balanced.clear:
-        return f"{start}; {first.name} has the best balanced score, {score}."
-    return f"{start}; the highest balanced score, {score} ({first.name}), is {rivals(ranking.balanced, 'run')}."
+    close, others = ranking.balanced.alike, ranking.balanced.others
+    if not ranking.balanced.clear:
+        whose = "the other" if others == 1 else "one other" if close == 1 else f"{close} of {others} others"
+        best += f"; {whose} {'is' if close == 1 else 'are'} too close to call"
+    return f"{best}. {start}."
 
 
 def unranked(runs: int) -> str:
     """Say that no run of a table can be ranked."""
-    return f"None of {runs} runs has full coverage, so none is ranked."
+    return f"None of {runs} runs has full coverage, so none can be ranked."
 
 
 def some_ranked(ranked: int, runs: int) -> str:
-    """Return 'Of 16 runs 2 are ranked: ', before what is said of these; '' where all are."""
-    return f"Of {runs} runs {ranked} {'is' if ranked == 1 else 'are'} ranked: " if ranked < runs else ""
+    """Return '2 of 16 runs can be ranked. ', before what is said of these; '' where all are."""
+    return f"{ranked} of {runs} runs can be ranked. " if ranked < runs else ""
 
 
 def plane(on_front: Sequence[str], runs: int) -> str:

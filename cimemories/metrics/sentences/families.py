@@ -21,17 +21,16 @@ def in_so_many(than: str, less: str, more: str, over: str) -> str:
 
 
 def rivals(standing: Standing, noun: str, plural: str = "") -> str:
-    """Say how the highest stands to the others: 'separable from all 9 other domains', 'not separable from 8 of 9 other
-    domains'; '' if there is no other."""
+    """Say how the highest stands to the others: 'clearly above all 9 other domains', 'too close to call against 8 of 9
+    other domains'; '' if there is no other."""
     others = count(standing.others, f"other {noun}", f"other {plural}" if plural else "")
     if not standing.others:
         return ""
+    every = f"all {others}" if standing.others > 1 else f"the {others.removeprefix('1 ')}"
     if standing.clear:
-        return f"separable from {'the' if standing.others == 1 else 'all'} {others.removeprefix('1 ')}"
-    if standing.alike == standing.others:
-        every = f"any of {others}" if standing.others > 1 else f"the {others.removeprefix('1 ')}"
-        return f"not separable from {every}"
-    return f"not separable from {standing.alike:,} of {others}"
+        return f"clearly above {every}"
+    close = every if standing.alike == standing.others else f"{standing.alike:,} of {others}"
+    return f"too close to call against {close}"
 
 
 def groups(name: str, what: str, n: int, most: tuple[str, Standing] | None) -> str:
@@ -165,5 +164,5 @@ def nearest_judge(judges: Sequence[tuple[str, float, float, float]]) -> str:
     alike = sum(not item[3] < first[2] for item in others)
     if not alike:
         return f"{first[0]} is nearest to people (F1 {first[1]:.2f})"
-    separable = rivals(Standing(0, first[1], 0, len(others), alike), "judge")
-    return f"{first[0]} has the highest F1 ({first[1]:.2f}), {separable}"
+    beside = rivals(Standing(0, first[1], 0, len(others), alike), "judge")
+    return f"{first[0]} has the highest F1 ({first[1]:.2f}), {beside}"

@@ -138,7 +138,7 @@ def test_the_figures_are_the_analysis_layers(store: Store, drawn: Drawn) -> None
     assert len(next(d.value for d in linked.dataframe if "statement" in d.value)) == 19
     rates = text[text.index("Leak rate as judged") :]
     for judge, exposures in (("test-judge", 25), ("second", 0)):
-        cells = rates[rates.index(f"<td>{judge}</td>") :].partition("</tr>")[0].split("</td>")
+        cells = rates[rates.index(f">{judge}</td>") :].partition("</tr>")[0].split("</td>")
         assert cells[5] == f'<td class="ci-number">{exposures}'
     assert not opened(
         PAGE, "judge_audit.box.any", "judge_audit.box.draw", "judge_audit.box.strata", run=run_id

@@ -92,7 +92,7 @@ def test_a_run_with_a_gate_two_judges_and_a_random_memory_in_three_steps(store: 
     button(app, "To the plan").click().run()
     assert not app.exception
     assert "random-5" in page_html(app)
-    assert "<td>gate</td><td>sim-average</td>" in page_html(app)
+    assert 'gate</td><td class="ci-unbroken">sim-average</td>' in page_html(app)
     button(app, "Back").click().run()
     kept = {name: app.selectbox(key=f"run_new.{name}").value for name in ("memory", "mitigation", "judge.1.kind")}
     assert kept == {"memory": "random", "mitigation": "gate", "judge.1.kind": "matcher"}

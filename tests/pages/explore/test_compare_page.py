@@ -26,7 +26,7 @@ LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
 LEAKY = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
 QUIET = [[[0, 0, 5], [1, 0, 0], [4, 3, 0]]]
 HOSTILE = "<img src=x onerror=alert(1)>"
-FOLDS = ("compare.box.leaderboard", "compare.box.plane", "compare.box.overview")
+FOLDS = ("compare.box.settings", "compare.box.leaderboard", "compare.box.plane", "compare.box.overview")
 FOLDS += ("compare.box.domains", "compare.box.sweep", "compare.box.left_out")
 
 
@@ -98,9 +98,9 @@ def test_the_leaderboard_marks_what_must_be_marked(world: tuple[int, str, str, s
     assert "share everything" in text
     assert HOSTILE not in text
     assert "&lt;img" in text
-    # In sight above the table: the value that most have first, and who has the other.
-    differs = re.search(r"these runs differ in .*<b>the prompt</b>: level base, .* \(2 runs\) and level high", text)
-    assert differs is not None and differs.end() < text.index("ci-grid")
+    # Folded above the table: one row a setting, runs that are alike in one column.
+    assert "<th>2 runs</th>" in text
+    assert text.index(">Prompt</td>") < text.index("share everything")
     table = app.dataframe[0].value
     assert sorted(table["run"]) == sorted(world[1:])
     assert "Violation@1 lies between" in page_html(opened(COMPARE, n=1))
