@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -135,27 +136,43 @@ class Run:
         return recalled_by(self._session.flows, scope, side, rule).copy()  # what is cached is shared
 
     def leaks(
-        self, strength: str | None = "full", *, excerpts: bool = False, **reading: Unpack[Choices]
+        self,
+        strength: str | None = "full",
+        *,
+        where: str | None = None,
+        by: Sequence[str] = (),
+        excerpts: bool = False,
+        **reading: Unpack[Choices],
     ) -> pd.DataFrame:
         """One row a flow that the run gave away although it is inappropriate, the severest first (docs/leaks.md).
 
         id; run; model; profile (id), user; attribute (id), key, statement, domain, event; context (id), task,
         recipient, sphere ('' where unknown); strength: full, partial or implied; claimed: messages that claim it so;
-        reveals: messages that reveal it in full; draws: judged messages whose memory held it; quote: grounded where a
+        reveals: messages that reveal it in full; draws: judged messages whose memory held it; phrase, how a message
+        says it: copied, part, reworded, or none where no quote is in a message; quote: grounded where a
         quote is in a message, else ungrounded; certainty of the label: adjudicated, person, unanimous or threshold;
         agreement of the judges in one message: all, some, or alone where the run has one judge; judges: how many of
         several claim it in full in one message; kind: real or simulated.
 
-        strength: full (what counts as a violation), partial or implied; None for all. excerpts adds what the message
+        strength: full (what counts as a violation), partial or implied; None for all. where: a condition on these
+        columns, as in "claimed / draws >= 0.5 and statement ilike '%debt%'"; StoreError says what is wrong with one.
+        by: columns to group by, as in ["domain", "phrase"]: then one row a group, the largest first, with these
+        columns, number, people, recipients, claimed and draws (both in all), first_id, first_said and first_told (of
+        the severest), share (of the leaks) and rate (claimed over draws).
+
+        excerpts adds what the message
         says, and takes a moment for each row: excerpt, leaked (the part of it that gives the attribute away), sample
         (from 1, <NA> where no judge quotes any), in_message. The texts are a model's: they may say anything. Empty
         where nothing is labelled or nothing leaks.
         """
-        from cimemories.answers.leaks import leaks
+        from cimemories.answers.leaks import leaks, patterns
         from cimemories.model import Strength
 
         filters = {} if strength is None else {"strength": [str(word_of(Strength, strength, "strength"))]}
-        return leaks(self._session.flows, self._scope(**reading), filters, excerpts=excerpts).leaks.frame
+        flows, scope = self._session.flows, self._scope(**reading)
+        if by:
+            return patterns(flows, scope, filters, by, where=where).patterns.frame
+        return leaks(flows, scope, filters, where=where, excerpts=excerpts).leaks.frame
 
     def responses(self, **reading: Unpack[Choices]) -> pd.DataFrame:
         """One row a planned message, those that are missing too, by profile, context and sample.

@@ -36,6 +36,7 @@ class FilterOptions:
     strength: Annotated[Values, Option(help="full (default; what counts as a violation), partial or implied.")] = None
     quote: Annotated[Values, Option(help="grounded or ungrounded: whether the quote is in a message.")] = None
     agreement: Annotated[Values, Option(help="all or some: how many judges claim it in one message.")] = None
+    phrase: Annotated[Values, Option(help="copied, part, reworded or none: how a message says the statement.")] = None
     certainty: Annotated[Values, Option(help="Basis of the label: adjudicated, person, unanimous or threshold.")] = None
 
 
@@ -45,12 +46,16 @@ def leaks(
     filters: FilterOptions,
     options: LabelOptions,
     printing: PaperPrinting,
-    top: Annotated[int, Option(min=0, help="Number of examples, severest first; 0 for all.")] = 10,
+    where: Annotated[str | None, Option(help="Condition on the columns, as in: claimed / draws >= 0.5.")] = None,
+    by: Annotated[Values, Option(help="Group the leaks by this column, say domain or phrase. Repeatable.")] = None,
+    top: Annotated[int, Option(min=0, help="Number of examples, severest first, or of groups; 0 for all.")] = 10,
 ) -> None:
-    """List leaked examples of a run, severest first.
+    """List leaked examples of a run, severest first, or the patterns among them.
 
     Severity is ordered by strength of the claim, share of judged messages that reveal it, whether a quote is in a
     message, certainty of the label, and whether all judges claim it.
+
+    --by counts them by what leaked and how instead, the largest group first.
 
     Example: cimemories leaks run-3f9a1c2e --domain health --latex --top 6
     """
@@ -59,11 +64,21 @@ def leaks(
     from cimemories.leaks import table
 
     scope, flows = options.scope(printing.record, run_id), Flows(printing.record)
+    values = {**vars(filters), "strength": filters.strength or ["full"]}
+    if by:
+        patterns = question.patterns(flows, scope, values, by, top or None, where=where)
+        if printing.for_paper:
+            output.line(patterns.patterns.latex() if printing.latex else patterns.patterns.markdown())
+            output.answer_notes(patterns)
+        else:
+            printing.answer(patterns)
+        return
     result = question.leaks(
         flows,
         scope,
-        {**vars(filters), "strength": filters.strength or ["full"]},
+        values,
         top or None,
+        where=where,
         excerpts=not printing.for_paper,
         # Of a large run not even the rows that are asked for need fit into memory.
         held=MOST_HELD if printing.as_json or printing.out else None,

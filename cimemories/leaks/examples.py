@@ -1,6 +1,6 @@
 """The gallery of runs, severest first: a table in memory, of runs that do not fit into it a file.
 
-    cache/leaks-run-3f9a-judge1-<version>-<place>/gallery.parquet
+    cache/leaks-run-3f9a-judge1-<version>-<place>/gallery-2.parquet
 
 The examples of a large run are found block by block of profiles, as its flows are (flows/parts.py), and ordered once on
 the disk. DuckDB orders either, counts what filters leave, and reads it a page at a time.
@@ -24,12 +24,17 @@ from cimemories.access import readonly
 from cimemories.flows.flows import LARGE_MEMORY, Flows, cached, relation_file
 from cimemories.flows.parts import Part, quoted
 from cimemories.flows.scope import Scope
+from cimemories.leaks.conditions import condition
 from cimemories.leaks.gallery import COLUMNS, RANKS, Facet, examples_of
 from cimemories.model import Strength
 from cimemories.store.engine import StoreError, content_hash
 
-Wanted = Mapping[Facet, Sequence[str]]  # by facet the values of which an example must have one; no values: any
+# By facet the values of which an example must have one; no values: any. Under WHERE a condition (conditions.py).
+Wanted = Mapping[str, Sequence[str]]
+WHERE = "where"
 FULL: Wanted = {Facet.STRENGTH: [str(Strength.FULL)]}
+FORM = 2  # of the files; one of another form is not read
+GROUPED = ("number", "people", "recipients", "claimed", "draws", "first_id", "first_said", "first_told")
 PAGE = 500  # examples that a stream reads at once
 _BUILDING = threading.Lock()
 
@@ -79,7 +84,7 @@ class Examples:
         self.number = 0 if rows is None else int(self._ask("SELECT count(*) AS number FROM {pairs}")["number"][0])
 
     def left(self, wanted: Wanted) -> Left:
-        """Count what filters leave."""
+        """Count what filters leave. Raises StoreError for a condition that cannot be read."""
         if self._left is None or self._left[0] != wanted:  # a page is asked for right after it was counted
             self._left = dict(wanted), self._count(wanted)
         return self._left[1]
@@ -133,6 +138,19 @@ class Examples:
             return pd.DataFrame(columns=["run", column, "strength", "number", "always"])
         sql = f"SELECT {names}, {counts} FROM {{pairs}} GROUP BY {names} ORDER BY min(place)"
         return pd.DataFrame(self._ask(sql))
+
+    def grouped(self, columns: Sequence[str], wanted: Wanted) -> pd.DataFrame:
+        """Count what filters leave by the values of these columns, the most frequent first: number, people, recipients,
+        claimed and draws (both in all), and of the severest its id, statement and recipient as first_id, first_said
+        and first_told."""
+        names, (where, values) = ", ".join(map(_checked, columns)), _where(wanted)
+        counts = (
+            "count(*) AS number, count(DISTINCT profile) AS people, count(DISTINCT recipient) AS recipients, "
+            "sum(claimed)::BIGINT AS claimed, sum(draws)::BIGINT AS draws, arg_min(id, place) AS first_id, "
+            "arg_min(statement, place) AS first_said, arg_min(recipient, place) AS first_told"
+        )
+        sql = f"SELECT {names}, {counts} FROM {{pairs}} {where} GROUP BY {names} ORDER BY number DESC, min(place)"
+        return pd.DataFrame(self._ask(sql, values)) if self.number else pd.DataFrame(columns=[*columns, *GROUPED])
 
     def _ask(self, sql: str, values: Sequence[object] = ()) -> dict[str, np.ndarray]:
         return self._flows.part(self._rows, sql, values)
@@ -201,9 +219,16 @@ def _checked(column: str) -> str:
 
 
 def _where(wanted: Wanted) -> tuple[str, list[object]]:
-    filters = {facet: [str(value) for value in values] for facet, values in wanted.items() if len(values)}
-    text = " AND ".join(f"{facet}::VARCHAR IN (SELECT unnest(?::VARCHAR[]))" for facet in filters) or "true"
-    return f"WHERE {text}", list(filters.values())
+    texts, parameters = ["true"], list[object]()
+    for name, values in wanted.items():
+        if name == WHERE:
+            for sql, of_condition in map(condition, values):
+                texts.append(sql)
+                parameters += of_condition
+        elif len(values):
+            texts.append(f"{Facet(name)}::VARCHAR IN (SELECT unnest(?::VARCHAR[]))")
+            parameters.append([str(value) for value in values])
+    return f"WHERE {' AND '.join(texts)}", parameters
 
 
 def _built(flows: Flows, scopes: Sequence[Scope]) -> Path:
@@ -213,7 +238,7 @@ def _built(flows: Flows, scopes: Sequence[Scope]) -> Path:
     stem = files[0].stem if len(files) == 1 else f"runs-{content_hash([file.stem for file in files])[:16]}"
     name = stem.removeprefix("flows-")
     folder = files[0].with_name(f"leaks-{name}")
-    ordered = folder / "gallery.parquet"
+    ordered = folder / f"gallery-{FORM}.parquet"
     if ordered.exists():
         return ordered
     if readonly.chosen():
@@ -240,7 +265,7 @@ def _built(flows: Flows, scopes: Sequence[Scope]) -> Path:
 def _write(flows: Flows, scope: Scope, at: int, folder: Path) -> Iterator[Path]:
     """The examples of a run in files, block by block; those that are there are taken."""
     for number, part in enumerate(flows.parts(scope)):
-        file = folder / f"{at:03}-{number:05}.parquet"
+        file = folder / f"{at:03}-{number:05}-{FORM}.parquet"
         if not file.exists():
             frame = examples_of(flows, scope, part)
             if len(frame):

@@ -14,6 +14,7 @@ part, since the seeds do not say it.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -46,26 +47,28 @@ class Certainty(StrEnum):
 
 def judge_claims(connection: sa.Connection, scope: Scope, profiles: Sequence[int] | None = None) -> pd.DataFrame:
     """Count how often each pair is claimed: attribute, context, strength, messages, grounded (claims whose quote stands
-    in the text). Claims of one judge count by every strength. Of several judges together only full claims count, of any
-    of them, since their combination knows no other. Claims count only on what the memory held, and only grounded ones
-    where the scope asks for them. profiles: of these alone; None: of all."""
+    in the text), said (one such quote, '' for none). Claims of one judge count by every strength. Of several judges
+    together only full claims count, of any of them, since their combination knows no other. Claims count only on what
+    the memory held, and only grounded ones where the scope asks for them. profiles: of these alone; None: of all."""
     pair = reveal.c.attribute, response.c.context, response.c.memory, reveal.c.strength
     counted = _counted(scope, scope.judge_ids, profiles)
     if scope.combine != Combine.ONE:
         counted.append(reveal.c.strength == Strength.FULL)
     # A sum of booleans is no SQL on PostgreSQL.
     grounded = sa.func.sum(sa.case((reveal.c.grounded, 1), else_=0))
+    said = sa.func.max(sa.case((reveal.c.grounded, reveal.c.quote), else_=""))
     query = (
         # distinct: of several judges each has a row for the same message.
-        sa.select(*pair, sa.func.count(response.c.id.distinct()), grounded)
+        sa.select(*pair, sa.func.count(response.c.id.distinct()), grounded, said)
         .select_from(_CLAIMS)
         .where(*counted)
         .group_by(*pair)
     )
-    columns = [*PAIR, "memory", "strength", "messages", "grounded"]
+    columns = [*PAIR, "memory", "strength", "messages", "grounded", "said"]
     claims = _of_held(connection, scope, frame_of(connection.execute(query), columns))
     # Over the memories, which were needed only to tell what each held.
-    return claims.groupby([*PAIR, "strength"], as_index=False, sort=False)[["messages", "grounded"]].sum()
+    summed = {"messages": "sum", "grounded": "sum", "said": "max"}
+    return claims.groupby([*PAIR, "strength"], as_index=False, sort=False).agg(summed)
 
 
 def label_agreement(
@@ -158,8 +161,8 @@ def _unanimous(store: Store, scope: Scope, pairs: pd.DataFrame, profiles: Sequen
 # Of examples; those of facets tell examples apart.
 COLUMNS = (
     *("id", "run", "model", "profile", "user", "attribute", "key", "statement", "domain", "event", "context", "task"),
-    *("recipient", "sphere", "strength", "claimed", "reveals", "draws", "quote", "certainty", "agreement", "judges"),
-    "kind",
+    *("recipient", "sphere", "strength", "claimed", "reveals", "draws", "phrase", "quote", "certainty", "agreement"),
+    *("judges", "kind"),
 )
 SEVERITY = (
     "strength of the claim (full, partial, implied)",
@@ -180,10 +183,35 @@ class Facet(StrEnum):
     RECIPIENT = "recipient"
     PROFILE = "profile"
     STRENGTH = "strength"
+    PHRASE = "phrase"
     QUOTE = "quote"
     AGREEMENT = "agreement"
     CERTAINTY = "certainty"
     KIND = "kind"
+
+
+class Phrase(StrEnum):
+    """How a message says it, by one quote of the judge that stands in it: all words of the memory statement in their
+    order; words that stand together in the statement, a name or a number say; or other words. none: no quote does."""
+
+    COPIED = "copied"
+    PART = "part"
+    REWORDED = "reworded"
+    NONE = "none"
+
+
+def phrase_of(statement: str, quote: str) -> Phrase:
+    """Tell how a quote says a memory statement. Case, punctuation and the space between words do not count."""
+    # Spaces at both ends, so that only whole words are found in each other.
+    said, held = (f" {' '.join(_WORD.findall(text.casefold()))} " for text in (quote, statement))
+    if not said.strip():
+        return Phrase.NONE
+    if held.strip() and held in said:
+        return Phrase.COPIED
+    return Phrase.PART if said in held else Phrase.REWORDED
+
+
+_WORD = re.compile(r"\w+")
 
 
 class Quote(StrEnum):
@@ -213,6 +241,7 @@ class Kind(StrEnum):
 # What is an order of its own; the names of all other facets come in the order of the record.
 RANKS: dict[Facet, tuple[str, ...]] = {
     Facet.STRENGTH: tuple(map(str, Strength)),
+    Facet.PHRASE: tuple(map(str, Phrase)),
     Facet.QUOTE: tuple(map(str, Quote)),
     Facet.AGREEMENT: tuple(map(str, Agreement)),
     Facet.CERTAINTY: tuple(map(str, Certainty)),
@@ -261,8 +290,8 @@ _VERSIONS = (
 def examples_of(flows: Flows, scope: Scope, part: Part = IN_MEMORY) -> pd.DataFrame:
     """Return the examples of a run, or of a part of a large one, in the order of the record: id, run, model, profile
     (id), user, attribute (id), key, statement, domain, event, context (id), task, recipient, sphere ('' where unknown),
-    strength, claimed (messages that claim it so), reveals, draws, quote, certainty, agreement, judges, kind, and the
-    ordinal of the attribute. Empty where nothing is labelled or nothing leaks."""
+    strength, claimed (messages that claim it so), reveals, draws, phrase, quote, certainty, agreement, judges, kind,
+    and the ordinal of the attribute. Empty where nothing is labelled or nothing leaks."""
     profiles: list[int] | None = None
     if part.files:
         of_part = flows.arrays(scope, "SELECT DISTINCT profile FROM {pairs} ORDER BY profile", part=part)
@@ -277,7 +306,7 @@ def examples_of(flows: Flows, scope: Scope, part: Part = IN_MEMORY) -> pd.DataFr
     pairs = pd.DataFrame(flows.arrays(scope, sql, part=part))
     for strength in Strength:
         of = claims[claims["strength"] == strength].drop(columns="strength")
-        named = of.rename(columns={"messages": f"{strength}_messages", "grounded": f"{strength}_grounded"})
+        named = of.rename(columns={name: f"{strength}_{name}" for name in ("messages", "grounded", "said")})
         pairs = pairs.merge(named, how="left", on=PAIR)
     numbers = [f"{strength}_{name}" for strength in Strength for name in ("messages", "grounded")]
     # No row to merge: nan, which means that nobody claims it.
@@ -291,6 +320,7 @@ def examples_of(flows: Flows, scope: Scope, part: Part = IN_MEMORY) -> pd.DataFr
     claimed = pairs[[f"{strength}_messages" for strength in Strength]].to_numpy(np.int64)
     grounded = pairs[[f"{strength}_grounded" for strength in Strength]].to_numpy(np.int64)
     # Strengths stand from the strongest on, and argmax takes the first True.
+    said = pairs[[f"{strength}_said" for strength in Strength]].fillna("").to_numpy(object)
     row, strongest = np.arange(len(pairs)), (claimed > 0).argmax(axis=1)
     by_judges = pairs["judges"].astype("float64").fillna(0).astype(np.int64)
     together = [Agreement.ALL if n == judges else Agreement.SOME for n in by_judges]
@@ -318,6 +348,10 @@ def examples_of(flows: Flows, scope: Scope, part: Part = IN_MEMORY) -> pd.DataFr
             "claimed": claimed[row, strongest],
             "reveals": pairs["reveals"].astype(np.int64),
             "draws": pairs["draws"].astype(np.int64),
+            "phrase": [
+                str(phrase_of(statements[i], quote))
+                for i, quote in zip(pairs["attribute"], said[row, strongest], strict=True)
+            ],
             "quote": [str(Quote.GROUNDED if n else Quote.UNGROUNDED) for n in grounded[row, strongest]],
             "certainty": [str(item) for item in label_certainty(flows.store, scope, pairs, profiles)],
             "agreement": [str(item) for item in rated],

@@ -261,7 +261,7 @@ BY_DEFAULT = {Facet.STRENGTH: [str(Strength.FULL)]}
 def wanted(every: bool) -> Wanted:
     """Return the filters as the URL has them. every: whether several runs are browsed, without which no run can be
     chosen."""
-    filters = {}
+    filters: dict[str, Sequence[str]] = {}
     for facet, shown in FILTERS.items():
         values = [unquote(part) for part in (url.get(shown.param) or "").split(",") if part]
         filters[facet] = values or BY_DEFAULT.get(facet, [])

@@ -146,6 +146,13 @@ def test_leaks_are_those_of_the_command_line(demo: cimemories.Workspace, folder:
     assert len(frame) == len(expected) > 100 and list(frame.columns) == list(expected[0])
     for name in frame.columns:
         assert frame[name].tolist() == [row[name] for row in expected], name
+    where = "domain = 'health' and claimed / draws >= 0.2"
+    told = printed("leaks", run.id, "--by", "recipient", "--where", where, "--top", 0, "-w", folder)["patterns"]
+    patterns = run.leaks(where=where, by=["recipient"])
+    assert patterns.to_dict("records") == told
+    assert patterns["number"].sum() == len(run.leaks(where=where)) > 1
+    with pytest.raises(StoreError, match="cannot be grouped by 'colour'"):
+        run.leaks(by=["colour"])
     assert set(run.leaks()["strength"]) == {"full"} and len(run.leaks(strength=None)) >= len(frame)
     assert list(run.leaks().columns) == list(run.leaks(strength="implied").columns)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,13 +16,14 @@ from hypothesis import strategies as st
 from judging_worlds import judged_world
 from worlds import add_dataset, add_labels, add_run, ask, records
 
+from cimemories.answers.leaks import grouped
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.basket import Item, basket_rows, item_of
-from cimemories.leaks.examples import Examples, in_order
+from cimemories.leaks.examples import WHERE, Examples, in_order
 from cimemories.leaks.examples import examples as all_examples
-from cimemories.leaks.gallery import RANKS, Facet, run_ids, scopes_of, step
+from cimemories.leaks.gallery import RANKS, Facet, phrase_of, run_ids, scopes_of, step
 from cimemories.leaks.table import leak_rows, with_excerpts
 from cimemories.metrics.heatmap import cell_flows
 from cimemories.model import Label, Strength
@@ -52,7 +55,9 @@ def gallery(rows: list[tuple[object, ...]]) -> Examples:
     """The gallery of these examples."""
     frame = pd.DataFrame(rows, columns=[*map(str, NAMES), "claimed"])
     numbers = list(range(len(rows)))
-    frame = frame.assign(draws=5, id=[f"example-{n}" for n in numbers], run_at=0, context=0, ordinal=numbers)
+    frame = frame.assign(
+        draws=5, statement="", id=[f"example-{n}" for n in numbers], run_at=0, context=0, ordinal=numbers
+    )
     return Examples(FLOWS, in_order(frame))
 
 
@@ -121,6 +126,42 @@ def test_filters_leave_and_count_what_a_search_by_hand_finds(
         assert sum(result.whole[facet].values()) == len(rows)
 
 
+@given(ROWS, st.lists(st.sampled_from(["domain", "recipient", "phrase"]), min_size=1, unique=True))
+def test_patterns_are_counts_by_hand_of_what_filters_leave(rows: list[tuple[object, ...]], by: list[str]) -> None:
+    every, wanted = gallery(rows), {WHERE: ["domain <> 'legal'", "claimed / draws > 0.3"]}
+    left = [row for row in every.page().to_dict("records") if row["domain"] != "legal" and row["claimed"] >= 2]
+    assert [row["id"] for row in left] == every.page(wanted)["id"].tolist()
+    groups: dict[tuple[object, ...], list[dict[Hashable, Any]]] = {}
+    for row in left:  # the severest first
+        groups.setdefault(tuple(row[name] for name in by), []).append(row)
+    table = grouped(every, wanted, by).frame
+    assert table["number"].tolist() == sorted(map(len, groups.values()), reverse=True)
+    for found in table.to_dict("records"):
+        own = groups[tuple(found[name] for name in by)]
+        assert (found["number"], found["first_id"]) == (len(own), own[0]["id"])
+        assert found["people"] == len({row["profile"] for row in own})
+        assert found["share"] == len(own) / len(left) and found["rate"] == sum(r["claimed"] for r in own) / (
+            5 * len(own)
+        )
+
+
+@pytest.mark.parametrize(
+    ("quote", "phrase"),
+    [
+        ("As you know, my rent is  $1,450!", "copied"),
+        ("my RENT is $1,450.", "copied"),
+        ("$1,450", "part"),
+        ("rent is", "part"),
+        ("a rent of $1,450", "reworded"),
+        ("my parent is $1,450", "reworded"),  # whole words
+        ("", "none"),
+        ("…", "none"),
+    ],
+)
+def test_how_a_quote_says_a_statement(quote: str, phrase: str) -> None:
+    assert phrase_of("My rent is $1,450.", quote) == phrase
+
+
 def test_steps_stay_inside_and_begin_at_the_first() -> None:
     ids = ["a", "b", "c"]
     assert [step(ids, at, 1) for at in (None, "gone", "a", "c")] == ["a", "a", "b", "c"]
@@ -187,6 +228,7 @@ def test_whose_claims_count_is_as_in_the_metrics(sqlite_store: Store, judge: str
             claims = [x for first, *_ in ours if (x := first) is not None and x[0] == row["strength"]]
             assert row["claimed"] == sum(x[1] or not grounded for x in claims)
             assert (row["quote"] == "grounded") == any(x[1] for x in claims)
+            assert (row["phrase"] == "none") == (row["quote"] == "ungrounded")
             strongest = [
                 s for s in Strength if any(first and first[0] == s and (first[1] or not grounded) for first, *_ in ours)
             ]

@@ -39,7 +39,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope, resolve_scope
-from cimemories.leaks.examples import FULL, examples, pages
+from cimemories.leaks.examples import FULL, WHERE, examples, pages
 from cimemories.leaks.gallery import Facet
 from cimemories.metrics import breakdown as groups
 from cimemories.metrics.accumulation import Order, accumulation, baseline, effort
@@ -217,6 +217,8 @@ def leaked(flows: Flows, ids: list[str]) -> list[Any]:
                 whole.astype(str).to_dict("list"),
                 whole.index.tolist(),
             ]
+        patterns = found.grouped(["domain", "recipient"], {WHERE: ["draws > 1"]})
+        answers.append(patterns.astype(str).to_dict("list"))
         counts = found.by_run().sort_values(["run", "domain", "strength"])
         answers += [found.number, counts.astype(str).to_dict("list")]
         severest = found.firsts("context", 3, [str(row["id"]) for row in rows[:1]])
