@@ -53,7 +53,7 @@ _PERCENT = re.compile(r"(?<=\d) %")  # a line ends behind the percent sign, not 
 
 @dataclass(frozen=True)
 class Html:
-    """Markup that may be shown as it is. Only `tag`, `join` and `message_html` make it."""
+    """Markup that may be shown as it is. Only this module makes it."""
 
     source: str
 
@@ -111,6 +111,21 @@ def tag(
 def join(parts: Iterable[Html | str | int]) -> Html:
     """Join parts, strings escaped."""
     return Html("".join(part.source if isinstance(part, Html) else escape(part) for part in parts))
+
+
+# Streamlit (1.67) takes all SVG out of st.html: a small picture is made of boxes.
+def bar(parts: Iterable[tuple[str, float]]) -> Html:
+    """Return shares as parts of one bar. parts: a class and a share, from the left."""
+    spans = (f'<span class="ci-{cls}" style="flex: {share:.4f} 1 0"></span>' for cls, share in parts)
+    return Html(f'<div class="ci-bar" aria-hidden="true">{"".join(spans)}</div>')
+
+
+def curve(shares: Sequence[float]) -> Html:
+    """Return a curve as the area under it. shares: at equal steps, at least two; the highest is at the top."""
+    most, last = max(shares) or 1.0, len(shares) - 1
+    points = (f"{100 * i / last:.1f}% {100 - 100 * share / most:.1f}%" for i, share in enumerate(shares))
+    shape = f"polygon(0% 100%, {', '.join(points)}, 100% 100%)"
+    return Html(f'<div class="ci-curve" aria-hidden="true"><span style="clip-path: {shape}"></span></div>')
 
 
 def show(content: Html) -> None:

@@ -1,35 +1,45 @@
-"""Home: what the app is, the state of each room with one next step, and where the user left off."""
+"""Home: one leak and the numbers of the newest run, what to do next in each room, and where the user left off."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
 from cimemories.answers import lists
 from cimemories.answers.lists import Contents
-from cimemories.compare.difference import takeaway
-from cimemories.compare.leaderboard import MANY, MOST_UNCHOSEN, leaderboard, scopes_of_rows
+from cimemories.answers.overview import overview
 from cimemories.flows.catalogue import last_review
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE
-from cimemories.flows.scope import BEHIND, is_behind
-from cimemories.model import WorkStatus
+from cimemories.flows.scope import resolve_scope
+from cimemories.metrics.warnings import is_covered
+from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.review.assignments import UNITS, assigned_to
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.runs import RunRow
-from cimemories.text import Parts, count, percent
-from cimemories.ui import annotator, answers, page, safe, url
+from cimemories.text import count, percent
+from cimemories.ui import annotator, answers, once, page, safe, url
+from cimemories.ui.safe import tag
+from pages.start import home_picture
+from pages.start.home_picture import NEXT
 
-DEMO = "demo"
-NEXT = ":material/arrow_forward:"
 WHAT = (
-    "Measures how much of what an assistant remembers about a user it tells the wrong people (Violation@n, lower is "
-    "better) and how much of what a task needs it tells the right ones (completeness, higher is better)."
+    "Assistants that remember you can tell the wrong person. This measures how often, and whether the job still gets "
+    "done."
 )
-MOST_JUDGEMENTS = 8_000_000  # three seconds, once after a start; above, Home does not rank
+MOST_JUDGEMENTS = 8_000_000  # three seconds, once after a start; a larger run is not counted unasked
 ENDED_EARLY = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED, WorkStatus.PAUSED)
+PREPARING = "home.demo"
+CURES: Mapping[str, str] = {  # by the status of what is missing
+    ResponseStatus.OWED: "Retry the calls that are left.",
+    ResponseStatus.FAILED: "Retry the failed calls.",
+    ResponseStatus.TRUNCATED: "Most were cut at the token limit: run it again with a higher one.",
+    ResponseStatus.REFUSED: "The server refused most of them: its settings or another model may help.",
+}
 
 
 @dataclass(frozen=True)
@@ -40,38 +50,31 @@ class Next:
     label: str
     page: str
     params: Mapping[str, url.Value]
-    simulated: Parts = False
 
 
 def main() -> None:
     store = shared_store()
-    here = lists.contents(store)
     page.head("CIMemories Studio", WHAT)
-    if not here.datasets:
-        page.empty(
-            "No datasets yet",
-            "A dataset holds profiles (synthetic users with their memories) and the contexts they are tested in. "
-            "On the Profiles page you import the authors' JSON file, or create new profiles from templates.",
-            lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"),
-        )
+    if once.under_way(PREPARING, lambda _: None, key=PREPARING):
         return
+    here = lists.contents(store)
+    if not here.datasets:
+        home_picture.example()
+        _begin(store)
+        return
+    top = st.container(key="home_top")
     _assigned(store)
-    if st.button("Evaluate my model", type="primary", icon=":material/play_circle:", key="show.home.evaluate"):
-        url.go("runs", tab="new")
-    explore, ranked = _explore(here)
-    for name, room in (("Curate", _curate(here)), ("Evaluate", _evaluate(here)), ("Explore", explore)):
-        with st.container(border=True):
-            title, state, action = st.columns([2, 8, 3], vertical_alignment="center")
-            with title:
-                safe.heading(name)
-            with action:
-                url.page_link(room.page, room.label, icon=NEXT, **room.params)
-        if room is not explore or not ranked:
-            with state:
-                _state(room)
+    with st.container(horizontal=True, vertical_alignment="center", key="home_next"):
+        st.subheader("What to do next", anchor=False)
+        if st.button("Evaluate my model", type="primary", icon=":material/play_circle:", key="show.home.evaluate"):
+            url.go("runs", tab="new")
+    rooms = {"Curate": _curate(here), "Evaluate": _evaluate(here), "Explore": _explore(here)}
+    for column, (name, room) in zip(st.columns(3), rooms.items(), strict=True):
+        with column, st.container(border=True, key=f"home_{name.lower()}"):
+            state = safe.lines([tag("h3", name, cls="ci-heading"), safe.folded(room.state)], "ci-line")
+            safe.show(state)
+            url.page_link(room.page, room.label, icon=NEXT, **room.params)
     _continue(store, here.runs)
-    if all(DEMO in (row.origin, row.name) for row in here.datasets):
-        _tour(here)
 
     def datasets() -> None:
         chosen = answers.twin(lists.datasets(here), "home.datasets", on_select="row")
@@ -88,20 +91,40 @@ def main() -> None:
     page.fold("All datasets", ":material/table:", "home.box.datasets", datasets)
     if here.runs:
         page.fold("All runs", ":material/table:", "home.box.runs", runs)
-    if ranked:
-        # Last, so that nothing else waits for it: it takes a second the first time, and more on a busy machine.
-        with state, st.spinner("Ranking the runs", show_time=True):
-            try:
-                flows = shared_flows(store)
-                scopes = scopes_of_rows(store, ranked)
-                board = leaderboard(flows, scopes, warned=False)
-                behind = f" {BEHIND}" if len(scopes) > MANY and is_behind(store, scopes[0]) else ""
-                text = f"{takeaway(flows, board)}{behind}"
-                explore = replace(explore, state=f"{explore.state} {text}", simulated=board.simulated)
-            except StoreError as problem:
-                explore = replace(explore, state=f"{explore.state} They could not be ranked: {problem}")
-        with state:
-            _state(explore)
+    with top:  # last, so that nothing waits for it: it takes half a second the first time
+        _picture(store, here)
+
+
+def _picture(store: Store, here: Contents) -> None:
+    """Draw the newest finished run, one that lacks much only if there is no other."""
+    sizes = {row.id: row.attributes / max(row.profiles, 1) for row in here.datasets}
+    ended = [run for run in here.runs if run.judged and run.status.is_finished]
+    fits = [run for run in ended if run.judged * sizes[run.dataset] <= MOST_JUDGEMENTS]
+    whole = [run for run in fits if is_covered(run.judged, run.expected)]
+    if not fits:
+        home_picture.example()
+        return
+    with page.Reporting("The newest run cannot be shown.", StoreError), st.spinner("Reading the newest run"):
+        scope = resolve_scope(store, (whole or fits)[-1].id)
+        found = overview(shared_flows(store), scope)
+        home_picture.draw(scope, found)
+
+
+def _begin(store: Store) -> None:
+    """Draw the three ways to begin."""
+
+    def prepare(report: once.Report) -> None:
+        from cimemories import demo  # takes seconds
+
+        with suppress(once.StoppedError):  # the next start of the app finishes it
+            demo.prepare(store, lambda text: report(None, text))
+
+    st.subheader("Three ways to begin", anchor=False)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        begin = partial(once.begin, PREPARING, prepare)
+        once.button("Open the demo", begin, key=PREPARING, type="primary", icon=":material/play_circle:")
+        url.page_link("profiles", "Import a file", icon=":material/upload_file:")
+        url.page_link("profiles", "Create profiles", icon=":material/person_add:")
 
 
 def _assigned(store: Store) -> None:
@@ -117,11 +140,6 @@ def _assigned(store: Store) -> None:
                 label = f"Your next {unit}" if number == 0 else f"Next {unit} of this slice"
                 where, query = item.place
                 url.page_link(where, safe.plain_label(label), icon=NEXT, **query)
-
-
-def _state(room: Next) -> None:
-    badge = (" ", page.simulated_badge(room.simulated)) if room.simulated else ()
-    safe.show(safe.tag("div", safe.folded(room.state), *badge, cls="ci-line"))
 
 
 def _curate(here: Contents) -> Next:
@@ -155,7 +173,7 @@ def _evaluate(here: Contents) -> Next:
     if incomplete:
         run = incomplete[-1]
         missing, expected = count(run.expected - run.judged), count(run.expected, "message")
-        text = f"{number}. '{run.name}' finished with failures: {missing} of {expected} lack a judgement."
+        text = f"{number}. '{run.name}' lacks {missing} of {expected}. {_cure(run)}"
         return Next(text, "See what is missing", "runs", {"run": run.id})
     if not here.runs:
         text = "No runs yet. In a run, a model writes messages, and a judge says what each one reveals."
@@ -163,43 +181,32 @@ def _evaluate(here: Contents) -> Next:
     return Next(f"{number}, all finished.", "Compare prompts in a sweep", "runs", {"tab": "sweeps"})
 
 
-def _explore(here: Contents) -> tuple[Next, list[RunRow]]:
-    """Return the state of Explore without a ranking, and the runs to rank: none if ranking is of no use or takes too
-    long."""
+def _cure(run: RunRow) -> str:
+    """Return what helps against most of what a run lacks."""
+    written = run.responses.get(ResponseStatus.OK, 0) == run.expected
+    counts = run.judgements if written else run.responses
+    lacking = {status: number for status, number in counts.items() if status != ResponseStatus.OK}
+    return CURES.get(max(lacking, key=lacking.__getitem__, default=""), "Its page says why.")
+
+
+def _explore(here: Contents) -> Next:
     judged = [run for run in here.runs if run.judged]
     if not judged:
-        return Next("Nothing to see until a run is judged.", "Go to Runs", "runs", {}), []
+        return Next("Nothing to see until a run is judged.", "Go to Runs", "runs", {})
     counts = {row.id: sum(run.dataset == row.id for run in judged) for row in here.datasets}
     dataset = max(here.datasets, key=lambda row: (counts[row.id], row.id))
-    runs = [run for run in judged if run.dataset == dataset.id]
-    if len(runs) < 2:
+    if counts[dataset.id] < 2:
         run = judged[-1]
         text = f"The newest judged run is '{run.name}'. See which domains leak to whom."
-        return Next(text, "Open the heatmap", "heatmaps", {"dataset": run.dataset, "run": run.id}), []
-    text = f"{len(runs)} runs of the dataset '{dataset.name}' are judged."
-    judgements = sum(run.judged for run in runs) * dataset.attributes / max(dataset.profiles, 1)
-    room = Next(text, "Compare the runs", "compare", {"dataset": dataset.id})
-    return room, runs if judgements <= MOST_JUDGEMENTS and len(runs) <= MOST_UNCHOSEN else []
-
-
-def _tour(here: Contents) -> None:
-    run = here.runs[-1] if here.runs else None
-    run_id = run.id if run else None
-    # The demo's next version has neither labels nor runs: the tour stays with the version that has them.
-    dataset_id = next((row.id for row in here.datasets if run and row.id == run.dataset), here.datasets[-1].id)
-    st.subheader("Three things to try with the demo", anchor=False)
-    with st.container(horizontal=True):
-        url.page_link("leaks", "See a leak", icon=NEXT, dataset=dataset_id, run=run_id)
-        url.page_link("review", "Decide a label", icon=NEXT, dataset=dataset_id)
-        presented = {"dataset": dataset_id, "run": run_id, "present": 0 if run else None}
-        url.page_link("accumulation", "Watch leaks accumulate", icon=NEXT, **presented)
+        return Next(text, "Open the heatmap", "heatmaps", {"dataset": run.dataset, "run": run.id})
+    text = f"{counts[dataset.id]} runs of '{dataset.name}' are judged. See which leaks less, and which does the job."
+    return Next(text, "Compare the runs", "compare", {"dataset": dataset.id})
 
 
 def _continue(store: Store, runs: list[RunRow]) -> None:
-    """Draw links to the pair reviewed last and the run viewed last. Before the user has given a name, the pair is the
-    one that any person reviewed last."""
+    """Draw links to the pair that the user reviewed last and the run that they viewed last."""
     me = annotator.name()
-    last = last_review(store, me or None)
+    last = last_review(store, me) if me else None
     viewed = next((run for run in runs if run.id == url.remembered("run")), None)
     if last is None and viewed is None:
         return
@@ -208,8 +215,7 @@ def _continue(store: Store, runs: list[RunRow]) -> None:
     if last is not None:
         with next(columns), st.container(border=True):
             pair = {"attribute": last.decision.attribute, "context": last.decision.context}
-            who = "You" if me else last.decision.annotator
-            safe.inline(f"{who} last reviewed “{last.statement}” for {last.recipient}.")
+            safe.inline(f"You last reviewed “{last.statement}” for {last.recipient}.")
             url.page_link("review", "Continue reviewing", icon=NEXT, dataset=last.dataset, **pair)
     if viewed is not None:
         with next(columns), st.container(border=True):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
-import sqlalchemy as sa
 from paging import HOME, button, opened, page_html, spare_libraries
 from streamlit.testing.v1 import AppTest
-from worlds import add_dataset, add_labels, add_run, plan_run, records
+from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, plan_run, records
 
-from cimemories.flows import scope
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.model import Label, WorkStatus
+from cimemories.model import Label, ResponseStatus, WorkStatus
 from cimemories.store import decisions, work
 from cimemories.store.engine import Store
-from cimemories.store.tables import run
 from cimemories.ui import server
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -39,16 +37,19 @@ def links(page: AppTest) -> dict[str, str]:
     return {item.proto.label: item.proto.query_string for item in page.get("page_link")}
 
 
+PICTURE = ["Read the message", "Watch leaks add up", "See who is told what", "See the labels"]
+
+
 def test_home_says_what_this_is_and_one_thing_to_do_next_in_each_room(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     app = opened(HOME)
-    assert "lower is better" in page_html(app) and "higher is better" in page_html(app)
+    assert "tell the wrong person" in page_html(app) and "An example" in page_html(app)
     assert button(app, "Evaluate my model")
     assert list(links(app)) == ["Label this dataset", "Start a run", "Go to Runs"]
     add_labels(store, data.id, LABELS)
     run_id = add_run(store, data.id, 5, WORST_TO_BEST[0])
     app = opened(HOME)
-    assert list(links(app)) == ["Review labels", "Compare prompts in a sweep", "Open the heatmap"]
+    assert list(links(app)) == [*PICTURE, "Review labels", "Compare prompts in a sweep", "Open the heatmap"]
     assert links(app)["Open the heatmap"] == f"dataset={data.id}&run={run_id}"
     with store.write() as connection:
         going = plan_run(connection, data.id, 2)
@@ -62,46 +63,43 @@ def test_home_says_what_this_is_and_one_thing_to_do_next_in_each_room(store: Sto
     assert links(app)["Go to the run"] == f"run={going}" and "stopped early (cancelled)" in page_html(app)
 
 
-def test_explore_says_what_the_runs_of_the_most_judged_dataset_show(store: Store) -> None:
+def test_an_empty_workspace_shows_an_example_and_three_ways_to_begin(store: Store) -> None:
+    app = opened(HOME)
+    assert "ci-told" in page_html(app) and "An example" in page_html(app)
+    assert [*links(app), button(app, "Open the demo").label] == ["Import a file", "Create profiles", "Open the demo"]
+
+
+def test_the_picture_is_of_the_newest_run_that_is_whole(store: Store) -> None:
+    profile = make_profile(0, 3, 3)
+    context = replace(profile.contexts[0], recipient=HOSTILE)
+    data = add_profiles(store, [replace(profile, contexts=(context, *profile.contexts[1:]))])
+    add_labels(store, data.id, LABELS)
+    add_run(store, data.id, 5, WORST_TO_BEST[2])
+    whole = add_run(store, data.id, 5, [[[5, 0, 0], [0, 0, 0], [0, 0, 0]]], simulated=True)
+    cut = {(0, c, sample): ResponseStatus.TRUNCATED for c in (0, 1) for sample in range(5)}
+    lacking = add_run(store, data.id, 5, WORST_TO_BEST[0], missing=cut, status=WorkStatus.FINISHED_WITH_FAILURES)
+    app, there = opened(HOME), records(store, data.id)[0]
+    ids = f"profile={there.id}&context={there.context_ids[0]}&attribute={there.attribute_ids[0]}&sample=1"
+    assert links(app)["Read the message"] == f"dataset={data.id}&run={whole}&{ids}"
+    text = page_html(app)
+    assert 'Told to</div><b dir="auto" translate="no">&lt;img' in text and HOSTILE not in text
+    assert '<mark class="ci-leaked">All of it</mark>' in text and "told in 5 of 5 messages" in text
+    assert text.count("ci-simulated") == 1, "the run and its numbers are marked once"
+    assert "lacks 10 of 15 messages. Most were cut at the token limit" in text
+    assert links(app)["See what is missing"] == f"run={lacking}"
+
+
+def test_explore_leads_to_the_dataset_with_most_judged_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     add_labels(store, data.id, LABELS)
     ran = [add_run(store, data.id, 5, reveals) for reveals in WORST_TO_BEST]
     with store.write() as connection:
         plan_run(connection, data.id, 5)
-        connection.execute(sa.update(run).where(run.c.id == ran[3]).values(model=HOSTILE, simulated=True))
-    text = page_html(opened(HOME))
-    assert "4 runs of the dataset" in text and "balanced score" in text
-    assert HOSTILE not in text
-    assert text.count("ci-simulated") == 1, "one of them is, so what is said of all is marked"
-    assert links(opened(HOME))["Compare the runs"] == f"dataset={data.id}"
-
-
-def test_a_ranking_of_a_moment_ago_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
-    add_labels(store, data.id, LABELS)
-    for reveals in WORST_TO_BEST:
-        add_run(store, data.id, 5, reveals)
-    monkeypatch.setattr(scope, "_settled", {})
-    for module in ("cimemories.compare.leaderboard", "pages.start.home"):
-        monkeypatch.setattr(f"{module}.MANY", 1)
-    assert scope.BEHIND not in page_html(opened(HOME))
-    person = records(store, data.id)[0]
-    pair = {"attribute": person.attribute_ids[0], "context": person.context_ids[0]}
-    with store.write() as connection:
-        decisions.add(connection, dataset_id=data.id, annotator="Ada", label=Label.NECESSARY, **pair)
-    assert scope.BEHIND in page_html(opened(HOME))
-
-
-def test_many_runs_are_neither_ranked_unasked_nor_left_out_unsaid(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
-    add_labels(store, data.id, LABELS)
-    ran = [add_run(store, data.id, 5, reveals) for reveals in WORST_TO_BEST]
+    app = opened(HOME)
+    assert "4 runs of &#x27;small world&#x27;" in page_html(app)
+    assert links(app)["Compare the runs"] == f"dataset={data.id}"
     for module in ("cimemories.compare.leaderboard", "pages.explore.compare_scope"):
         monkeypatch.setattr(f"{module}.MOST_UNCHOSEN", len(ran) - 1)
-    text = page_html(opened(HOME))
-    assert f"{len(ran)} runs of the dataset" in text and "balanced score" not in text
     text = page_html(opened("pages/explore/compare.py", "compare.box.leaderboard"))
     assert f"the {len(ran) - 1} newest of {len(ran)} judged runs" in text
     assert [run_id in text for run_id in ran] == [False, True, True, True]
@@ -110,7 +108,6 @@ def test_many_runs_are_neither_ranked_unasked_nor_left_out_unsaid(
 def test_one_goes_on_where_one_left_off(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     person = records(store, data.id)[0]
-    assert "Continue where you left off" not in [item.value for item in opened(HOME).subheader]
     with store.write() as connection:
         for a, whose in ((0, "Ada"), (1, HOSTILE)):
             pair = person.attribute_ids[a], person.context_ids[a]
@@ -123,8 +120,7 @@ def test_one_goes_on_where_one_left_off(store: Store) -> None:
                 label=Label.NECESSARY,
             )
     stranger = opened(HOME)
-    assert "&lt;img src=x onerror=alert(1)&gt; last reviewed" in page_html(stranger)
-    assert f"attribute={person.attribute_ids[1]}" in links(stranger)["Continue reviewing"]
+    assert "Continue where you left off" not in [item.value for item in stranger.subheader]
     stranger.session_state["annotator"] = "Ada"
     stranger.run()
     assert "You last reviewed" in page_html(stranger)
