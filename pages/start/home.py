@@ -21,7 +21,7 @@ from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.review.assignments import UNITS, assigned_to
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.runs import RunRow
-from cimemories.text import count, percent
+from cimemories.text import count, percent, sentence
 from cimemories.ui import annotator, answers, once, page, safe, url
 from cimemories.ui.safe import tag
 from pages.start import home_picture
@@ -117,7 +117,7 @@ def _begin(store: Store) -> None:
         from cimemories import demo  # takes seconds
 
         with suppress(once.StoppedError):  # the next start of the app finishes it
-            demo.prepare(store, lambda text: report(None, text))
+            demo.prepare(store, lambda text: report(None, sentence(text)))
 
     st.subheader("Three ways to begin", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -59,7 +59,7 @@ def draw(scope: Scope, found: Overview) -> None:
             url.page_link("heatmaps", "See what was said to whom", icon=NEXT, **here)
         else:
             row = leak.row
-            said = f"should not know this, and is told in {row.claimed} of {count(row.draws, 'message')}"
+            said = f"should not know this; told in {row.claimed} of {count(row.draws, 'message')}"
             safe.show(_told(row.statement, row.task, row.excerpt, row.recipient, whose=row.profile, said=said))
             ids = {"profile": leak.profile, "context": leak.context, "attribute": leak.attribute}
             url.page_link("leaks", "Read the message", icon=NEXT, **here, **ids, sample=row.sample)

@@ -34,7 +34,6 @@ def labelled(store: Store) -> tuple[DatasetRow, str]:
 
 
 def test_an_empty_workspace_explains_itself(store: Store) -> None:
-    assert "No datasets yet" in page_html(opened(HOME))
     assert "No datasets yet" in page_html(opened(PROFILES))
     assert "No datasets yet" in page_html(opened(LABELS))
 
@@ -48,12 +47,6 @@ def test_home_lists_datasets_and_what_to_do_next(store: Store) -> None:
     assert "No runs yet" in page_html(app)
     link = next(item for item in opened(PROFILES).get("page_link") if item.proto.label == "Label this dataset")
     assert "dataset=" in link.proto.query_string
-
-
-def test_home_shows_the_tour_while_only_the_demo_is_there(store: Store) -> None:
-    add_dataset(store, name="demo")
-    app = opened(HOME)
-    assert [item.value for item in app.subheader][:1] == ["Three things to try with the demo"]
 
 
 def test_a_store_that_cannot_be_opened_is_said_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
