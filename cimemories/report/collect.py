@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from cimemories.compare.difference import against
 from cimemories.compare.leaderboard import Line
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
@@ -14,25 +13,22 @@ from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import effort
 from cimemories.metrics.corrections import corrections
 from cimemories.report import methods, results
-from cimemories.report.document import Basis, Points, Report, Section, Text, basis
-from cimemories.text import count, listed, part_names
+from cimemories.report.document import Basis, Block, Points, Report, Section, Text, basis
+from cimemories.text import count, listed, part_names, sentence
 from cimemories.version import __version__
 
 
 def abstract(report_basis: Basis) -> Section:
-    """Sum up what was measured, the main numbers with their intervals, and what may not be concluded."""
+    """Sum up what was measured, the main numbers with their intervals and a picture, and what may not be concluded."""
     lines, run_names, flows = report_basis.lines, report_basis.run_names, report_basis.flows
     efforts = [effort(flows, line.scope) for line in lines]
     sizes = [(line.numbers.profiles, line.numbers.attributes) for line in lines]
     points = []
     for line, judged in zip(lines, efforts, strict=True):
         bounds, n = report_basis.intervals(line.scope), line.numbers.n
-        whose, judged_share = run_names[line.run.id], line.numbers.coverage
+        whose, judged_share = report_basis.marked_names[line.run.id], line.numbers.coverage
         text = sentences.headline(whose, n, bounds.violation[n], bounds.completeness, judged, judged_share)
-        points.append(f"{text}; balanced score {sentences.bounds_text(bounds.balanced_at[n])}.")
-    first, *others = report_basis.scopes
-    for apart in against(flows, first, others, report_basis.rule, run_names):
-        points += apart.words[:2]
+        points.append(sentence(text))
     parts = _simulated_parts(lines)
     limits = [f"Anything about real models from what is simulated: {parts}."] if parts else []
     limits += sentences.not_concluded(
@@ -44,9 +40,12 @@ def abstract(report_basis: Basis) -> Section:
     )
     if report_basis.board.warnings:
         limits.append("That differences come from the models alone: see what else differs, under Comparison.")
-    measured = sentences.measured(list(run_names.values()), lines[0].scope.dataset_name, efforts, sizes)
-    blocks = (Text(measured), Points(tuple(points)), Text("What may not be concluded:"), Points(tuple(limits), True))
-    return Section("abstract", "Abstract", blocks)
+    drawn = results.picture(report_basis)
+    blocks: list[Block] = [Text(sentences.ABOUT), *drawn]
+    # The picture of one run has its sentence as the title.
+    blocks += [Points(tuple(points))] if report_basis.several or not drawn else []
+    blocks += [Text(sentences.measured(efforts, sizes)), Text("What may not be concluded:")]
+    return Section("abstract", "Abstract", (*blocks, Points(tuple(limits), warning=True)))
 
 
 PARTS: tuple[tuple[str, Callable[[Basis], Section | None]], ...] = (

@@ -114,11 +114,12 @@ Block = Text | Points | Shown | Figure | Code | Examples | Markdown | Heading
 
 @dataclass(frozen=True)
 class Section:
-    """id: of its anchor."""
+    """id: of its anchor. folded: it is there to be looked up, and is shown on request."""
 
     id: str
     title: str
     blocks: tuple[Block, ...]
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,9 +163,18 @@ class Basis:
 
     @property
     def run_names(self) -> dict[str, str]:
-        """The name of each run, by its id; that of a simulated one says so."""
+        """The name of each run, by its id."""
         plain = self.board.names
-        return {line.run.id: plain[line.run.id] + marked(line.scope.simulated) for line in self.lines}
+        return {line.run.id: plain[line.run.id] for line in self.lines}
+
+    @property
+    def marked_names(self) -> dict[str, str]:
+        """`run_names` that say what of a run is simulated where runs differ in it; where they do not, the banner says
+        it once."""
+        if len({line.simulated for line in self.lines}) == 1:
+            return self.run_names
+        parts = {line.run.id: line.simulated for line in self.lines}
+        return {run_id: name + marked(parts[run_id]) for run_id, name in self.run_names.items()}
 
     @property
     def several(self) -> bool:

@@ -8,21 +8,20 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from cimemories.answers.heatmap import Heatmap, View, drawing
-from cimemories.charts import bars
 from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.comparison import Drawing
 from cimemories.charts.lines import Line as Curve
 from cimemories.charts.lines import line_figure
 from cimemories.charts.recalled import recalled_bars
 from cimemories.charts.theme import COMPLETENESS, GREY, VIOLATION
-from cimemories.compare.leaderboard import Line
+from cimemories.compare.leaderboard import Leaderboard, Line
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Effort
 from cimemories.metrics.heatmap import MEASURES, Order
 from cimemories.metrics.intervals import Intervals
 from cimemories.metrics.recalled.split import RecalledNumbers
 from cimemories.metrics.separation import Standing
-from cimemories.metrics.uncertainty import UNDEFINED, Interval
+from cimemories.metrics.uncertainty import UNDEFINED
 from cimemories.model import Label
 from cimemories.report.document import Figure
 from cimemories.text import Parts, count
@@ -61,6 +60,22 @@ def curves(lines: Sequence[Curve], title: str, subtitle: str, *, simulated: Part
     return [Figure("figure-accumulation", title, subtitle, alt, fig, simulated)]
 
 
+def runs(board: Leaderboard, run_names: Mapping[str, str], title: str) -> list[Figure]:
+    """Draw violation and completeness of each run, the best first; nothing where none is defined."""
+    lines = [line for line in board.lines if not math.isnan(line.violation.value + line.completeness.value)]
+    if not lines:
+        return []
+    series = [
+        IntervalSeries(board.violation_name, [line.violation for line in lines], VIOLATION, "x"),
+        IntervalSeries("Completeness", [line.completeness for line in lines], COMPLETENESS, "circle"),
+    ]
+    names = [run_names[line.run.id] for line in lines]
+    fig = interval_rows(names, series, xaxis=SHARE_AXIS, row_height=26)
+    subtitle = "Leaks as crosses, less is better; what is needed and told as circles, more is better; 95 % intervals"
+    alt = f"One row a run: {', '.join(names)}; the same is in the table."
+    return [Figure("figure-runs", title, subtitle, alt, fig, board.simulated)]
+
+
 def violations(line: Line, bounds: Intervals, name: str, judged: Effort) -> list[Figure]:
     """Draw Violation@n for every n that can be read, completeness and the balanced score of one run, with intervals;
     nothing where none is defined. judged: what is judged of it."""
@@ -93,16 +108,6 @@ def violations(line: Line, bounds: Intervals, name: str, judged: Effort) -> list
     )
     alt = f"One row a number: {'; '.join(' '.join(name.split()) for name in names)}."
     return [Figure(f"figure-headline-{line.run.id}", title, subtitle, alt, fig, line.simulated)]
-
-
-def interval_parts(numbers: Mapping[str, Interval], line: Line, name: str) -> list[Figure]:
-    """Draw what the intervals of a run's numbers are made of; nothing where nothing varies."""
-    fig = bars.interval_parts(numbers)
-    if fig is None:
-        return []
-    alt = f"One bar a number: {', '.join(numbers)}; the same is in the table."
-    title, subtitle = f"{name}: what the 95 % intervals are made of", "shares of the variance of each number"
-    return [Figure(f"figure-parts-{line.run.id}", title, subtitle, alt, fig, line.simulated)]
 
 
 def groups(

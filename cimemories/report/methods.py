@@ -117,7 +117,9 @@ def methods(basis: Basis) -> Section:
     references: tuple[str, ...] = (load_published().paper.reference, *REFERENCES)
     references += AUDIT_REFERENCES if audited else ()
     references += KAPPA_REFERENCES if any(len(line.scope.judges) > 1 for line in lines) else ()
-    return Section("methods", "Words for a methods section", (*blocks, Heading("References"), Points(references)))
+    return Section(
+        "methods", "Words for a methods section", (*blocks, Heading("References"), Points(references)), folded=True
+    )
 
 
 def _context(basis: Basis) -> dict[str, object]:
@@ -174,7 +176,7 @@ def manifest(basis: Basis) -> Section:
         blocks.append(facts(f"The run {line.run.id}", _facts(line, sources)))
         text = json.dumps(public(line.run.manifest.recorded), indent=1, sort_keys=True, ensure_ascii=False)
         blocks.append(Code(text, f"The whole manifest of {line.run.id}", folded=True))
-    return Section("manifest", "Manifest", tuple(blocks))
+    return Section("manifest", "Manifest", tuple(blocks), folded=True)
 
 
 def public(value: object) -> object:
@@ -247,7 +249,7 @@ def repeat(basis: Basis, command: str = "report", what: str = "report") -> Secti
     blocks: list[Block] = [Text(f"With CIMemories Studio {__version__}. What is recorded already is not asked again.")]
     blocks += [Code("\n".join(lines), "Labels and runs")] if lines else []
     blocks += [*notes, Code("\n".join(numbers), f"The numbers and this {what}")]
-    return Section("repeat", "How to repeat it", tuple(blocks))
+    return Section("repeat", "How to repeat it", tuple(blocks), folded=True)
 
 
 def _shown(command: str) -> str:
@@ -311,4 +313,5 @@ def card(basis: Basis) -> Section:
     name, _, rest = text.partition("\n")
     # The card's own title is the section's, so its sections come one level lower.
     moved = re.sub(r"(?m)^## ", "### ", rest).strip()
-    return Section("card", f"Dataset card: {scope.dataset_name}", (Markdown(moved),) if name.startswith("# ") else ())
+    blocks = (Markdown(moved),) if name.startswith("# ") else ()
+    return Section("card", f"Dataset card: {scope.dataset_name}", blocks, folded=True)

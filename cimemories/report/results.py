@@ -71,6 +71,7 @@ GROUP_COLUMNS = (
     *("group", "violation", "attributes", "inappropriate_flows", "completeness", "necessary_flows", "coverage"),
 )
 EXAMPLES = 6  # of leaks, of all runs together
+IN_ABSTRACT = ("about any real model", "describe these attributes, not users")  # ends of remarks that it has too
 STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumulation gives
 
 
@@ -79,9 +80,8 @@ def each_run(basis: Basis, ask: Callable[[Line, str], list[Block]]) -> list[Bloc
     an answer."""
     blocks: list[Block] = []
     for line in basis.lines:
-        name = basis.run_names[line.run.id]
-        answered = ask(line, name)
-        blocks += [Heading(name)] if answered and basis.several else []
+        answered = ask(line, basis.run_names[line.run.id])
+        blocks += [Heading(basis.marked_names[line.run.id])] if answered and basis.several else []
         blocks += answered
     return blocks
 
@@ -128,12 +128,9 @@ def _labelling(of: LabelFacts) -> list[Block]:
         *clear, ambiguous = counted.effective
         summary.append(f"With the decisions of people {count(sum(clear), 'pair')} have a label.")
     summary.append(f"Ambiguous, and in neither violation nor completeness, are {count(ambiguous)}.")
-    personas = [{"persona": persona.name, "prior": of.prior(persona)} for persona in of.personas]
     missing = [{"status": status, "cause": cause, "count": number} for status, cause, number in of.missing]
-    columns = {"persona": Column("text", "Persona"), "prior": Column("text", "Prior")}
     ballots = {name: question.MISSING[name] for name in ("status", "cause")} | {"count": Column("count", "Ballots")}
     tables = (
-        shown(Listing(personas, columns, "The personas that vote")),
         shown(result.by[GroupBy.DOMAIN], simulated=simulated),
         shown(result.dissent, simulated=simulated),
         shown(Listing(missing, ballots, "Ballots that are missing")),
@@ -149,7 +146,7 @@ def _norms(basis: Basis) -> list[Block]:
         scores = question.by_norm(per_norm(basis.flows, line.scope, basis.rule))
         if scores and len(scores.scores.frame) > 1:
             caption = f"{basis.run_names[line.run.id]}: scores by the norm of one persona alone, with 95 % intervals"
-            blocks += [shown(scores.scores, caption, simulated=line.simulated), Text(scores.sentence)]
+            blocks += [Text(scores.sentence), shown(scores.scores, caption, simulated=line.simulated, folded=True)]
     return blocks
 
 
@@ -211,40 +208,45 @@ def identifiers_section(basis: Basis) -> Section:
     keys = f"leave out {count(len(lost), 'key')}:" if lost else "leave out nothing of these runs."
     blocks: list[Block] = [Text(text), table, Text(f"Beyond the biography the substring rule would {keys}")]
     blocks += [Points(tuple(sorted(lost)))] if lost else []
-    return Section("identifiers", "Identifier rule", tuple(blocks))
+    return Section("identifiers", "Identifier rule", tuple(blocks), folded=True)
 
 
 # ---- results
+
+
+def picture(basis: Basis) -> list[Figure]:
+    """Draw the numbers of a run, or two of each of several, with their intervals; nothing where none is defined."""
+    if basis.several:
+        title = takeaway(basis.flows, basis.board, basis.run_names)
+        return figures.runs(basis.board, basis.run_names, title)
+    (line,) = basis.lines
+    name, bounds = basis.run_names[line.run.id], basis.intervals(line.scope)
+    return figures.violations(line, bounds, name, effort(basis.flows, line.scope))
 
 
 def headline_section(basis: Basis) -> Section:
     """The table of the paper's form with what is published, every number of every run, and what speaks against them."""
     board = basis.board
     warnings = set(map(sentence, board.warnings))
-    notes = Points(tuple(text for text in map(sentence, board.notes) if text not in warnings))
+    said = tuple(f"{text}." for text in IN_ABSTRACT)
+    notes = Points(tuple(t for t in map(sentence, board.notes) if t not in warnings and not t.endswith(said)))
 
     def of_run(line: Line, name: str) -> list[Block]:
         numbers, bounds = line.numbers, basis.intervals(line.scope)
         table = question.metrics(basis.flows, line.scope, basis.rule).numbers
         blocks: list[Block] = [Text(sentence(numbers.coverage_text))] if numbers.coverage_text else []
-        blocks += figures.violations(line, bounds, name, effort(basis.flows, line.scope))
         blocks.append(shown(table, f"Numbers of {name}, run {line.run.id}", simulated=line.simulated, folded=True))
-        made = {f"Violation@{numbers.n}": bounds.violation[numbers.n], "Completeness": bounds.completeness}
-        if figure := figures.interval_parts(made, line, name):
-            parts = question.interval_parts(numbers.n, bounds)
-            blocks += [*figure, shown(parts, f"{name}: {parts.caption}", simulated=line.simulated)]
-        texts = [f"{number}: {text}." for number, item in made.items() if (text := sentences.made_of(item))]
-        texts += [sentence(rare)] if (rare := sentences.unseen(bounds.completeness.users)) else []
-        blocks += [Points(tuple(texts))] if texts else []
+        parts = question.interval_parts(numbers.n, bounds)
+        blocks.append(shown(parts, f"{name}: {parts.caption}", simulated=line.simulated, folded=True))
         with suppress(StoreError):  # of fewer than LEAST_USERS profiles nothing is known
             known = pilot(basis.flows, line.scope, rule=basis.rule)
             size = known.size if known.first_of is None else replace(known.size, profiles=numbers.profiles)
             blocks.append(Text(sentences.plan(known.row(size), POWER, "this run itself")))
-        remarks = tuple(sentence(text) for text in numbers.notes if text != numbers.coverage_text)
+        own = [text for text in numbers.notes if text != numbers.coverage_text and not text.endswith(IN_ABSTRACT)]
+        remarks = tuple(map(sentence, own))
         return [*blocks, *([Points(remarks, warning=True)] if remarks else [])]
 
-    text = Text(takeaway(basis.flows, board, basis.run_names))
-    blocks = (text, *_leaderboard(basis), notes, *each_run(basis, of_run))
+    blocks = (*_leaderboard(basis), notes, *each_run(basis, of_run))
     return Section("headline", "Headline numbers", blocks)
 
 
@@ -255,7 +257,7 @@ def _leaderboard(basis: Basis) -> list[Shown]:
     # On common flows the leak rate is another one than the whole run's, which alone has an interval.
     cut = {line.run.id for line in board.ranked} if board.cut else set()
     for at, run_id in frame.loc[frame["kind"] == "run", "run"].items():
-        frame.loc[at, "title"] = basis.run_names[run_id]
+        frame.loc[at, "title"] = basis.marked_names[run_id]
         if run_id not in cut:
             rate = rate_intervals(basis.flows, scopes[run_id], basis.rule)[0]
             frame.loc[at, ["leak_rate_low", "leak_rate_high"]] = rate.low, rate.high
@@ -277,9 +279,9 @@ def comparison(basis: Basis) -> Section | None:
     if not basis.several:
         return None
     board, run_names, blocks = basis.board, basis.run_names, list[Block]()
-    if board.warnings:
-        text = Text("Apart from their models the runs also differ in what follows; a difference may come from there.")
-        blocks += [text, Points(tuple(map(sentence, board.warnings)), warning=True)]
+    settings = leaderboard.settings_apart(basis.flows.store, board, basis.scopes)
+    if not settings.empty:
+        blocks.append(shown(settings, f"{settings.caption}: a difference may come from there"))
     # A plane of one run shows nothing.
     if sum(not math.isnan(line.balanced.value) for line in board.lines) > 1:
         blocks += figures.drawn(charts.plane(board, run_names), "figure-plane", simulated=board.simulated)
@@ -288,10 +290,11 @@ def comparison(basis: Basis) -> Section | None:
     blocks.append(Points(tuple(text for item in differences for text in item.words)))
     # On common flows: where a run lost messages these are not its numbers above.
     pairs = joined([item.pair for item in differences], f"Each run minus {run_names[first.run.id]}, on common flows")
-    blocks.append(shown(pairs, simulated=board.simulated))
+    blocks.append(shown(pairs, simulated=board.simulated, folded=True))
     for item in differences:
-        name = f"figure-difference-{item.first.run.id}-{item.second.run.id}"
-        blocks += figures.drawn(charts.domains(item), name, simulated=item.simulated)
+        if len(differences) == 1:
+            blocks += figures.drawn(charts.domains(item), "figure-difference", simulated=item.simulated)
+        blocks.append(shown(item.domains, f"{' minus '.join(item.names[::-1])}, by domain", simulated=item.simulated))
     caption = f"Flows that change, against {run_names[first.run.id]}"
     changes = joined([item.changes for item in differences], caption)
     return Section("comparison", "Comparison", (*blocks, shown(changes, simulated=board.simulated, folded=True)))
@@ -315,11 +318,13 @@ def breakdowns(basis: Basis) -> Section:
         frame, blocks = frame.assign(group=names), list[Block]()
         if by != By.PROFILE:
             most = most_violated_group(basis.flows, line.scope, by, n, basis.rule)
-            blocks += figures.groups(frame, most, str(by), n, name, line)
+            figure = figures.groups(frame, most, str(by), n, name, line)
+            blocks += figure if by == By.DOMAIN else [Text(sentence(item.title)) for item in figure]
         caption = f"{name} by {by}, with 95 % intervals of each {by} alone"
         caption += f": the {len(frame):,} of {every:,} with the highest violation" if len(frame) < every else ""
         columns = {name: column for name, column in table.columns.items() if name in GROUP_COLUMNS}
-        return [*blocks, shown(replace(table, frame=frame, columns=columns), caption, simulated=line.simulated)]
+        groups = replace(table, frame=frame, columns=columns)
+        return [*blocks, shown(groups, caption, simulated=line.simulated, folded=bool(blocks))]
 
     def of_run(line: Line, name: str) -> list[Block]:
         return [block for by in (By.DOMAIN, By.SPHERE, By.PROFILE) for block in by_group(line, name, by)]

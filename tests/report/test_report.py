@@ -96,10 +96,10 @@ def test_the_numbers_are_those_of_the_worked_example(still: tuple[Store, str, st
     assert rows[3][3] == one
     assert f"Violation@1 {one};" in page.text  # in the figure
     five, complete, score = (table[name][0] for name in ("Violation@5", "Completeness", "Balanced score"))
-    abstract = page.text[page.text.index("Measured is") : page.text.index("What may not be concluded")]
+    abstract = page.text[page.text.index("An assistant that remembers") : page.text.index("What may not be concluded")]
     assert f"gives away {five} of what it should withhold" in abstract
-    assert "2 attributes that are inappropriate in some task, up to 3 tasks a profile, 5 messages a task" in abstract
-    assert f"conveys {complete} of what is needed; balanced score {score}." in abstract
+    assert "up to 3 tasks a user, 5 messages a task, 2 attributes to be withheld in some task" in abstract
+    assert f"conveys {complete} of what is needed" in abstract and f"Balanced score {score}" in abstract
     assert page.table("Violation under each")["test-model"][1] == five  # the last of the three rules
     # Words for a paper carry the same counts.
     for phrase in (
@@ -121,9 +121,8 @@ def test_the_abstract_and_the_figure_of_a_run_that_has_only_begun_say_so(sqlite_
     run_id = add_run(sqlite_store, data.id, 5, EXAMPLE * 2, missing=owed, status=WorkStatus.PAUSED)
     page = Page(as_html(made(sqlite_store, run_id)))
     text = "of what is needed; only 50.0 % of the messages are judged"
-    abstract = page.text[page.text.index("Measured is") : page.text.index("What may not be concluded")]
-    assert f"{text}; balanced score" in abstract
-    assert text in page.text.replace(abstract, "")  # in the title of the figure, which may be taken elsewhere
+    abstract = page.text[page.text.index("An assistant that remembers") : page.text.index("What may not be concluded")]
+    assert text in abstract
     assert "3 retained contexts of 1 profile with a judged message" in page.text
     assert page.table("What is missing")["test-model"] == ["response", "owed", "not written yet", "15"]
     failed = {(0, 0, 0): ResponseStatus.FAILED, (0, 1, 0): ResponseStatus.OWED, (0, 2, 0): JudgementStatus.OWED}
@@ -168,7 +167,7 @@ def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tupl
     assert [int(changed[at]) for at in (0, 1, 3, 5, 6)] == [
         counts[name] for name in ("inappropriate_flows", "newly", "stopped", "both", "neither")
     ]
-    assert f"The runs differ in the seed: 0 ({first}); 7 ({second})." in page.text
+    assert page.table("Runs differ in")["Seed"] == ["0", "7"]
     assert "only 93.3 % of the planned messages are judged" in page.text
     assert page.table("What is missing")["gpt-5"][1] == "truncated"
     # The order says who is held against whom.
@@ -186,7 +185,7 @@ def test_runs_none_of_which_is_ranked_have_a_report_too(sqlite_store: Store) -> 
     data = resolve_scope(store, second).run.dataset
     other = add_run(store, data, 5, EXAMPLE, missing={(0, 1, 3): ResponseStatus.TRUNCATED})
     text = as_html(made(store, second, other))  # the front of the figure is that of no run
-    assert "None of 2 runs has full coverage, so none is ranked" in Page(text).text and "figure-plane" in text
+    assert "None of 2 runs has full coverage, so none can be ranked" in Page(text).text and "figure-plane" in text
 
 
 def test_what_the_paper_states_is_marked_as_published(world: tuple[Store, str, str]) -> None:
@@ -219,17 +218,16 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
     assert all(figure.simulated and "SIMULATED" in _texts(figure.svg) for figure in report.figures())
     mixed = made(store, second, first)
     assert mixed.simulated.startswith("1 of 2 runs rest on what is simulated")
-    assert mixed.simulated.endswith("any real model: messages of test-model (simulated).")
+    assert mixed.simulated.endswith("any real model: messages of test-model.")
     with store.write() as connection:
         connection.execute(sa.update(labelling).values(simulated=True))
         work.bump(connection, first)
     # The messages of the second are real, and nothing may say otherwise.
     both = made(store, second, first).simulated
-    assert both.startswith("2 of 2 runs") and "labels of gpt-5 (simulated labels)" in both
-    assert both.endswith("messages and labels of test-model (simulated).")
-    # The first sentence under the headline numbers is quoted alone.
-    alone = Page(as_html(made(store, first))).text
-    assert "test-model (simulated): Violation@5 100.0 %" in alone
+    assert both.startswith("2 of 2 runs") and "labels of gpt-5" in both
+    assert both.endswith("messages and labels of test-model.")
+    # Of one kind alone the banner says it, and no name again.
+    assert Page(as_html(made(store, first))).text.count("test-model (simulated)") == 1  # in the manifest
     assert made(store, first).simulated.startswith("Everything here rests on simulated messages and labels")
     text, _ = as_markdown(mixed, "f")
     assert "> **Simulated.**" in text
@@ -358,11 +356,7 @@ def test_intervals_come_with_their_parts_and_what_the_run_can_show(sqlite_store:
         [numbers.leak_rate.micro, numbers.ambiguous_exposure], nan_ok=True
     )
     assert rates[0].low < rates[0].value < rates[0].high
-    assert "what the 95 % intervals are made of" in page.text
     assert "With 6 profiles, 5 contexts and 3 samples this run can show a difference" in page.text
-    figures = as_markdown(made(sqlite_store, run_id), "f")[1]
-    (figure,) = (text for name, text in figures.items() if "figure-parts" in name)
-    assert figure.count("on-fill") > figure.count("on-fill {") >= 1
 
 
 def test_what_is_said_of_users_is_of_each_run_and_what_is_named_is_referred_to(sqlite_store: Store) -> None:

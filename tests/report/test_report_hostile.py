@@ -136,7 +136,7 @@ def test_figures_beside_markdown_are_png_where_there_is_a_browser(sqlite_store: 
         f"r-figures/{path.name}" for path in figures
     )
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in figures)
-    assert len(shares) == len(figures) >= 5 and shares[-1] == 1.0
+    assert len(shares) == len(figures) >= 4 and shares[-1] == 1.0
     assert {path.stem for path in figures} == {name.removesuffix(".svg") for name in as_markdown(report, "f")[1]}
 
 

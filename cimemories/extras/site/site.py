@@ -17,7 +17,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -112,13 +112,13 @@ def collect_site(
     StoreError without a run, for runs of several datasets, and for one run named twice."""
     progress(0.0, "leaderboard")
     report_basis = basis(flows, scopes, rule, texts=texts)
-    board, run_names = report_basis.board, report_basis.run_names
+    board, run_names = report_basis.board, report_basis.marked_names
     try:
         choices, fixed = settings(report_basis), ""
     except StoreError as error:
         choices, fixed = None, str(error)
     parts: tuple[tuple[str, Callable[[], Sequence[Section | None]]], ...] = (
-        ("index", lambda: [results.headline_section(report_basis), results.comparison(report_basis)]),
+        ("index", lambda: [_headline(report_basis), results.comparison(report_basis)]),
         ("heatmaps", lambda: [results.heatmaps(report_basis)]),
         ("accumulation", lambda: [results.accumulated(report_basis)]),
         (
@@ -171,6 +171,11 @@ def collect_site(
             "manifest.json": {line.run.id: methods.public(line.run.manifest.recorded) for line in report_basis.lines},
         },
     )
+
+
+def _headline(report_basis: Basis) -> Section:
+    section = results.headline_section(report_basis)
+    return replace(section, blocks=(*results.picture(report_basis), *section.blocks))
 
 
 def _place(line: leaderboard.Line, name: str) -> Place:

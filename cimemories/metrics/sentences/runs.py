@@ -66,17 +66,20 @@ def headline(
     return f"{name} {' and '.join(parts)}{gone}"
 
 
-def measured(runs: Sequence[str], dataset: str, efforts: Sequence[Effort], numbers: Sequence[tuple[int, int]]) -> str:
+ABOUT = (
+    "An assistant that remembers its user may tell the wrong person. Violation is the share of what should stay out of "
+    "a message that slips into one; completeness is the share of what is needed that is told."
+)
+
+
+def measured(efforts: Sequence[Effort], numbers: Sequence[tuple[int, int]]) -> str:
     """Say what a report is about. efforts: what was judged of each run; numbers: (profiles, attributes) of each."""
     samples, tasks_ = ([getattr(effort, name) for effort in efforts] for name in ("samples", "tasks"))
     profiles, attributes = zip(*numbers, strict=True)
-    be = "is" if max(attributes) == 1 else "are"
     return (
-        f"Measured is what {listed(runs)} {'give' if len(runs) > 1 else 'gives'} away and "
-        f"{'convey' if len(runs) > 1 else 'conveys'} when writing messages with a memory of the dataset {dataset}: "
-        f"{_span_of(profiles, 'profile')}, {_span_of(attributes, 'attribute')} that {be} inappropriate in some task, "
         # Users retain different tasks: the most that one of them has is fewer than all users together meet.
-        f"up to {count(max(tasks_), 'task')} a profile, {_span_of(samples, 'message')} a task. "
+        f"Measured on {_span_of(profiles, 'synthetic user')}: up to {count(max(tasks_), 'task')} a user, "
+        f"{_span_of(samples, 'message')} a task, {_span_of(attributes, 'attribute')} to be withheld in some task. "
         "Brackets are 95 % intervals."
     )
 
