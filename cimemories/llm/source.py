@@ -25,7 +25,6 @@ from cimemories.llm.executor import Deferred, Job
 from cimemories.llm.http.traffic import Traffic
 from cimemories.llm.identity import confirmed, origin_of
 from cimemories.llm.local_vllm import is_local, planned_server, serving
-from cimemories.simulator.server import running_simulator
 from cimemories.store.engine import Store
 
 SIMULATOR = "simulator"
@@ -80,6 +79,8 @@ def reachable(base_url: str) -> Iterator[str]:
     if base_url != SIMULATOR:
         yield base_url
         return
+    from cimemories.simulator.server import running_simulator  # takes half a second to import
+
     with running_simulator() as url:
         yield url
 

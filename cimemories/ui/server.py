@@ -72,8 +72,8 @@ def wait_for_libraries() -> None:
 
 
 def _import_all() -> None:
-    """Import the modules that every page needs, and then those of single pages, which took up to 0.4 s of a first
-    visit.
+    """Import the modules that every page needs, and then those of single pages, which took up to a second of a
+    first visit.
 
     Ends the process if a library cannot be imported: no page would open."""
     try:
@@ -85,8 +85,9 @@ def _import_all() -> None:
         os._exit(1)
     finally:
         _libraries.set()
-    for part in _parts(app_root() / "pages"):
-        importlib.import_module(".".join(("pages", part.parent.name, part.stem)))
+    parts = (".".join(("pages", part.parent.name, part.stem)) for part in _parts(app_root() / "pages"))
+    for module in (*LATER, *parts):
+        importlib.import_module(module)
 
 
 # ---- read-only
@@ -142,13 +143,12 @@ HEAVY = (
     "pandas",
     "pyarrow",
     "plotly.graph_objects",
-    "scipy.stats",
-    "cimemories.metrics.headline",
+    "cimemories.answers.overview",
     "cimemories.llm.worker",
     "cimemories.ui.charts",
-    "cimemories.compare.difference",
     "cimemories.evaluation.costs",
 )
+LATER = ("scipy.stats",)  # takes a second, and no page needs it to be opened
 
 
 def protected(workspace: Path) -> dict[str, Any]:

@@ -62,8 +62,12 @@ def main() -> None:
         home_picture.example()
         _begin(store)
         return
-    top = st.container(key="home_top")
     _assigned(store)
+    shown = _shown(here)
+    top = st.container(key="home_top" if shown else "home_nothing")
+    if shown is None:
+        with top:
+            home_picture.example()
     with st.container(horizontal=True, vertical_alignment="center", key="home_next"):
         st.subheader("What to do next", anchor=False)
         if st.button("Evaluate my model", type="primary", icon=":material/play_circle:", key="show.home.evaluate"):
@@ -91,23 +95,20 @@ def main() -> None:
     page.fold("All datasets", ":material/table:", "home.box.datasets", datasets)
     if here.runs:
         page.fold("All runs", ":material/table:", "home.box.runs", runs)
-    with top:  # last, so that nothing waits for it: it takes half a second the first time
-        _picture(store, here)
+    if shown is not None:
+        # Last, so that nothing waits for it: it takes half a second the first time.
+        with top, page.Reporting("The newest run cannot be shown.", StoreError), st.spinner("Reading the newest run"):
+            scope = resolve_scope(store, shown.id)
+            home_picture.draw(scope, overview(shared_flows(store), scope))
 
 
-def _picture(store: Store, here: Contents) -> None:
-    """Draw the newest finished run, one that lacks much only if there is no other."""
+def _shown(here: Contents) -> RunRow | None:
+    """Return the newest finished run; one that lacks messages only if there is no other."""
     sizes = {row.id: row.attributes / max(row.profiles, 1) for row in here.datasets}
     ended = [run for run in here.runs if run.judged and run.status.is_finished]
     fits = [run for run in ended if run.judged * sizes[run.dataset] <= MOST_JUDGEMENTS]
     whole = [run for run in fits if is_covered(run.judged, run.expected)]
-    if not fits:
-        home_picture.example()
-        return
-    with page.Reporting("The newest run cannot be shown.", StoreError), st.spinner("Reading the newest run"):
-        scope = resolve_scope(store, (whole or fits)[-1].id)
-        found = overview(shared_flows(store), scope)
-        home_picture.draw(scope, found)
+    return next(reversed(whole or fits), None)
 
 
 def _begin(store: Store) -> None:

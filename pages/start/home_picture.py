@@ -47,7 +47,17 @@ def draw(scope: Scope, found: Overview) -> None:
     name = tag("b", shortened(run.name, LONGEST), data=True)
     only = sentences.missing(found.coverage)
     badge = page.simulated_badge(scope.simulated)
-    safe.show(tag("div", "From the newest run, ", name, " ", badge, only, cls="ci-line"))
+    safe.show(
+        tag(
+            "div",
+            "From the newest run, " if only else "From the newest complete run, ",
+            name,
+            " ",
+            badge,
+            only,
+            cls="ci-line",
+        )
+    )
     with st.container(key="home_leak", border=True):
         if leak is None:
             labelled = bool(found.labels.keys() - {None})
