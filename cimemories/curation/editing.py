@@ -83,11 +83,9 @@ class Plan:
         if self.in_place:
             return [f"Nothing depends on {name} yet, so your change is made in place. Its history keeps both sides."]
         rests = self.rests
-        numbers = (rests.labellings, "labelling"), (rests.runs, "run"), (rests.decisions, "human decision")
-        counts = [count(number, noun) for number, noun in numbers if number]
         sentences = [f"{name} is frozen, so it stays as it is."] if rests.frozen else []
-        if counts:
-            depend = "depends" if rests.labellings + rests.runs + rests.decisions == 1 else "depend"
+        if counts := rests.counted:
+            depend = "depends" if len(counts) == 1 and counts[0].startswith("1 ") else "depend"
             sentences.append(f"{listed(counts)} {depend} on {name}, so it stays as it is.")
         if self.newer:
             were = "was" if len(self.newer) == 1 else "were"
@@ -429,9 +427,7 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> tuple[
         versions.lock(connection, row.id)
         rests = versions.rests_on(connection, row.id)
         if rests.anything:
-            resting = (rests.labellings, rests.runs, rests.decisions, rests.versions)
-            names = ("labelling", "run", "decision", "later version")
-            dependents = [count(n, name) for n, name in zip(resting, names, strict=True) if n]
+            dependents = [*rests.counted, *([count(rests.versions, "later version")] if rests.versions else [])]
             dependents += ["a freeze"] if rests.frozen else []
             raise StoreError(
                 f"'{dataset}' stays as it is, because {', '.join(dependents)} depend on it. Create or import its "

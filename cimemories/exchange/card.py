@@ -122,10 +122,10 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         "labellings": [_labelling(store, item) for item in labelled],
         **_consensus(store, chosen),
         "decisions": {
-            "all": len(history),
+            "undone": sum(item.source != decisions.UNDO for item in history),
             "pairs": len(standing),
             "labels": sorted(Counter(str(d.label) for d in standing.values()).items()),
-            "people": sorted(Counter(d.annotator for d in history).items()),
+            "people": sorted(Counter(d.annotator for d in decisions.standing_of_each(history)).items()),
         },
         "runs": [
             {

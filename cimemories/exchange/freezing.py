@@ -31,14 +31,14 @@ class Content:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A freeze and the changes since. `since`: in words, e.g. ('3 decisions',); empty without any."""
+    """A freeze and the changes since. `since`: in words, e.g. ('3 decisions and undos',); empty without any."""
 
     row: FreezeRow
     since: tuple[str, ...]
 
     @property
     def words(self) -> str:
-        """Return 'frozen as ab12cd34 by Ada on 2026-11-21, 3 decisions since'."""
+        """Return 'frozen as ab12cd34 by Ada on 2026-11-21, 3 decisions and undos since'."""
         text = f"frozen as {self.row.hash[:8]} by {self.row.annotator} on {self.row.created[:10]}"
         return f"{text}, {', '.join(self.since)} since" if self.since else text
 
@@ -136,7 +136,7 @@ def frozen(store: Store, dataset_id: int) -> Frozen | None:
         rule = _rule(connection, dataset_id, row.labelling if row.labelling in rows else None)
     since = []
     if more := decided - int(row.counts["decisions"]):
-        since.append(count(more, "decision"))
+        since.append(count(more, "decision or undo", "decisions and undos"))
     if (more := len(rows) - int(row.counts["labellings"])) > 0:
         since.append(count(more, "more labelling"))
     if row.labelling is not None and row.labelling not in rows:

@@ -20,7 +20,7 @@ import yaml
 
 from cimemories.exchange.card import dataset_card
 from cimemories.formats.tables import FOLDER, LAYOUT, TABLES, write_tables
-from cimemories.store import archive, audits, reviews, runs
+from cimemories.store import archive, audits, decisions, reviews, runs
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
@@ -61,7 +61,7 @@ def write_folder(
         rows = {name: getattr(contents, name) for name in TABLES if name != "dataset"}
         write_tables(folder, {"dataset": lambda: [about], **rows})
         comments, marks = reviews.counts(connection, row.id)
-        audited = len(audits.history(connection, row.id))
+        audited = len(decisions.standing_of_each(audits.history(connection, row.id)))
     notes = (
         [] if with_calls else ["the calls behind votes and messages are left out; what rests on them has their keys"]
     )

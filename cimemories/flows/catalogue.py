@@ -131,7 +131,7 @@ def sources_of(store: Store, run_id: str) -> list[Source]:
 
 
 def verdicts_on(store: Store, run_id: str) -> int:
-    """Count the verdicts that people have given on a run's judgements, taken back ones included."""
+    """Count the verdicts of people that stand on a run's judgements."""
     with store.read() as connection:
         return deleting.verdicts_on(connection, [run_id])
 

@@ -215,6 +215,16 @@ class Filters:
         return matches and event["created"] >= since and (not self.blind or bool(event.get("blind")))
 
 
+def in_words(counts: Mapping[str, int]) -> str:
+    """Return counts of events by kind as '3 decisions and undos, 1 comment'; '' without any. An undo is an event of
+    its own, so that events are more than what stands."""
+    undos = {
+        "decision": ("decision or undo", "decisions and undos"),
+        "audit": ("verdict or undo", "verdicts and undos"),
+    }
+    return ", ".join(count(number, *undos.get(kind, (kind,))) for kind, number in counts.items() if number)
+
+
 @dataclass(frozen=True)
 class Exported:
     """The outcome of an export: events by kind, and whether any refers to labels or runs of the simulator."""

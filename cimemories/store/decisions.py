@@ -19,6 +19,7 @@ from cimemories.store.datasets import revise
 from cimemories.store.engine import StoreError, content_hash, later_than, now, plain_name, storable
 from cimemories.store.rows import (
     CHUNK,
+    count,
     exists,
     fetch,
     in_chunks,
@@ -360,11 +361,25 @@ def moment(item: Any) -> tuple[str, str, int]:
 
 
 def standing(events: Iterable[E]) -> dict[Pair, E]:
-    """Return the newest decision, or verdict of an audit, that stands on each place: superseded and taken-back ones do
-    not."""
+    """Return the newest decision, or verdict of an audit, that stands on each place."""
+    ordered: list[Any] = standing_of_each(events)
+    return {item.place: item for item in ordered}
+
+
+def standing_of_each(events: Iterable[E]) -> list[E]:
+    """Return each person's standing decision, or verdict of an audit, on each place, oldest first: superseded and
+    taken-back ones do not stand."""
     ordered: list[Any] = sorted(events, key=moment)
     superseded = {item.supersedes for item in ordered}
-    return {item.place: item for item in ordered if item.value is not None and item.id not in superseded}
+    return [item for item in ordered if item.value is not None and item.id not in superseded]
+
+
+def count_standing(connection: sa.Connection, table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
+    """Return how many decisions, or verdicts of audits, `standing_of_each` keeps of the rows of a table that satisfy
+    all these conditions. where: must hold of all or none that one person said of a place."""
+    later = table.alias()
+    superseded = sa.select(later.c.supersedes).where(later.c.supersedes.is_not(None))
+    return count(connection, table, table.c[_VALUE[table.name]].is_not(None), table.c.id.not_in(superseded), *where)
 
 
 def standing_labels(connection: sa.Connection, dataset_id: int) -> list[tuple[int, int, str]]:

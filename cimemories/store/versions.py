@@ -14,8 +14,10 @@ from typing import Literal
 
 import sqlalchemy as sa
 
+from cimemories import text
 from cimemories.model import canonical_event, is_bio
 from cimemories.store.datasets import revise
+from cimemories.store.decisions import UNDO, count_standing
 from cimemories.store.engine import StoreError, canonical_json, now, plain_name
 from cimemories.store.rows import count, exists, fetch, insert, insert_new, insert_one, made, rows_of
 from cimemories.store.tables import (
@@ -55,13 +57,21 @@ class Rests:
 
     labellings: int
     runs: int
-    decisions: int
+    decisions: int  # that stand
+    undone: int  # decisions that were all taken back: their record stays
     versions: int  # that were made from it
     frozen: bool
 
     @property
     def anything(self) -> bool:
-        return self.frozen or any((self.labellings, self.runs, self.decisions, self.versions))
+        return self.frozen or any((self.labellings, self.runs, self.decisions, self.undone, self.versions))
+
+    @property
+    def counted(self) -> list[str]:
+        """Return the counts in words: ['1 labelling', '2 decisions']."""
+        undone = self.undone, "decision that was taken back", "decisions that were taken back"
+        numbers = (self.labellings, "labelling"), (self.runs, "run"), (self.decisions, "human decision"), undone
+        return [text.count(*number) for number in numbers if number[0]]
 
 
 def family(connection: sa.Connection, dataset_id: int) -> list[Version]:
@@ -102,10 +112,13 @@ def lineage(connection: sa.Connection, dataset_id: int) -> list[int]:
 
 def rests_on(connection: sa.Connection, dataset_id: int) -> Rests:
     """Return what rests on a dataset, counted; all 0 for an id that is not there."""
+    own = decision.c.dataset == dataset_id
+    decided = count_standing(connection, decision, own)
     return Rests(
         labellings=count(connection, labelling, labelling.c.dataset == dataset_id),
         runs=count(connection, run, run.c.dataset == dataset_id),
-        decisions=count(connection, decision, decision.c.dataset == dataset_id),
+        decisions=decided,
+        undone=0 if decided else count(connection, decision, own, decision.c.source != UNDO),
         versions=count(connection, dataset_version, dataset_version.c.parent == dataset_id),
         frozen=exists(connection, freeze.c.dataset == dataset_id),
     )

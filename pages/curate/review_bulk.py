@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -28,6 +28,7 @@ from cimemories.formats.review_events import (
     export_choices,
     export_events,
     imports,
+    in_words,
     undo_import,
 )
 from cimemories.model import Label
@@ -527,14 +528,9 @@ def _export(store: Store, dataset: DatasetRow) -> None:
         st.download_button(
             "Download", data=data, file_name=name, type="primary", icon=":material/download:", on_click="ignore"
         )
-        safe.inline(f"{name}: {_kinds(done.counts) or 'no events match'}", muted=True)
+        safe.inline(f"{name}: {in_words(done.counts) or 'no events match'}", muted=True)
         if done.simulated:
             page.badge_simulated()
-
-
-def _kinds(counts: Mapping[str, int]) -> str:
-    """Return counts as text: '41 decisions, 3 comments'; '' without any."""
-    return ", ".join(count(number, kind) for kind, number in counts.items() if number)
 
 
 def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) -> tuple[str, bytes, Exported]:
@@ -579,7 +575,7 @@ def _import(store: Store, dataset: DatasetRow) -> None:
         return
     done: Imported = checked[1]
     new, present = sum(done.new.values()), sum(done.known.values())
-    safe.inline(f"New here: {_kinds(done.new) or 'nothing'}. {count(present)} are here already.", strong=True)
+    safe.inline(f"New here: {in_words(done.new) or 'nothing'}. {count(present)} are here already.", strong=True)
     for line in _remarks(done, zone):
         safe.inline(line, muted=True)
 
@@ -615,7 +611,7 @@ def _imports(store: Store, dataset: DatasetRow) -> None:
         by = f" by {row.annotator}" if row.annotator else ""
         undone = f", undone {row.undone[:16].replace('T', ' ')}" if row.undone else ""
         with text:
-            safe.inline(f"{safe.option(row.name)}: {_kinds(row.events)}{undone}.")
+            safe.inline(f"{safe.option(row.name)}: {in_words(row.events)}{undone}.")
             safe.inline(f"{row.created[:16].replace('T', ' ')} UTC{by}", muted=True)
         with page.Reporting("The import was not undone.", StoreError), button:
             once.button(

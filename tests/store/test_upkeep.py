@@ -11,13 +11,15 @@ import pandas as pd
 import pytest
 import sqlalchemy as sa
 from evaluating import add_judged, add_labelled, cli_inside, counts, numbers, only_run, outside, simulated
+from reviewed import reviewed
 from worlds import add_call, add_dataset, add_labels, add_run, records
 
 from cimemories import launch
 from cimemories.evaluation import planning, runs
+from cimemories.exchange.card import dataset_card
 from cimemories.flows.labels import default_labelling
 from cimemories.model import Label, WorkStatus
-from cimemories.store import datasets, decisions, tables, work
+from cimemories.store import datasets, decisions, tables, versions, work
 from cimemories.store import runs as store_runs
 from cimemories.store.datasets import RecalledLine, RecallRecord
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, now, open_store
@@ -370,6 +372,28 @@ def test_a_dataset_with_work_on_it_goes_only_with_a_cascade(store: Store) -> Non
     with store.read() as connection:
         assert datasets.all_rows(connection) == []
     assert faults(store) == set()
+
+
+def test_what_people_took_back_is_not_counted(store: Store) -> None:
+    # Ada decided one pair twice and undid the second, Bob another pair; Ada's only verdict is undone.
+    row, run_id = reviewed(store)
+    with store.read() as connection:
+        planned = deleting.of_dataset(connection, row.name)
+        assert deleting.listed(planned.rests) == "2 decisions, 1 run, 2 comments"
+        assert deleting.verdicts_on(connection, [run_id]) == 0
+        assert versions.rests_on(connection, row.id).counted == ["1 run", "2 human decisions"]
+        standing = decisions.standing_of_each(decisions.history(connection, row.id))
+    assert {(item.annotator, item.label) for item in standing} == {
+        ("Ada", Label.NECESSARY),
+        ("'Bob", Label.AMBIGUOUS),
+    }
+    assert "By: 'Bob (1), Ada (1)." in dataset_card(store, row.name)
+    with store.write() as connection:
+        decisions.undo(connection, row.id, "Ada", "d1", "u1")
+        decisions.undo(connection, row.id, "'Bob", str(standing[-1].uid), "u2")
+    with store.read() as connection:
+        assert versions.rests_on(connection, row.id).counted == ["1 run", "3 decisions that were taken back"]
+    assert "None that stands: what was decided (3) was taken back." in dataset_card(store, row.name)
 
 
 def test_the_command_refuses_then_cascades(judged_store: Store) -> None:

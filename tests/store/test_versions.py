@@ -127,10 +127,9 @@ def test_what_has_come_since_a_freeze_is_said(store: Store, world: tuple[Dataset
     with store.write() as connection:
         work.bump(connection, labelling)
     frozen = freezing.frozen(store, data.id)
-    assert frozen is not None and frozen.since == ("3 decisions", "1 more labelling", "more votes")
-    assert frozen.words == (
-        f"frozen as {row.hash[:8]} by Ada on {row.created[:10]}, 3 decisions, 1 more labelling, more votes since"
-    )
+    assert frozen is not None and frozen.since == ("3 decisions and undos", "1 more labelling", "more votes")
+    since = "3 decisions and undos, 1 more labelling, more votes since"
+    assert frozen.words == f"frozen as {row.hash[:8]} by Ada on {row.created[:10]}, {since}"
     assert freezing.present_hash(store, data.id) != row.hash
 
 

@@ -15,21 +15,19 @@ import sqlalchemy as sa
 
 from cimemories.access.roles import Role
 from cimemories.model import WorkKind
-from cimemories.store import datasets, decisions, runs, versions, work
+from cimemories.store import datasets, decisions, reviews, runs, versions, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.rows import count as count_rows
 from cimemories.store.rows import rows_of
 from cimemories.store.tables import (
     audit,
     ballot,
-    comment,
     dataset,
     decision,
     generation_part,
     imported_vote,
     judgement,
     labelling,
-    mark,
     response,
     run,
     sweep,
@@ -63,13 +61,15 @@ def of_dataset(connection: sa.Connection, name: str) -> Deletion:
     """Return what deleting a dataset takes along. Raises StoreError if there is none of that name."""
     row = datasets.named(connection, name)
 
-    def counted(table: sa.Table) -> int:
-        return count_rows(connection, table, table.c.dataset == row.id)
+    def standing(table: sa.Table) -> int:
+        return decisions.count_standing(connection, table, table.c.dataset == row.id)
 
     goes = [(row.profiles, "profile"), (row.attributes, "attribute"), (row.contexts, "context")]
+    comments, marks = reviews.counts(connection, row.id)
+    sweeps = count_rows(connection, sweep, sweep.c.dataset == row.id)
     rests = [
-        *((row.labellings, "labelling"), (counted(decision), "decision"), (counted(sweep), "sweep"), (row.runs, "run")),
-        *((counted(audit), "audit verdict"), (counted(comment), "comment"), (counted(mark), "mark")),
+        *((row.labellings, "labelling"), (standing(decision), "decision"), (sweeps, "sweep"), (row.runs, "run")),
+        *((standing(audit), "audit verdict"), (comments, "comment"), (marks, "mark")),
         (1 if versions.freeze_of(connection, row.id) else 0, "freeze"),
     ]
     return Deletion(f"the dataset '{name}'", row.id, None, _some(goes), _some(rests))
@@ -109,9 +109,9 @@ def _of_runs(connection: sa.Connection, title: str, work_id: str, ids: list[str]
 
 
 def verdicts_on(connection: sa.Connection, run_ids: Sequence[str]) -> int:
-    """Return how many verdicts people have given on the judgements of these runs, taken back ones included."""
-    audited = audit.join(response, audit.c.response == response.c.id)
-    return count_rows(connection, audited, response.c.run.in_(run_ids))
+    """Return how many verdicts of people stand on the judgements of these runs."""
+    messages = sa.select(response.c.id).where(response.c.run.in_(run_ids))
+    return decisions.count_standing(connection, audit, audit.c.response.in_(messages))
 
 
 def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
