@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cimemories.answer import Listing
     from cimemories.compare.difference import Difference
     from cimemories.compare.leaderboard import Leaderboard
+    from cimemories.review.status import Status
     from cimemories.store.datasets import DatasetRow
 
 NAMED = 10  # names that an error lists
@@ -166,6 +167,13 @@ class Workspace:
 
         store, row = self._session.store, self._dataset(dataset)
         return effective_labels(store, row, chosen_labelling(store, row, labelling))
+
+    def review(self, dataset: str) -> Status:
+        """Return the state of a dataset's review: what is decided and disputed, and by person their decisions and how
+        many training and test pairs they got right. Raises StoreError where there is no such dataset."""
+        from cimemories.review.status import status
+
+        return status(self._session.store, dataset)
 
     def _dataset(self, name: str) -> DatasetRow:
         from cimemories.flows import catalogue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +40,7 @@ def export_review(
 
     Example: cimemories review export official -o all.jsonl
     """
-    from cimemories.formats.review_events import FORMS, Filters, export_events
+    from cimemories.formats.review_events import FORMS, Filters, export_events, in_words
 
     kind = next((kind for kind in FORMS if kind == form), None)
     if kind is None:
@@ -51,7 +50,7 @@ def export_review(
         result = export_events(here.record, dataset, out, kind, filters, replace=replace)
     simulated = ", simulated" if result.simulated else ""
     about = {"path": result.path, "format": kind, **output.attributes(result, "counts simulated")}
-    here.result(about, f"exported {_counted(result.counts)} of '{dataset}': {result.path}{simulated}")
+    here.result(about, f"exported {in_words(result.counts) or 'nothing'} of '{dataset}': {result.path}{simulated}")
 
 
 @review.command("import")
@@ -73,7 +72,7 @@ def import_review(
 
     Example: cimemories review import ada.jsonl -d official
     """
-    from cimemories.formats.review_events import import_events
+    from cimemories.formats.review_events import import_events, in_words
 
     result = import_events(
         here.record,
@@ -85,10 +84,11 @@ def import_review(
         zone=zone,
     )
     names = ", ".join(f"'{name}'" for name in result.datasets)
-    notes = [f"{_counted(result.known)} imported before" if sum(result.known.values()) else ""]
+    notes = [f"{known} imported before" if (known := in_words(result.known)) else ""]
     notes += [f"{note}; --zone sets it" if (note := result.zone_note(zone)) else "", *result.notes]
     about = output.attributes(result, "datasets new known skipped notes without_zone")
-    text = f"{'new: ' if dry_run else 'imported '}{_counted(result.new)}{f' into {names}' if names else ''}"
+    new, into = in_words(result.new) or "nothing", f" into {names}" if names else ""
+    text = f"{'new: ' if dry_run else 'imported '}{new}{into}"
     if not here.result(about, text, notes=notes):
         output.notes(result.skipped, "skipped")
 
@@ -157,9 +157,13 @@ def assign_slice(
     people: Annotated[list[str] | None, Option("--to", help="A person; repeatable. None: anybody again.")] = None,
     overlap: Annotated[int | None, Option(min=1, help="People an item; default: everybody.")] = None,
     due: Annotated[str | None, Option(help="By when, e.g. 2026-12-31.")] = None,
+    training: Annotated[int, Option(min=0, help="Pairs with known answers before it: each shows its answer.")] = 0,
+    tests: Annotated[int, Option(min=0, help="Pairs with known answers mixed into it, hidden.")] = 0,
     annotator: YourName = None,
 ) -> None:
     """Assign a slice to people, replacing earlier ones.
+
+    `review status` shows how many of the training and test pairs each person got right.
 
     Example: cimemories review assign official "200 pairs, seed 0" --to Ada --to Bob --due 2026-12-31
     """
@@ -170,7 +174,8 @@ def assign_slice(
         raise StoreError(
             f"'{dataset}' has no slice named '{name}'. Sample one on the Review page, Agreement, or on Judge audit."
         )
-    assign(place.record, row.id, people or [], overlap=overlap, due=due, annotator=annotator or getpass.getuser())
+    who = annotator or getpass.getuser()
+    assign(place.record, row.id, people or [], overlap=overlap, due=due, annotator=who, training=training, tests=tests)
     output.line(f"assigned '{name}' to {listed(people or []) or 'nobody'}")
 
 
@@ -186,7 +191,7 @@ def list_assignments(here: Here, dataset: Dataset) -> None:
     rows = progress(here.record, dataset_id=here.dataset(dataset).id)
     every = [
         {
-            **output.attributes(row.of, "name kind run items overlap due"),
+            **output.attributes(row.of, "name kind run items overlap due training tests"),
             **output.attributes(row, "decisions made"),
             "done_by": row.done_by.isoformat() if row.done_by else None,
             "people": row.people,
@@ -233,8 +238,3 @@ def next_slice(here: Here, person: Annotated[str | None, Option(help="Whose; def
 def _when(created: str) -> str:
     """'2026-01-31 10:00'."""
     return created[:16].replace("T", " ")
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    """'3 decisions, 1 comment'; 'nothing' where all are 0."""
-    return ", ".join(f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in counts.items() if n) or "nothing"

@@ -27,7 +27,8 @@ class Card:
     text, True) for what matters most. `text` is a long text in segments (text, "" or "quote"). `hidden` are rows (name,
     prior as text, marks as N I U - or a text) that blind work hides until the answer. `note` is a muted line, `warning`
     one that stands out. `given` are earlier answers of people (who, answer, how, reason), shown side by side. `link` is
-    the address of a page about the item, relative to the app.
+    the address of a page about the item, relative to the app. `known` is the known answer of an item of training, and
+    why it is that: both show after the answer.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Card:
     given: Sequence[tuple[str, str, str, str]] = ()
     warning: str = ""
     link: str = ""
+    known: Sequence[str] = ()
 
     def as_json(self) -> dict[str, object]:
         """Return the card for the browser, with every text cut to a length that it can lay out."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from cimemories.charts.theme import GLYPHS, VOTES
-from cimemories.desk.protocol import Card, Message, Reply, settle
+from cimemories.desk.protocol import Card, Message, Reply, Settled, settle
 from cimemories.model import Label
 from cimemories.review.assignments import assignment_of, overlap_of
 from cimemories.review.index import Ints, PairIndex, Positions, pair_index
@@ -21,14 +23,15 @@ from cimemories.review.queue import (
     select,
     undecided,
 )
-from cimemories.review.recording import card_id, pair_of, record
+from cimemories.review.recording import Pair, card_id, pair_of, record, training_id
 from cimemories.review.status import pair_history, sitting
+from cimemories.review.training import Course, course_of, reason_of
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import Comment
-from cimemories.text import display_name, exact_percent, spoken
+from cimemories.text import count, display_name, exact_percent, spoken
 
 BATCH = 100
 TITLES = {
@@ -106,45 +109,96 @@ class QueueDesk:
         store = self.store
         done = settle(message, lambda events: record(store, self.dataset, self.me, events), card_id)
         index = pair_index(store, self.dataset.id, self.labelling.id if self.labelling else None)
-        every = select(store, index, replace(self.filters, undecided_by=None), Order.ATTRIBUTE)
-        left = undecided(store, index, every, self.me)
-        decided = len(every) - len(left)
-        assigned = assignment_of(store, self.filters.slice)
-        plan = overlap_of(assigned)
-        if assigned is not None and plan is not None:
-            # Of pairs with overlap only as many as are this person's part, and as others have left.
-            left = open_to(store, index, left, self.me, plan.people)[: max(0, assigned.share - decided)]
-        start = next((name for name in (done.back, message.start) if name and _is_in(index, name)), None)
+        course = course_of(store, self.filters.slice, self.me)
+        if course.left:
+            return self._training(message, done, index, course)
+        decided, left, tests = self._progress(index, course)
+        trained = {known.pair for known in course.training}
+        starts = [name for name in (done.back, message.start) if name and pair_of(name) not in trained]
+        start = next((name for name in starts if _is_in(index, name)), None)
         return Reply(
             done.recorded,
             done.refused,
-            cards=self._cards(index, message, start) if message.needs or start else None,
+            cards=self._cards(index, message, start, tests) if message.needs or start else None,
             done=decided,
             total=decided + len(left),
             start=start,
             summary=self._summary(index, message.batch) if message.batch else (),
-            aside=self.ordering.aside(store, index),
+            aside=[*_trained(course), *self.ordering.aside(store, index)],
             history=self._history(message),
             notice=_not_saved(len(done.refused)),
         )
 
-    def _cards(self, index: PairIndex, message: Message, start: str | None) -> list[Card]:
-        """Return the pairs that come next for this browser, reserved for it; first the one to start with."""
+    @property
+    def is_done(self) -> bool:
+        """Return whether nothing is left for this person to decide."""
+        index = pair_index(self.store, self.dataset.id, self.labelling.id if self.labelling else None)
+        course = course_of(self.store, self.filters.slice, self.me)
+        return not course.left and not len(self._progress(index, course)[1])
+
+    def _progress(self, index: PairIndex, course: Course) -> tuple[int, Ints, Ints]:
+        """Return how many pairs this person has decided, the positions of those that are left, and of all tests."""
+        tests = index.shape.locate([a for a, _ in course.tests], [c for _, c in course.tests])
+        every = select(self.store, index, replace(self.filters, undecided_by=None), Order.ATTRIBUTE)
+        left = undecided(self.store, index, every, self.me)
+        decided = len(every) - len(left)
+        assigned = assignment_of(self.store, self.filters.slice)
+        plan = overlap_of(assigned)
+        if assigned is not None and plan is not None:
+            # Of pairs with overlap only as many as are this person's part, and as others have left; but every test.
+            to_test = left[np.isin(left, tests)]
+            share = assigned.share - (decided - (len(tests) - len(to_test)))
+            drawn = open_to(self.store, index, left[~np.isin(left, tests)], self.me, plan.people)
+            left = np.concatenate([drawn[: max(0, share)], to_test])
+        return decided, left, tests
+
+    def _training(self, message: Message, done: Settled, index: PairIndex, course: Course) -> Reply:
+        """Return the training pairs that are left: the slice begins when all are answered."""
+        known = {pair.pair: pair for pair in course.left}
+        at = index.shape.locate([a for a, _ in known], [c for _, c in known])
+        with self.store.read() as connection:
+            why = {pair: reason_of(connection, self.dataset.id, of) for pair, of in known.items()}
+        cards = [
+            replace(
+                card(item, self.dataset.id),
+                id=training_id(pair, self.filters.slice or 0),
+                known=(str(known[pair].label), why[pair]),
+            )
+            for item in items(self.store, index, at[at >= 0])
+            for pair in [(item.attribute, item.context)]
+        ]
+        return Reply(
+            done.recorded,
+            done.refused,
+            cards=cards if message.place else None,
+            done=len(course.training) - len(known),
+            total=len(course.training),
+            aside=_trained(course),
+            history=self._history(message),
+            notice=_not_saved(len(done.refused)),
+        )
+
+    def _cards(self, index: PairIndex, message: Message, start: str | None, tests: Ints) -> list[Card]:
+        """Return the pairs that come next for this browser, reserved for it; first the one to start with. tests: pairs
+        that are given to everybody, each in its turn."""
         first = pair_of(start) if start else None
         assigned = assignment_of(self.store, self.filters.slice)
         if message.place is None or (assigned is not None and self.me not in assigned.people):
             return []
         plan = overlap_of(assigned)
+        order = self.ordering.select(self.store, index, self.filters)
         reserved = reserve(
             self.store,
             index,
-            self.ordering.select(self.store, index, self.filters),
+            order[~np.isin(order, tests)],
             self.me,
             message.place,
             release=message.fresh,  # with another filter the pairs of the queue before are free for others
             everybody=self.filters.slice is not None and plan is None,
             plan=plan,
         )
+        if len(tests):
+            reserved = _mixed(reserved, index.pairs(order), set(index.pairs(order[np.isin(order, tests)])))
         pairs = dict.fromkeys([*([first] if first else []), *reserved])
         shown = index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])
         return [card(item, self.dataset.id) for item in items(self.store, index, shown)]
@@ -171,6 +225,31 @@ class QueueDesk:
 def owner_of(store: Store, parts: Sequence[object]) -> str:
     """Return the owner of a desk. SQLite gives ids of deleted rows out again, and a port serves many workspaces."""
     return content_hash([str(store.engine.url), str(store.workspace.absolute()), *parts])
+
+
+def _mixed(drawn: Sequence[Pair], order: Sequence[Pair], tests: Collection[Pair]) -> list[Pair]:
+    """Return the pairs that were drawn with the tests that come before each in this order; all tests where no other
+    pair is left."""
+    rank = {pair: n for n, pair in enumerate(order)}
+    waiting = sorted(tests, key=rank.__getitem__, reverse=True)
+    mixed: list[Pair] = []
+    for pair in drawn:
+        while waiting and rank[waiting[-1]] < rank[pair]:
+            mixed.append(waiting.pop())
+        mixed.append(pair)
+    return mixed or waiting[::-1]
+
+
+def _trained(course: Course) -> list[str]:
+    """Return how training went, as lines beside the card."""
+    if not course.training:
+        return []
+    done = len(course.training) - len(course.left)
+    score = f"{count(course.right)} of {count(done)} right" if done else ""
+    if course.left:
+        rules = "Training: your answers do not count yet. After each you see the known one."
+        return [rules, *filter(None, [score])]
+    return [f"Training done: {score}."]
 
 
 def _is_in(index: PairIndex, name: str) -> bool:

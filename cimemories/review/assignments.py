@@ -14,8 +14,9 @@ import numpy as np
 
 from cimemories.access.roles import Role
 from cimemories.review.index import hashed
+from cimemories.review.training import draw_known
 from cimemories.store import audits
-from cimemories.store.audits import ATTRIBUTES, JUDGEMENTS, SLICE_LABELS, Flow, SliceRow
+from cimemories.store.audits import ATTRIBUTES, JUDGEMENTS, SLICE_LABELS, Flow, KnownPair, SliceRow
 from cimemories.store.engine import Store
 from cimemories.store.reviews import Plan
 from cimemories.store.team import assignments
@@ -230,8 +231,26 @@ def overlap_of(item: Assignment | None) -> Plan | None:
 
 
 def assign(
-    store: Store, slice_id: int, people: Sequence[str], *, overlap: int | None, due: str | None, annotator: str
+    store: Store,
+    slice_id: int,
+    people: Sequence[str],
+    *,
+    overlap: int | None,
+    due: str | None,
+    annotator: str,
+    training: int = 0,
+    tests: int = 0,
 ) -> None:
-    """Assign a slice to these people (store.team.assignments.assign); an empty list opens it to all again."""
+    """Assign a slice to these people (store.team.assignments.assign); an empty list opens it to all again. training,
+    tests: how many pairs with known answers come before it, and are mixed into it; they stay the same as long as their
+    numbers do. Raises StoreError as that and `training.draw_known` do."""
+    before = assignment_of(store, slice_id)
+    known: list[KnownPair] | None = []
+    if before is not None and people and (before.training, before.tests) == (training, tests):
+        known = None
+    elif people and (training or tests):
+        with store.read() as connection:
+            row = audits.slice_row(connection, slice_id)
+        known = draw_known(store, row, training, tests)
     with store.write(Role.CURATOR) as connection:
-        assignments.assign(connection, slice_id, people, overlap=overlap, due=due, annotator=annotator)
+        assignments.assign(connection, slice_id, people, overlap=overlap, due=due, known=known, annotator=annotator)

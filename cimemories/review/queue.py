@@ -23,7 +23,7 @@ from cimemories.labels.votes import GLYPHS, MISSING_GLYPH
 from cimemories.model import Label, Value
 from cimemories.review.index import Bools, Facet, Ints, PairIndex, Positions, hashed
 from cimemories.review.standing import Standing, effective, standing
-from cimemories.store import labellings, reviews
+from cimemories.store import audits, labellings, reviews
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import MarkKind, Plan, PlanChange, SavedView
 from cimemories.store.tables import attribute, ballot, context, slice_item, vote
@@ -150,7 +150,8 @@ def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
             flagged = reviews.standing_marks(connection, index.dataset_id, MarkKind.FLAG)
         parts.append(at(flagged) == filters.flagged)
     if filters.slice is not None:
-        in_slice = sa.select(slice_item.c.attribute, slice_item.c.context).where(slice_item.c.slice == filters.slice)
+        pairs_of_slice = sa.select(slice_item.c.attribute, slice_item.c.context)
+        in_slice = pairs_of_slice.where(slice_item.c.slice == filters.slice, audits.IN_QUEUE)
         with store.read() as connection:
             parts.append(at({(row.attribute, row.context) for row in connection.execute(in_slice)}))
     if filters.labels or filters.undecided_by is not None or filters.others_differ_from is not None:

@@ -59,8 +59,13 @@ class Recorded:
 
 
 def card_id(ids: Pair | Flow) -> str:
-    """Return the id of a card of the queue; that of a dispute has a third part (`dispute_id`)."""
+    """Return the id of a card of the queue; that of a dispute or of training has a third part."""
     return f"{ids[0]}.{ids[1]}"
+
+
+def training_id(pair: Pair, slice_id: int) -> str:
+    """Return the id of a card of training, whose answer is no decision whatever desk records it."""
+    return f"{card_id(pair)}.{slice_id}"
 
 
 def dispute_id(item: Disputed, annotator: str) -> str:
@@ -112,6 +117,9 @@ def record(
             pair = pair_of(event.card)
             if pair is not None and pair not in there:
                 gone.add(event.uid)
+            elif event.kind == "say" and event.says in LABEL_TEXTS and pair is not None and _trains(event, source):
+                mark = Mark(*pair, MarkKind.TRAINED, uid=event.uid, reason=str(event.says), seconds=event.seconds)
+                reviews.add_marks(connection, dataset_id, annotator, [mark])
             elif event.kind == "say":
                 adjudicates = source == ADJUDICATED
                 if pair is None or event.says not in LABEL_TEXTS or (adjudicates and event.cause not in CAUSES):
@@ -153,6 +161,10 @@ def record(
                     reviews.add_marks(connection, dataset_id, annotator, [mark])
         new += decisions.add_all(connection, dataset_id, annotator, waiting)
     return Recorded(back, frozenset(gone), new)
+
+
+def _trains(event: Event, source: str) -> bool:
+    return source != ADJUDICATED and event.card.count(".") == 2
 
 
 def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event, *, adjudicated: bool) -> Pair | None:

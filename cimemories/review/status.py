@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +14,13 @@ from cimemories.access.roles import Role
 from cimemories.answer import Answer, Column, Table
 from cimemories.flows.labels import LABELS, UNLABELLED
 from cimemories.labels.votes import PairText, pair_texts
+from cimemories.metrics.uncertainty import binomial_bounds
 from cimemories.model import Label
 from cimemories.review.adjudication import disputes, last_decision
 from cimemories.review.index import Ints, PairIndex
+from cimemories.review.training import Answered, answered
 from cimemories.store import datasets, decisions, reviews
+from cimemories.store.audits import TEST, TRAINING
 from cimemories.store.decisions import ADJUDICATED, Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import Comment, Guideline
@@ -33,6 +37,8 @@ PEOPLE = {
     "own": Column("count", "Own in force"),
     "adjudicated": Column("count", "Adjudicated", "An adjudication is no label of the person's own"),
     "taken_back": Column("count", "Taken back", "Pairs on which nothing of theirs stands any more"),
+    "training_right": Column("percent", "Right in training", "Of the training pairs that they answered"),
+    "tests_right": Column("percent", "Right in tests", "Of the hidden test pairs that they answered"),
 }
 
 
@@ -75,7 +81,15 @@ def status(store: Store, dataset: str) -> Status:
     by_person: dict[str, list[Decision]] = {}
     for item in history:
         by_person.setdefault(item.annotator, []).append(item)
-    people = [_person(name, made) for name, made in sorted(by_person.items())]
+    stacks = {name: decisions.stacks(made) for name, made in by_person.items()}
+    own = {
+        name: {pair: last.label for pair, stack in of.items() if (last := last_decision(stack)) and last.label}
+        for name, of in stacks.items()
+    }
+    with store.read() as connection:
+        known = answered(connection, row.id, own)
+    names = sorted(by_person.keys() | known.keys())
+    people = [_person(name, by_person.get(name, [])) | _known(known.get(name, {})) for name in names]
     decided, opened = len(decisions.standing(history)), sum(item.open for item in notes)
     return Status(
         sentence=f"'{row.name}': {count(decided)} of {count(pairs, 'pair')} decided; {count(len(disputed.open))} of "
@@ -91,7 +105,7 @@ def status(store: Store, dataset: str) -> Status:
         open_comments=opened,
         flagged=flagged,
         guideline=version,
-        people=Table(pd.DataFrame(people, columns=[*PEOPLE, "sources"]), PEOPLE),
+        people=Table(pd.DataFrame(people, columns=list(people[0]) if people else [*PEOPLE, "sources"]), PEOPLE),
     )
 
 
@@ -113,6 +127,17 @@ def _person(name: str, made: list[Decision]) -> dict[str, object]:
             sorted(Counter(stack[-1].source for stack in by_pair.values() if stack and stack[-1].label).items())
         ),
     }
+
+
+def _known(said: Mapping[str, Sequence[Answered]]) -> dict[str, object]:
+    """Return the shares of right answers to pairs with a known answer, with their intervals."""
+    row: dict[str, object] = {}
+    for name, use in (("training_right", TRAINING), ("tests_right", TEST)):
+        pairs = said.get(use, ())
+        share = np.array([np.mean([one is other for one, other in pairs]) if pairs else np.nan])
+        low, high = binomial_bounds(share, np.array([float(len(pairs))]))
+        row |= {name: share[0], f"{name}_low": low[0], f"{name}_high": high[0], f"{name}_items": len(pairs)}
+    return row
 
 
 @dataclass(frozen=True)

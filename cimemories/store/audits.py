@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from cimemories.model import AuditVerdict as AuditVerdict
-from cimemories.model import Strength
+from cimemories.model import Label, Strength
 from cimemories.store import decisions
 from cimemories.store.engine import StoreError, now, one_line, plain_name
 from cimemories.store.rows import CHUNK, count, exists, fetch, insert, insert_new, rows_in_chunks
@@ -92,8 +92,13 @@ def add_slice(
     if not written:
         raise StoreError(f"a slice named '{title}' exists already. Choose another name, or delete that one first.")
     slice_id = int(ids[0][0])
-    insert(connection, slice_item, ({"slice": slice_id, "ordinal": n, **vars(item)} for n, item in enumerate(items)))
+    _insert_items(connection, slice_id, items)
     return slice_id
+
+
+def _insert_items(connection: sa.Connection, slice_id: int, items: Sequence[SliceItem], begin: int = 0) -> None:
+    rows = ({"slice": slice_id, "ordinal": n, **vars(item)} for n, item in enumerate(items, begin))
+    insert(connection, slice_item, rows)
 
 
 def all_slices(connection: sa.Connection, dataset_id: int, kind: str | None = None) -> list[SliceRow]:
@@ -112,7 +117,7 @@ def slice_row(connection: sa.Connection, slice_id: int) -> SliceRow:
 
 def slice_items(connection: sa.Connection, slice_id: int) -> list[SliceItem]:
     """Return what was drawn, in the order in which it was; empty for an unknown slice."""
-    query = sa.select(slice_item).where(slice_item.c.slice == slice_id).order_by(slice_item.c.ordinal)
+    query = sa.select(slice_item).where(slice_item.c.slice == slice_id, DRAWN).order_by(slice_item.c.ordinal)
     return fetch(connection, query, SliceItem)
 
 
@@ -123,7 +128,8 @@ def delete_slice(connection: sa.Connection, slice_id: int) -> None:
 
 def _slices(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[SliceRow]:
     # Counted apart and joined: slices then have one row each, and manifests are no part of a grouping.
-    sizes = sa.select(slice_item.c.slice, sa.func.count().label("size")).group_by(slice_item.c.slice).subquery("sizes")
+    drawn = sa.select(slice_item.c.slice, sa.func.count().label("size")).where(DRAWN)
+    sizes = drawn.group_by(slice_item.c.slice).subquery("sizes")
     query = (
         sa.select(slice_table, sa.func.coalesce(sizes.c.size, 0).label("items"))
         .outerjoin(sizes, sizes.c.slice == slice_table.c.id)
@@ -131,6 +137,49 @@ def _slices(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[Sl
         .order_by(slice_table.c.id)
     )
     return fetch(connection, query, SliceRow)
+
+
+# ---- pairs with known answers, beside what was drawn of a slice of labels
+#
+# They are items of weight 0, since they stand for no others, whose stratum says what they are for and the answer:
+# 'training / necessary', 'test / inappropriate'. Training comes before the slice, tests are mixed into it.
+
+
+TRAINING, TEST = "training", "test"
+DRAWN = slice_item.c.weight > 0
+IN_QUEUE = sa.or_(DRAWN, slice_item.c.stratum.startswith(TEST))  # what a person decides in a slice of labels
+
+
+@dataclass(frozen=True)
+class KnownPair:
+    """A pair with its known answer. use: TRAINING or TEST."""
+
+    attribute: int
+    context: int
+    label: Label
+    use: str
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        return self.attribute, self.context
+
+
+def set_known(connection: sa.Connection, slice_id: int, pairs: Sequence[KnownPair]) -> None:
+    """Let a slice have these pairs with known answers, in the place of those before."""
+    connection.execute(sa.delete(slice_item).where(slice_item.c.slice == slice_id, ~DRAWN))
+    last = sa.select(sa.func.max(slice_item.c.ordinal)).where(slice_item.c.slice == slice_id)
+    items = [SliceItem(*known.pair, None, f"{known.use} / {known.label}", 0.0) for known in pairs]
+    _insert_items(connection, slice_id, items, 1 + int(connection.scalar(last) or 0))
+
+
+def known_pairs(connection: sa.Connection, slice_ids: Iterable[int]) -> dict[int, list[KnownPair]]:
+    """Return the pairs with known answers of each of these slices, in their order; slices without any are left out."""
+    query = sa.select(slice_item).where(~DRAWN).order_by(slice_item.c.ordinal)
+    known: dict[int, list[KnownPair]] = {}
+    for row in rows_in_chunks(connection, query, slice_item.c.slice, slice_ids):
+        use, _, label = row["stratum"].partition(" / ")
+        known.setdefault(row["slice"], []).append(KnownPair(row["attribute"], row["context"], Label(label), use))
+    return known
 
 
 # ---- audits

@@ -18,6 +18,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from cimemories.installation import app_root
+from cimemories.model import Label
 from cimemories.store.decisions import Pair, moment
 from cimemories.store.engine import StoreError, content_hash, later_than, now, plain_name, storable, text_hash
 from cimemories.store.rows import count as count_rows
@@ -266,10 +267,12 @@ def _clean(text: str) -> str:
 
 
 class MarkKind(StrEnum):
-    """The newest of an annotator on a pair holds; `clear` takes back what was said before."""
+    """The newest of an annotator on a pair holds; `clear` takes back what was said before. `trained`: answered in
+    training, and no decision; the reason is the label given."""
 
     SKIP = "skip"
     FLAG = "flag"
+    TRAINED = "trained"
     CLEAR = "clear"
 
 
@@ -324,6 +327,13 @@ def standing_marks(
     of_whom = () if annotator is None else (mark.c.annotator == annotator,)
     newest = _newest(connection, mark.c.dataset == dataset_id, *of_whom)
     return {(a, c) for (a, c, _), row in newest.items() if row.kind in kinds}
+
+
+def trained(connection: sa.Connection, dataset_id: int) -> dict[tuple[int, int, str], Label]:
+    """Return the answers in training that hold: (attribute id, context id, annotator) -> label."""
+    kinds = mark.c.kind.in_((MarkKind.TRAINED, MarkKind.CLEAR))  # skipped or flagged later, it was answered still
+    newest = _newest(connection, mark.c.dataset == dataset_id, kinds)
+    return {place: Label(row.reason) for place, row in newest.items() if row.kind == MarkKind.TRAINED}
 
 
 def counts(connection: sa.Connection, dataset_id: int) -> tuple[int, int]:

@@ -544,7 +544,7 @@ mark = _table(
     *required(Text, "uid"),
     *to("dataset", "attribute", "context"),
     *required(Text, "annotator"),
-    *required(Text, "kind"),  # skip | flag | clear
+    *required(Text, "kind"),  # skip | flag | trained | clear
     *required(Text, "reason", default=""),
     *optional(Float, "seconds"),
     *required(Text, "created"),
@@ -632,7 +632,7 @@ slice_item = _table(
     *to("attribute", "context"),
     optional_to("response"),  # null in a slice of labels
     *required(Text, "stratum"),
-    *required(Float, "weight"),  # how many of the population this item stands for
+    *required(Float, "weight"),  # how many of the population this item stands for; 0: a pair with a known answer
     Index("ix_slice_item_attribute", "attribute"),
     Index("ix_slice_item_context", "context"),
     Index("ix_slice_item_response", "response"),

@@ -98,7 +98,8 @@ def main() -> None:
         with top:
             page.head("Review", takeaway)
         return
-    dataset, labelling = draw_scope(store, rows, "review", box, box, above=st.container())
+    left, right = box.columns(2)
+    dataset, labelling = draw_scope(store, rows, "review", left, right, above=st.container())
     takeaway = "Enter your name to begin." if login.refusal(Role.ANNOTATOR) is None else "Annotators decide here."
     try:
         match tab:

@@ -4,14 +4,13 @@ The URL, or a saved filter, determines which pairs are shown, in what order, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import streamlit as st
 
 from cimemories import extras
 from cimemories.desk.queue import BATCH, TITLES, Ordering, QueueDesk
+from cimemories.flows.catalogue import all_runs
 from cimemories.model import Label
 from cimemories.review import queue
 from cimemories.review.assignments import assignment_of
@@ -39,7 +38,7 @@ PARAMETERS = (
 )
 KEY = "review"
 ACTIONS = "szkjfceb?"
-NOTHING_LEFT = "No pairs left for you here. Change the filters, or open Agreement."
+NOTHING_LEFT = "No pairs left for you here. Change the filters to go on."
 
 
 def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> tuple[Filters, Ordering]:
@@ -50,31 +49,41 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
     # A half-done slice is still a sample only if its pairs came at random.
     first = str(Order.RANDOM) if url.get("slice") else next(iter(titles))
     orders = sorted(titles, key=lambda name: name != first)
+    slices = {str(row.id): f"{row.name} ({row.items})" for row in label_slices(store, dataset.id)}
     left, right = st.columns(2)
     with left:
         order = choice("Order", "order", orders, titles.__getitem__, None)
         domain = choice("Domain", "domain", sorted(names[Facet.DOMAIN]), display_name, "all domains")
-    with right:
-        label = choice("Current label", "label", list(LABEL_OPTIONS), _label, "all labels")
         undecided_only = choice("Pairs", "undecided", ["no"], lambda _: "all", "not decided by me")
-    ordering = _ordering(store, dataset, order or first, of_extras)
-    left, right = st.columns(2)
-    with left:
-        event = choice("Event", "event", sorted(names[Facet.EVENT]), display_name, "all events")
-        spheres = sorted(name for name in names[Facet.SPHERE] if name)
-        sphere = choice("Sphere", "sphere", spheres, display_name, "all spheres")
     with right:
-        profiles = {str(i): name for i, name in zip(index.shape.profile_ids, names[Facet.PROFILE], strict=True)}
-        profile = choice("Profile", "profile", list(profiles), profiles.__getitem__, "all profiles")
-        dissenter = None
-        if index.rule is not None:
-            dissenter = choice("Dissenting persona", "dissenter", list(index.rule.keys), str, "any or none")
-        others = choice("Others decided differently", "others", ["yes"], str, "any")
-        revealed = choice("Revealed in a recorded run", "revealed", list(YES_NO), str, "any")
-        flagged = choice("Flagged as a bad item", "flagged", list(YES_NO), str, "any")
-        slices = {str(row.id): f"{row.name} ({row.items})" for row in label_slices(store, dataset.id)}
+        batch = round(page.number("Pairs per batch", "batch", BATCH, 10, 1000, 10))
+        label = choice("Current label", "label", list(LABEL_OPTIONS), _label, "all labels")
         chosen_slice = choice("Audit slice", "slice", list(slices), slices.__getitem__, "none")
-    _views(store, me)
+    with st.expander("More filters", icon=":material/filter_list:"):
+        safe.heading("Whose, what and to whom")
+        left, right = st.columns(2)
+        with left:
+            profiles = {str(i): name for i, name in zip(index.shape.profile_ids, names[Facet.PROFILE], strict=True)}
+            profile = choice("Profile", "profile", list(profiles), profiles.__getitem__, "all profiles")
+            event = choice("Event", "event", sorted(names[Facet.EVENT]), display_name, "all events")
+        with right:
+            spheres = sorted(name for name in names[Facet.SPHERE] if name)
+            sphere = choice("Sphere", "sphere", spheres, display_name, "all spheres")
+        safe.heading("What people, personas and runs say")
+        left, right = st.columns(2)
+        with left:
+            others = choice("Others decided differently", "others", ["yes"], str, "any")
+            flagged = choice("Flagged as a bad item", "flagged", list(YES_NO), str, "any")
+        with right:
+            dissenter = None
+            if index.rule is not None:
+                dissenter = choice("Dissenting persona", "dissenter", list(index.rule.keys), str, "any or none")
+            revealed = choice("Revealed in a recorded run", "revealed", list(YES_NO), str, "any")
+        name, seed = order or first, url.get_int("seed") or 0
+        own = of_extras.get(name)  # the order of an extra draws its settings
+        ordering: Ordering = own.ordering(store, dataset.id, seed) if own else Ordering(Order(name), seed)
+    with st.expander("Saved views", icon=":material/bookmark:"):
+        _views(store, me)
     filters = Filters(
         profile=int(profile) if profile else None,
         domain=domain,
@@ -88,14 +97,7 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
         flagged=YES_NO[flagged] if flagged else None,
         slice=int(chosen_slice) if chosen_slice else None,
     )
-    return filters, ordering
-
-
-def _ordering(store: Store, dataset: DatasetRow, order: str, of_extras: Mapping[str, Any]) -> Ordering:
-    """Return the order with its settings; an extra draws its own."""
-    seed = url.get_int("seed") or 0
-    drawn = of_extras[order].ordering(store, dataset.id, seed) if order in of_extras else Ordering(Order(order), seed)
-    return replace(drawn, batch=round(page.number("Pairs per batch", "batch", BATCH, 10, 1000, 10)))
+    return filters, replace(ordering, batch=batch)
 
 
 def _label(name: str) -> str:
@@ -103,7 +105,6 @@ def _label(name: str) -> str:
 
 
 def _views(store: Store, me: str) -> None:
-    safe.heading("Saved views")
     for view in queue.saved_views(store):
         known = {name: value for name, value in view.query.items() if name in url.PARAMETERS}
         url.page_link("review", safe.plain_label(view.name), icon=":material/bookmark:", **known)
@@ -153,6 +154,8 @@ def draw(desk: QueueDesk) -> None:
     if assigned is not None and desk.me not in assigned.people:
         page.notice(f"This slice is assigned to {listed(assigned.people)}. You can look at it on Agreement.")
         return
+    if desk.is_done:
+        desk_ui.lead_on(store, desk.filters.slice, "Every pair of this queue is decided.", lambda: _results(desk))
     first = url.get_int("attribute"), url.get_int("context")
     desk_ui.draw(
         desk,
@@ -175,6 +178,15 @@ def draw(desk: QueueDesk) -> None:
         safe.inline(note, muted=True)
     effect = "See what all decisions do to a run"
     url.page_link("review", effect, icon=":material/trending_up:", dataset=dataset.id, tab="agreement")
+
+
+def _results(desk: QueueDesk) -> None:
+    """Draw links to the audit of a judge, and to what the decisions came to."""
+    dataset, agree = desk.dataset.id, "See how far people agree"
+    if judged := [run.id for run in all_runs(desk.store) if run.dataset == dataset and run.judged]:
+        url.page_link("judge_audit", "Audit the judge", icon=":material/gavel:", run=judged[-1])
+    slice_id = desk.filters.slice
+    url.page_link("review", agree, icon=":material/query_stats:", dataset=dataset, tab="agreement", slice=slice_id)
 
 
 def _asked(what: str) -> None:

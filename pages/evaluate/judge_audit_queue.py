@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from cimemories.desk.audit import AuditDesk
+from cimemories.flows.scope import Scope
 from cimemories.review.recording import slice_flows
 from cimemories.store.audits import AuditVerdict
 from cimemories.text import count, listed
@@ -44,8 +45,10 @@ def draw(desk: AuditDesk, batch: int, *, hidden: bool) -> None:
         page.notice(f"This slice is assigned to {listed(desk.assigned.people)}. Its figures are below.")
         return
     scope = desk.scope
+    if not desk.state(slice_flows(desk.store, desk.slice.id)).undecided:
+        text = f"Every item of {'this slice' if desk.assigned is None else 'your part'} is answered."
+        desk_ui.lead_on(desk.store, desk.slice.id, text, lambda: _results(scope))
     simulated = " (simulated)" if scope.simulated else ""
-    yours = "this slice" if desk.assigned is None else "what is assigned to you"
     desk_ui.draw(
         desk,
         desk.name,
@@ -58,7 +61,7 @@ def draw(desk: AuditDesk, batch: int, *, hidden: bool) -> None:
         context=f"{scope.run.name}{simulated}, {scope.judge.name}, slice of {count(desk.slice.items, 'item')}",
         folds=("memory", "history"),
         link="Open the message",
-        empty=f"You have audited {yours}. The figures are below.",
+        empty="Nothing is left for you here. The figures are below.",
         hiding="The judge's claim and quote show after your answer.",
         asked=_asked,
     )
@@ -67,6 +70,12 @@ def draw(desk: AuditDesk, batch: int, *, hidden: bool) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             safe.inline(f"The figures below use {count(audited, 'verdict')}.", muted=True)
             st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:")
+
+
+def _results(scope: Scope) -> None:
+    """Draw a link to the numbers of the run by the verdicts of people."""
+    counted = {"run": scope.run.id, "verdicts": "people"}
+    url.page_link("heatmaps", "See the leaks by people's verdicts", icon=":material/grid_on:", **counted)
 
 
 def progress(desk: AuditDesk) -> str | None:

@@ -13,7 +13,8 @@ from cimemories.flows.catalogue import all_datasets
 from cimemories.flows.catalogue import people as people_of_record
 from cimemories.review.assignments import UNITS, Progress, assign, progress
 from cimemories.review.assignments import slices as slices_of
-from cimemories.store.audits import ATTRIBUTES, SliceRow
+from cimemories.review.status import status
+from cimemories.store.audits import ATTRIBUTES, SLICE_LABELS, SliceRow
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.team import log, people
@@ -22,6 +23,7 @@ from cimemories.text import count, listed
 from cimemories.ui import annotator, answers, login, once, page, safe, tables, url
 
 TABS = {"assignments": "Assignments", "people": "People", "log": "Log"}
+MOST_KNOWN = 500  # training or test pairs of a slice
 MOST = 1000  # entries shown; the command line prints all
 _DONE = "team.done"
 _OPENED = "team.opened."  # by slice, the time of the assignment that the open form was drawn for
@@ -73,12 +75,17 @@ def _assignments(store: Store) -> str:
     if every:
         rows_of = pd.DataFrame([row for item in every for row in lists.paces(item).records()])
         tables.csv_button(rows_of, "assignments.csv", key="team.assignments.csv")
+    reviewed = status(store, dataset.name).people
+    if login.refusal(Role.CURATOR) is None and not reviewed.empty:
+        safe.heading("What each person decided")
+        answers.twin(reviewed, "team.reviewed")
     left = sum(item.left for item in every)
     return f"{count(len(every), 'assigned slice')}, {count(left, 'answer')} left." if every else "Nothing is assigned."
 
 
 def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> None:
     safe.inline(row.name, strong=True)
+    curates = login.refusal(Role.CURATOR) is None
     unit = UNITS[row.kind]
     # A slice of attributes holds the messages that are read for them.
     size = f"{count(row.items, 'message')} of attributes" if row.kind == ATTRIBUTES else count(row.items, unit)
@@ -88,8 +95,11 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
         people = count(item.of.wanted, "person", "people")
         each = f"each person answers each {unit}" if item.of.overlap is None else f"{people} for each {unit}"
         safe.inline(f"{item.sentence}. {size}, {each}.")
+        if curates and (item.of.training or item.of.tests):
+            training = count(item.of.training, "training pair")
+            safe.inline(f"{training} before it, {count(item.of.tests, 'hidden test pair')} in it.", muted=True)
         answers.twin(lists.paces(item), f"team.paces.{item.of.slice}")
-    if login.refusal(Role.CURATOR) is None and not store.read_only:
+    if curates and not store.read_only:
         opened, made = f"{_OPENED}{row.id}", item.of.created if item else ""
         if st.session_state.get(opened, made) != made:
             by = item.of.annotator if item else "Another person"
@@ -125,6 +135,17 @@ def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | N
         "People an item", 0, most, key=f"{key}.overlap",
         help="0: each person answers everything, as agreement of all needs it.",
     )  # fmt: skip
+    training = tests = 0
+    if row.kind == SLICE_LABELS:
+        known, hidden, _ = st.columns([2, 2, 5])
+        training = known.number_input(
+            "Training pairs", 0, MOST_KNOWN, item.of.training if item else 0, key=f"{key}.training",
+            help="Come first. Their answers are known and show after each; what people answer there does not count.",
+        )  # fmt: skip
+        tests = hidden.number_input(
+            "Hidden test pairs", 0, MOST_KNOWN, item.of.tests if item else 0, key=f"{key}.tests",
+            help="Mixed in. Their answers are known to you; people are not told which they are.",
+        )  # fmt: skip
     due = right.date_input("Due", date.fromisoformat(item.of.due) if item and item.of.due else None, key=f"{key}.due")
     me = annotator.required()
 
@@ -136,7 +157,14 @@ def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | N
         once.button(
             "Assign" if names else "Remove the assignment",
             lambda: assign(
-                store, row.id, names, overlap=int(overlap) or None, due=due.isoformat() if due else None, annotator=me
+                store,
+                row.id,
+                names,
+                overlap=int(overlap) or None,
+                due=due.isoformat() if due else None,
+                annotator=me,
+                training=int(training),
+                tests=int(tests),
             ),
             assigned,
             key=f"{key}.give",

@@ -50,7 +50,7 @@ def test_filters_and_words_for_people(sqlite_store: Store, tmp_path: Path) -> No
     row, _ = reviewed(sqlite_store)
     out = tmp_path / "ada.jsonl"
     text = ran(sqlite_store, "export", row.name, "-o", out, "--annotator", "Ada", "--profile", "0", "--blind")
-    assert text == f"exported 1 decision, 1 audit of '{row.name}': {out}, simulated\n"
+    assert text == f"exported 1 decision or undo, 1 verdict or undo of '{row.name}': {out}, simulated\n"
     with pytest.raises(StoreError, match="is already there"):
         ran(sqlite_store, "export", row.name, "-o", out)
     ran(sqlite_store, "export", row.name, "-o", out, "--replace", "--since", "2999-01-01")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -10,7 +11,7 @@ from math import ceil
 import sqlalchemy as sa
 
 from cimemories.store import audits, decisions
-from cimemories.store.audits import ATTRIBUTES, SLICE_LABELS, Flow, slice_row
+from cimemories.store.audits import ATTRIBUTES, SLICE_LABELS, TEST, TRAINING, Flow, KnownPair, slice_row
 from cimemories.store.decisions import ADJUDICATED, moment
 from cimemories.store.engine import StoreError, now, one_line, plain_name
 from cimemories.store.tables import assignee, assignment, dataset, decision, slice, slice_item
@@ -24,7 +25,8 @@ Item = tuple[int, int]
 class Assignment:
     """A slice that people are to work through. overlap: how many of them answer an item, None for all of them; due: a
     date as text, None without one; items: pairs, judgements, or attributes of which each is read to its end. labelling,
-    run, judge: what the slice was drawn of, None where it names none."""
+    run, judge: what the slice was drawn of, None where it names none. training, tests: how many pairs with known
+    answers come before it, and are mixed into it."""
 
     slice: int
     name: str
@@ -40,6 +42,8 @@ class Assignment:
     due: str | None
     annotator: str
     created: str
+    training: int = 0
+    tests: int = 0
 
     @property
     def wanted(self) -> int:
@@ -66,10 +70,12 @@ def assign(
     *,
     overlap: int | None = None,
     due: str | None = None,
+    known: Sequence[KnownPair] | None = None,
     annotator: str,
 ) -> None:
-    """Let these people work through a slice, in the place of those before; nobody: the slice is anybody's again. Raises
-    StoreError for a slice that is not there, a date that is none, and an overlap of more people than there are."""
+    """Let these people work through a slice, in the place of those before; without people it is open to all again.
+    known: its pairs with known answers; None: those that it has. Raises StoreError for a slice that is not there, a
+    date that is none, and an overlap of more people than there are."""
     # Whoever assigns it at the same moment, or deletes it, goes first.
     connection.execute(sa.select(slice.c.id).where(slice.c.id == slice_id).with_for_update())
     row = slice_row(connection, slice_id)
@@ -90,7 +96,11 @@ def assign(
         values = {"slice": slice_id, "overlap": overlap, "due": due, "annotator": who, "created": now()}
         connection.execute(sa.insert(assignment).values(**values))
         connection.execute(sa.insert(assignee), [{"slice": slice_id, "name": name} for name in names])
-    log.add(connection, "slice.assigned", row.name, people=", ".join(names) or "nobody", overlap=overlap, due=due)
+    if known is not None:
+        audits.set_known(connection, slice_id, known)
+    uses = Counter(pair.use for pair in known or ())
+    set_to = {"overlap": overlap, "due": due, TRAINING: uses[TRAINING] or None, "tests": uses[TEST] or None}
+    log.add(connection, "slice.assigned", row.name, people=", ".join(names) or "nobody", **set_to)
 
 
 def assignments(
@@ -100,6 +110,7 @@ def assignments(
     sizes = (
         sa.select(slice_item.c.slice, sa.func.count().label("size"))
         .add_columns(sa.func.count(slice_item.c.attribute.distinct()).label("attributes"))
+        .where(audits.DRAWN)
         .group_by(slice_item.c.slice)
         .subquery()
     )
@@ -121,6 +132,7 @@ def assignments(
     named: dict[int, list[str]] = {}
     for each in connection.execute(sa.select(assignee).where(assignee.c.slice.in_([row["slice"] for row in rows]))):
         named.setdefault(each.slice, []).append(each.name)
+    known = audits.known_pairs(connection, [row["slice"] for row in rows])
     matching = []
     for row in rows:
         manifest = row["manifest"]
@@ -133,6 +145,8 @@ def assignments(
                 judge=judge if isinstance(judge, int) else None,
                 **{name: value for name, value in row.items() if name not in ("manifest", "items")},
                 items=row["items"] or 0,
+                training=sum(pair.use == TRAINING for pair in known.get(row["slice"], ())),
+                tests=sum(pair.use == TEST for pair in known.get(row["slice"], ())),
             )
         )
     return sorted(matching, key=lambda item: (item.due or "9999", item.slice))
@@ -189,7 +203,8 @@ def items(connection: sa.Connection, of: Assignment) -> list[Item]:
 
 def _decisions(connection: sa.Connection, slice_id: int) -> list[Answer]:
     same = sa.and_(slice_item.c.attribute == decision.c.attribute, slice_item.c.context == decision.c.context)
-    rows = connection.execute(sa.select(decision).join(slice_item, same).where(slice_item.c.slice == slice_id))
+    drawn = sa.select(decision).join(slice_item, same).where(slice_item.c.slice == slice_id, audits.DRAWN)
+    rows = connection.execute(drawn)
     standing: dict[tuple[str, Item], Answer] = {}
     for row in sorted(rows, key=moment):
         pair = row.attribute, row.context

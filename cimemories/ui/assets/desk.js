@@ -325,6 +325,7 @@ class Bench {
       return;
     }
     const pressed = pressedKey(event);
+    if (event.key === "Enter" && this.learned && !(target instanceof Element && target.closest("button, a"))) this.proceed();
     if (event.key === "Enter" || event.key === " ") { // they press the button that has the focus
       if (this.over && event.key === "Enter" && !(target instanceof Element && target.closest("button, a"))) this.nextBatch();
       return;
@@ -346,6 +347,7 @@ class Bench {
     else if ((pressed === "Escape" || pressed === "z") && Object.keys(this.choice).length) this.choose(null);
     else if (pressed === "Escape") return false; // somebody else's
     else if (this.over && !"zb?".includes(pressed)) return true;
+    else if (this.learned && (says || pressed === "s")) return true; // meant for a card that is not there yet
     else if (cause) this.choose({ cause });
     else if (says && this.data.causes.length) this.choose({ says: says.says });
     else if (says) this.say(says.says);
@@ -387,12 +389,33 @@ class Bench {
       this.answers.set(card.id, { kind, says, cause });
       this.remember(card.id, { kind, says, cause });
       this.previous = card;
-      this.at = this.nextOpen(this.at + 1);
+      if (!this.learned) this.at = this.nextOpen(this.at + 1);
       this.putOff(card.id, kind === "skip");
     }
     this.notice = "";
     this.log.add(event);
     this.draw();
+  }
+
+  // Whether the card on the screen is one of training that is answered: it stays and shows the known answer.
+  get learned() { return Boolean(this.card?.known.length) && this.answers.get(this.card.id)?.kind === "say"; }
+
+  proceed() {
+    this.at = this.nextOpen(this.at + 1);
+    this.draw();
+    this.part("card").focus({ preventScroll: true });
+  }
+
+  feedback([says, why], answer) {
+    const { glyph, label, means, colour } = this.data.keys.find((key) => key.says === says);
+    const button = make("button", "main next");
+    button.type = "button";
+    button.append("Next", make("kbd", "", "Enter"));
+    button.addEventListener("click", () => this.proceed());
+    const right = answer.says === says ? "Right" : "Not right";
+    const box = make("div", "one", make("b", "", `${right}: ${glyph} ${label}`), make("div", "", `${means} ${why}`));
+    box.style.borderLeftColor = colour;
+    return make("div", "given", box, button);
   }
 
   // What was skipped is asked last, by the server too.
@@ -600,6 +623,7 @@ class Bench {
       if (card.given.length) parts.push(this.given(card.given));
       if (this.choice.reason) parts.push(make("div", "muted", `Reason: ${this.choice.reason}`));
       if (answer) parts.unshift(make("div", "said", `You: ${this.answered(answer)}`));
+      if (this.learned) parts.splice(1, 0, this.feedback(card.known, answer));
       const facts = card.facts.flatMap(([name, text, strong]) => [make("dt", "", name), make("dd", strong ? "strong" : "", text)]);
       const seen = !this.blind || answer;
       // What is read comes before what is only known of it.
@@ -631,7 +655,7 @@ class Bench {
   drawLast() {
     const last = this.part("last");
     const answer = this.previous && this.answers.get(this.previous.id);
-    if (!answer) { last.replaceChildren(); return; }
+    if (!answer || this.previous === this.card) { last.replaceChildren(); return; }
     last.replaceChildren(
       make("span", "muted", "Last:"), make("b", "", this.answered(answer)), make("span", "what", this.previous.title),
       ...(this.previous.hidden.length ? [this.marks(this.previous.hidden)] : []),
