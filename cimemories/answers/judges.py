@@ -21,6 +21,7 @@ from cimemories.store import runs
 from cimemories.store.judgements import JudgeRow
 from cimemories.text import count, decimal, percent, sentence
 
+TOO_WIDE = 0.4  # an interval that says little
 JUDGES = {
     "name": Column("text", "Judge"),
     "answered_by": Column("text", "Answered by"),
@@ -280,9 +281,12 @@ def leak_rates(corrections: Sequence[Correction], mine: Correction) -> Rows:
 
 
 def headline(own: JudgeQuality) -> str:
-    """Return precision and recall of a judge in words."""
+    """Return precision and recall of a judge in words. A recall that could be nearly anything is not stated."""
     right, found = (figure.text(undefined="an unknown share") for figure in (own.precision, own.recall))
-    return f"{right} of the judge's claims are right, and it finds {found} of what is revealed"
+    low, high = own.recall.low, own.recall.high
+    if low is not None and high is not None and high - low > TOO_WIDE:
+        found = f"anywhere from {percent(low)} to {percent(high)}"
+    return f"{right} of the judge's claims are right; it finds {found} of what is revealed"
 
 
 def _correction_text(item: Correction) -> str:

@@ -333,7 +333,9 @@ def trained(connection: sa.Connection, dataset_id: int) -> dict[tuple[int, int, 
     """Return the answers in training that hold: (attribute id, context id, annotator) -> label."""
     kinds = mark.c.kind.in_((MarkKind.TRAINED, MarkKind.CLEAR))  # skipped or flagged later, it was answered still
     newest = _newest(connection, mark.c.dataset == dataset_id, kinds)
-    return {place: Label(row.reason) for place, row in newest.items() if row.kind == MarkKind.TRAINED}
+    labels = {str(label): label for label in Label}  # an imported mark may have any reason
+    held = {place: row.reason for place, row in newest.items() if row.kind == MarkKind.TRAINED}
+    return {place: labels[reason] for place, reason in held.items() if reason in labels}
 
 
 def counts(connection: sa.Connection, dataset_id: int) -> tuple[int, int]:

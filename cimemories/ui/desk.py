@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from cimemories.desk.routes import open_desk
-from cimemories.review.assignments import assigned_to
-from cimemories.store.engine import Store
 from cimemories.text import clip, visible_in
-from cimemories.ui import annotator, component, login, safe, url
+from cimemories.ui import component, login, url
 from cimemories.ui.presses import KEYS
 
 if TYPE_CHECKING:  # the pages that open a desk import what it needs
@@ -102,16 +100,3 @@ def draw(
         "hiding": hiding,
     }
     _component(key=key, data=visible_in(data), on_asked_change=url.durable(heard))
-
-
-def lead_on(store: Store, slice_id: int | None, done: str, others: Callable[[], None]) -> None:
-    """Draw what comes after a queue in which nothing is left: the person's next assigned slice, then the other links.
-    slice_id: the slice that is done, None for a queue without one."""
-    following = next((item for item in assigned_to(store, annotator.name()) if item.of.slice != slice_id), None)
-    with st.container(border=True):
-        safe.inline(done if following is None else f"{done} Next for you: {following.sentence}.", strong=True)
-        with st.container(horizontal=True):
-            if following is not None:
-                where, query = following.place
-                url.page_link(where, "Open the next slice", icon=":material/arrow_forward:", **query)
-            others()

@@ -124,7 +124,7 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
     with left:
         linked = (url.get("label") or "").split(",")
         shown = {kind: f"{kind} ({count(counts.get(kind, 0))})" for kind in KINDS if counts.get(kind) or kind in linked}
-        kinds = page.several("Effective label", shown, "labels.kinds", "label", between=",", pills=True)
+        kinds = page.several("Current label", shown, "labels.kinds", "label", between=",", pills=True)
     above = st.container()
     sphere = None
     with (

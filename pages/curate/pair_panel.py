@@ -5,7 +5,7 @@ Also shared by tables of pairs: the columns that identify a row's pair, and the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import streamlit as st
 
 from cimemories.labels.votes import PairRun, PairView, decide, pair_runs
 from cimemories.model import Label, Verdict
+from cimemories.review.assignments import assigned_to
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
@@ -280,3 +281,16 @@ def _decide(store: Store, dataset_id: int, view: PairView) -> None:
                 key=f"{key}.undo",
                 icon=":material/undo:",
             )
+
+
+def lead_on(store: Store, slice_id: int | None, done: str, others: Callable[[], None]) -> None:
+    """Draw what comes after a queue in which nothing is left: the person's next assigned slice, then the other links.
+    slice_id: the slice that is done, None for a queue without one."""
+    following = next((item for item in assigned_to(store, annotator.name()) if item.of.slice != slice_id), None)
+    with st.container(border=True):
+        safe.inline(done if following is None else f"{done} Next for you: {following.sentence}.", strong=True)
+        with st.container(horizontal=True):
+            if following is not None:
+                where, query = following.place
+                url.page_link(where, "Open the next slice", icon=":material/arrow_forward:", **query)
+            others()

@@ -89,8 +89,9 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filt
     elif result.answered and result.sampled.covered < result.sampled.strata:
         missing, strata = result.sampled.strata - result.sampled.covered, count(result.sampled.strata)
         page.notice(f"{count(missing)} of {strata} strata have no answer yet; their pairs are left out.")
-    _slices(store, dataset, labelling, slices)
-    if result.answered:
+    if not result.answered:
+        _slices(store, dataset, labelling, slices)
+    else:
         drawn.draw(shown.among)
         if not result.among.pairs:
             safe.inline("Let several people answer one slice, or set an overlap (Set up, Overlap).", muted=True)
@@ -105,6 +106,7 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filt
         by = page.choice("By", options, "agreement.by", "by", default=str(GroupBy.DOMAIN), visible=False)
         drawn.draw(shown.by[GroupBy(by)])
         safe.show(safe.lines(map(sentence, shown.notes)))
+        _slices(store, dataset, labelling, slices)
     if labelling is not None:
         page.fold(
             "The model with itself: repeated votes and personas, apart from people",
@@ -150,8 +152,8 @@ def _no_sample(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
     together = result.against[0]
     if result.answered:
         text = (
-            "Pairs of the queue are no sample: they came by their value or by filters. These figures are of "
-            "them alone; those of a random slice speak for all pairs."
+            "The queue picks the most useful pairs, so these figures do not describe all pairs. Draw a random slice "
+            "for that."
         )
         # Columns are the consensus: with one label, agreement beyond chance is 0 whatever people answer.
         labels = [LABEL_NAMES[n] for n, code in enumerate(ORDER) if together.counts[:, code].any()]
@@ -273,7 +275,7 @@ def _slices(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, s
         page.notice(notice)
     if slices:
         safe.heading("Random slices")
-        safe.inline("Everybody who opens a slice answers all its pairs, blind, unless it is assigned.", muted=True)
+        safe.inline("Each person who opens a slice answers all of it, blind, unless it is assigned.", muted=True)
         url.page_link("team", "Assign slices", icon=":material/assignment_ind:", tab="assignments", dataset=dataset.id)
     for row in slices:
         _slice(store, dataset, labelling, row)
@@ -324,7 +326,7 @@ def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ro
     text, queue, statistics, more = st.columns([6, 2, 2, 1], vertical_alignment="center")
     with text:
         half = row.manifest.get("half_width_at_80")
-        expected = f"; expected ± {100 * half:.1f} points at 80 %" if isinstance(half, float) else ""
+        expected = f"; ±{100 * half:.0f} points if people agree on 80 %" if isinstance(half, float) else ""
         total = count(row.items)
         detail = f"{total}, seed {row.seed}, sampled by {row.annotator} on {row.created[:10]}{expected}"
         people = [

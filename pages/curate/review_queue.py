@@ -28,7 +28,7 @@ from cimemories.ui import desk as desk_ui
 from cimemories.ui import once, page, safe, url
 from pages.curate import review_bulk
 from pages.curate.label_matrix import choice
-from pages.curate.pair_panel import DECIDING
+from pages.curate.pair_panel import DECIDING, lead_on
 
 LABEL_OPTIONS = (*map(str, Label), UNLABELLED_NAME)
 YES_NO = {"yes": True, "no": False}
@@ -155,7 +155,7 @@ def draw(desk: QueueDesk) -> None:
         page.notice(f"This slice is assigned to {listed(assigned.people)}. You can look at it on Agreement.")
         return
     if desk.is_done:
-        desk_ui.lead_on(store, desk.filters.slice, "Every pair of this queue is decided.", lambda: _results(desk))
+        lead_on(store, desk.filters.slice, "Every pair of this queue is decided.", lambda: _results(desk))
     first = url.get_int("attribute"), url.get_int("context")
     desk_ui.draw(
         desk,

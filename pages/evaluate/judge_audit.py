@@ -206,21 +206,18 @@ def _sample_text(population: AuditPopulation, spread: AuditPlan) -> str:
     """Describe the sample, and the intervals that it would give."""
     claims = sum(n for (claim, _), n in spread.sampled.items() if claim != NOT_REVEALED)
     text = (
-        f"The judge decided {count(population.items)} times whether a message reveals an attribute, and claimed a "
-        f"reveal {count(population.claimed)} times ({percent(population.claimed / population.items)}). "
-        f"{count(spread.items, 'item')} would be {count(claims)} claims and "
-        f"{count(spread.items - claims)} non-claims. "
+        f"The judge decided {count(population.items)} times whether a message reveals a fact. It claimed a reveal "
+        f"{count(population.claimed)} times ({percent(population.claimed / population.items)}). A sample of "
+        f"{count(spread.items)} takes {count(claims, 'claim')} and {count(spread.items - claims, 'other')}. "
     )
     if spread.precision is None:
-        return text + "Without a full claim in it, the sample says nothing about precision."
-    text += (
-        f"If precision and recall were both {exact_percent(ASSUMED)}, the 95 % interval of precision would be about "
-        f"±{100 * spread.precision:.0f} points"
-    )
+        return text + "Without a full claim in it, it says nothing about precision."
+    right, points = exact_percent(ASSUMED), f"±{100 * spread.precision:.0f} points"
+    text += f"If the judge is right in {right}, it gives precision to {points}"
     if spread.recall is None:
-        return f"{text}; without a non-claim in it, the sample says nothing about recall."
+        return f"{text}; without a non-claim in it, it says nothing about recall."
     many = " (too wide to say much)" if spread.recall > 0.4 else ""
-    return f"{text}, that of recall about ±{100 * spread.recall:.0f} points{many}."
+    return f"{text} and recall to ±{100 * spread.recall:.0f} points{many}."
 
 
 def _strata(scope: Scope, population: AuditPopulation, spread: AuditPlan) -> None:

@@ -12,6 +12,7 @@ from cimemories.text import count, listed
 from cimemories.ui import desk as desk_ui
 from cimemories.ui import page, safe, url
 from cimemories.ui.desk import Key
+from pages.curate.pair_panel import lead_on
 
 KEY = "judge_audit.bench"
 BATCH = 50
@@ -47,7 +48,7 @@ def draw(desk: AuditDesk, batch: int, *, hidden: bool) -> None:
     scope = desk.scope
     if not desk.state(slice_flows(desk.store, desk.slice.id)).undecided:
         text = f"Every item of {'this slice' if desk.assigned is None else 'your part'} is answered."
-        desk_ui.lead_on(desk.store, desk.slice.id, text, lambda: _results(scope))
+        lead_on(desk.store, desk.slice.id, text, lambda: _results(scope))
     simulated = " (simulated)" if scope.simulated else ""
     desk_ui.draw(
         desk,

@@ -212,6 +212,19 @@ def test_a_slice_is_assigned_on_the_page_and_its_people_are_led_to_their_next_pa
     home.run()
     assert "You are assigned" not in page_html(home), "one person a pair: nothing is left"
 
+    # What is done leads on: to the next slice, here to none, and to the result.
+    done = opened("pages/curate/review.py", dataset=dataset, labelling=labelling, slice=slice_id)
+    done.text_input(key="annotator.field").set_value("Ada").run()
+    assert not done.exception and "Every pair of this queue is decided." in page_html(done)
+    links = {item.proto.label: item.proto.query_string for item in done.get("page_link")}
+    assert "Open the next slice" not in links and f"slice={slice_id}" in links["See how far people agree"]
+    following = draw_slice(store, labelling, size=9, seed=1, name="second", annotator="Ada")
+    assignments.assign(store, following, ["Ada"], overlap=None, due=None, annotator="Ada")
+    done.run()
+    assert "Next for you: 'second' of 'small world': 6 of 9 pairs answered." in page_html(done)
+    links = {item.proto.label: item.proto.query_string for item in done.get("page_link")}
+    assert f"slice={following}" in links["Open the next slice"]
+
 
 def test_of_two_who_change_an_assignment_the_second_sees_what_the_first_did(app_store: Store) -> None:
     store = app_store

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import sqlalchemy as sa
 from talking import Talk, cards, event
+from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, records
 
+import cimemories
+from cimemories.cli import cli
 from cimemories.desk.queue import Ordering, QueueDesk
 from cimemories.flows import catalogue
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
@@ -15,7 +20,7 @@ from cimemories.review import assignments
 from cimemories.review.queue import Filters, Order
 from cimemories.review.sampling import draw_slice
 from cimemories.review.status import status
-from cimemories.store import audits, decisions
+from cimemories.store import audits, decisions, reviews
 from cimemories.store.audits import TEST, TRAINING, KnownPair
 from cimemories.store.decisions import ADJUDICATED, NewDecision
 from cimemories.store.engine import Store, StoreError
@@ -85,6 +90,24 @@ def test_training_comes_first_and_is_no_decision(store: Store) -> None:
 def _drawn(store: Store, slice_id: int) -> list[audits.SliceItem]:
     with store.read() as connection:
         return audits.slice_items(connection, slice_id)
+
+
+def test_command_and_python_assign_and_show_the_same(sqlite_store: Store) -> None:
+    sliced(sqlite_store)
+    place = ["--workspace", str(sqlite_store.workspace)]
+    words = ["assign", "small world", "first", "--to", "Ada", "--training", "1", "--tests", "2"]
+    assert CliRunner().invoke(cli, ["review", *words, *place]).exit_code == 0
+    (item,) = json.loads(CliRunner().invoke(cli, ["review", "assignments", "small world", "--json", *place]).stdout)
+    assert (item["training"], item["tests"], item["items"]) == (1, 2, 4)
+    with sqlite_store.write() as connection:
+        (pair, *_) = audits.known_pairs(connection, [1])[1]
+        said = reviews.Mark(*pair.pair, reviews.MarkKind.TRAINED, reason=str(pair.label))
+        reviews.add_marks(connection, 1, "Ada", [said, reviews.Mark(*pair.pair, reviews.MarkKind.SKIP)])
+    with cimemories.open(sqlite_store.workspace) as workspace:
+        state = workspace.review("small world")
+    (row,) = json.loads(CliRunner().invoke(cli, ["review", "status", "small world", "--json", *place]).stdout)["people"]
+    assert (row["name"], row["training_right"], row["training_right_items"]) == ("Ada", 1.0, 1)
+    assert state.people.records()[0]["training_right_low"] == pytest.approx(row["training_right_low"])
 
 
 def test_each_person_answers_each_test_where_pairs_are_divided(store: Store) -> None:

@@ -409,6 +409,28 @@ def test_a_batch_ends_on_the_card_and_goes_on_with_enter(page: Page, monkeypatch
     assert queue.standing == {**dict.fromkeys(CARDS[:4], "necessary"), CARDS[4]: "ambiguous"}
 
 
+def test_training_shows_the_known_answer_and_goes_on_with_enter(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [
+        Card("1.1.7", "My rent is $900.", [], known=("inappropriate", "Settled <b>so</b>.")),
+        Card("2.1", "Two", []),
+    ]
+    queue = Queue(page, queue_data(monkeypatch, known))
+    queue.open()
+    expect(queue.box).not_to_contain_text("inappropriate")
+    queue.press("n")
+    expect(queue.box).to_contain_text("Not right: I inappropriate")
+    expect(queue.box).to_contain_text("Settled <b>so</b>.")
+    queue.press("is")  # meant for the next card, which is not there yet
+    assert queue.card == "1.1.7"
+    queue.press(["Enter"])
+    assert queue.card == "2.1"
+    queue.press("zi")
+    expect(queue.box).to_contain_text("Right: I inappropriate")
+    queue.press(["Enter", "n"])
+    queue.save()
+    assert queue.standing == {"1.1.7": "inappropriate", "2.1": "necessary"}
+
+
 def test_spreading_the_last_decision_is_asked_for_once_it_is_recorded(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:

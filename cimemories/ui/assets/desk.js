@@ -398,7 +398,7 @@ class Bench {
   }
 
   // Whether the card on the screen is one of training that is answered: it stays and shows the known answer.
-  get learned() { return Boolean(this.card?.known.length) && this.answers.get(this.card.id)?.kind === "say"; }
+  get learned() { return Boolean(this.card?.known?.length) && this.answers.get(this.card.id)?.kind === "say"; }
 
   proceed() {
     this.at = this.nextOpen(this.at + 1);

@@ -89,7 +89,10 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     agrees = together.agreement
     sentence = f"{100 * agrees.value:.1f} % [{100 * agrees.low:.1f}, {100 * agrees.high:.1f}] of 10 pairs."
     assert f"People give the label of the consensus to {sentence}" in markup
-    assert "13 decisions in force, by 2 people on 10 pairs" in markup and "are no sample" in markup
+    assert (
+        "13 decisions in force, by 2 people on 10 pairs" in markup
+        and "these figures do not describe all pairs" in markup
+    )
     kappa = together.kappa
     assert f'<td class="ci-number">{kappa.value:.3f} [{kappa.low:.3f}, {kappa.high:.3f}] of 10</td>' in markup
     assert '<td class="ci-number">66.7 %</td><td class="ci-number">3</td>' in markup  # of 3 that both answered

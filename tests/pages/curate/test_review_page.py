@@ -105,7 +105,7 @@ def test_events_are_exported_and_taken_in_once(store: Store) -> None:
                 "New here: nothing. 1 are here already." in page_html(app) and button(app, "Import 0 events").disabled
             )
             continue
-        assert "New here: 1 decision. 1 are here already." in page_html(app)
+        assert "New here: 1 decision or undo. 1 are here already." in page_html(app)
         assert "1 time without a zone; read as +02:00" in page_html(app)
         button(app, "Import 1 event").click().run()
         assert "1 new events imported, 1 were" in page_html(app)
@@ -129,14 +129,15 @@ def test_an_imported_file_is_listed_and_undone_with_one_click(store: Store) -> N
     app.file_uploader[0].set_value((f"{HOSTILE}.jsonl", more, "application/jsonl")).run()
     button(app, "Check the file").click().run()
     button(app, "Import 2 events").click().run()
-    assert "2 decisions." in page_html(app) and "UTC by Cem" in page_html(app) and "<img" not in page_html(app)
+    markup = page_html(app)
+    assert "2 decisions and undos." in markup and "UTC by Cem" in markup and "<img" not in markup
     button(app, "Undo").click().run()
     assert "2 imported events removed; what was here before counts again." in page_html(app)
-    assert "2 decisions, undone 20" in page_html(app) and button(app, "Undo").disabled
+    assert "2 decisions and undos, undone 20" in page_html(app) and button(app, "Undo").disabled
     with store.read() as connection:
         assert [d.uid for d in decisions.history(connection, dataset)] == ["one"]
     button(app, "Check the file").click().run()
-    assert "New here: 2 decisions." in page_html(app)
+    assert "New here: 2 decisions and undos." in page_html(app)
 
 
 def test_an_overlap_is_shown_before_it_is_set_and_undone_with_one_click(store: Store) -> None:

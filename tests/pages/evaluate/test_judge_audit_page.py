@@ -69,8 +69,10 @@ def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, drawn: Drawn)
     # 5 x 9 places; claims: 1 + 4 + 2 + 5 + 5 + 3 = 20 of 45.
     page.number_input(key=f"judge_audit.size.{run_id}").set_value(30)
     page.slider(key="judge_audit.share").set_value(50).run()
-    assert "The judge decided 45 times" in page_html(page) and "claimed a reveal 20 times (44.4 %)" in page_html(page)
-    assert "30 items would be 15 claims and 15 non-claims" in page_html(page)
+    assert "The judge decided 45 times" in page_html(page) and "It claimed a reveal 20 times (44.4 %)" in page_html(
+        page
+    )
+    assert "A sample of 30 takes 15 claims and 15 others." in page_html(page)
     button(page, "Sample the slice").click().run()
     assert not page.exception
     with store.read() as connection:
