@@ -92,7 +92,7 @@ def people(result: PeopleAgreement) -> People:
                 cells[-1] |= line[name].columns(name)
         columns = {
             "name": Column("text", group.capitalize()),
-            "answered": Column("count", "Answered", "Pairs that somebody answered"),
+            "answered": Column("count", "Answered", "Pairs with an answer"),
         }
         by[group] = Table(pd.DataFrame(cells), columns | shown, f"Agreement by {group}")
     return People(

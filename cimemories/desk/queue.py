@@ -109,7 +109,7 @@ class QueueDesk:
         store = self.store
         done = settle(message, lambda events: record(store, self.dataset, self.me, events), card_id)
         index = pair_index(store, self.dataset.id, self.labelling.id if self.labelling else None)
-        course = course_of(store, self.filters.slice, self.me)
+        course = self._course(index)
         if course.left:
             return self._training(message, done, index, course)
         decided, left, tests = self._progress(index, course)
@@ -133,8 +133,16 @@ class QueueDesk:
     def is_done(self) -> bool:
         """Return whether nothing is left for this person to decide."""
         index = pair_index(self.store, self.dataset.id, self.labelling.id if self.labelling else None)
-        course = course_of(self.store, self.filters.slice, self.me)
+        course = self._course(index)
         return not course.left and not len(self._progress(index, course)[1])
+
+    def _course(self, index: PairIndex) -> Course:
+        """Return the known pairs of the slice that an edit has not removed."""
+        course = course_of(self.store, self.filters.slice, self.me)
+        training = [known for known in course.training if _is_in(index, card_id(known.pair))]
+        return replace(
+            course, training=training, tests=frozenset(pair for pair in course.tests if _is_in(index, card_id(pair)))
+        )
 
     def _progress(self, index: PairIndex, course: Course) -> tuple[int, Ints, Ints]:
         """Return how many pairs this person has decided, the positions of those that are left, and of all tests."""
@@ -164,7 +172,7 @@ class QueueDesk:
                 id=training_id(pair, self.filters.slice or 0),
                 known=(str(known[pair].label), why[pair]),
             )
-            for item in items(self.store, index, at[at >= 0])
+            for item in items(self.store, index, at)
             for pair in [(item.attribute, item.context)]
         ]
         return Reply(

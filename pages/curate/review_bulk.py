@@ -661,4 +661,4 @@ def _remarks(done: Imported, zone: str) -> list[str]:
 
 
 def person_option(name: str) -> str:
-    return safe.option(name) if name else "everybody"
+    return safe.option(name) if name else "all people"

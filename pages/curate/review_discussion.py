@@ -91,7 +91,7 @@ def _adjudicate(
             empty="No pair is in dispute: people agree wherever two or more have decided, or it has been settled.",
             hiding="Votes, consensus and past leaks show after your answer.",
         )
-        safe.inline("This adds a decision, which sets the label. Everybody's own decision stays.", muted=True)
+        safe.inline("This adds a decision, which sets the label. Each person's own decision stays.", muted=True)
         review_queue.draw_guideline(store)
     page.fold(
         "Adjudicated pairs",
@@ -365,7 +365,7 @@ def _filtered(dataset: DatasetRow, every: list[PairComment], filters_box: DeltaG
     key = "review.comments.search"
     with filters_box:
         names = sorted({item.comment.annotator for item in every})
-        people = {EVERYBODY: "everybody"} | {name: name for name in names}
+        people = {EVERYBODY: "all people"} | {name: name for name in names}
         who = page.choice("By", people, "review.comments.who", "person", default=EVERYBODY, boxed=True)
         url.set_field(key, url.get("search") or "")
         text = st.text_input(
