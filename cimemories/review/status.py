@@ -42,6 +42,9 @@ PEOPLE = {
 }
 
 
+WHAT = "What each person decided"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Status(Answer):
     """decided: pairs whose label is a person's, of `pairs`. disputed: of the `shared` ones, which two or more people
@@ -105,7 +108,7 @@ def status(store: Store, dataset: str) -> Status:
         open_comments=opened,
         flagged=flagged,
         guideline=version,
-        people=Table(pd.DataFrame(people, columns=list(people[0]) if people else [*PEOPLE, "sources"]), PEOPLE),
+        people=Table(pd.DataFrame(people, columns=list(people[0]) if people else [*PEOPLE, "sources"]), PEOPLE, WHAT),
     )
 
 

@@ -77,7 +77,7 @@ def _assignments(store: Store) -> str:
         tables.csv_button(rows_of, "assignments.csv", key="team.assignments.csv")
     reviewed = status(store, dataset.name).people
     if login.refusal(Role.CURATOR) is None and not reviewed.empty:
-        safe.heading("What each person decided")
+        safe.heading(reviewed.caption)
         answers.twin(reviewed, "team.reviewed")
     left = sum(item.left for item in every)
     return f"{count(len(every), 'assigned slice')}, {count(left, 'answer')} left." if every else "Nothing is assigned."

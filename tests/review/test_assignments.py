@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -221,7 +222,7 @@ def test_a_slice_is_assigned_on_the_page_and_its_people_are_led_to_their_next_pa
     following = draw_slice(store, labelling, size=9, seed=1, name="second", annotator="Ada")
     assignments.assign(store, following, ["Ada"], overlap=None, due=None, annotator="Ada")
     done.run()
-    assert "Next for you: 'second' of 'small world': 6 of 9 pairs answered." in page_html(done)
+    assert "Next for you: 'second' of 'small world': 6 of 9 pairs answered." in unescape(page_html(done))
     links = {item.proto.label: item.proto.query_string for item in done.get("page_link")}
     assert f"slice={following}" in links["Open the next slice"]
 
