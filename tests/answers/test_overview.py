@@ -15,11 +15,11 @@ from cimemories.store.engine import Store
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 LABELS = [[[X, N, N], [X, X, N], [N, A, X]]]
-REVEALS = [[[5, 5, 0], [1, 0, 0], [5, 0, 0]]]
+REVEALS = [[[5, 5, 0], [3, 0, 0], [5, 0, 0]]]
 
 
 @pytest.mark.parametrize(("statement", "shown"), [("I have lost my job.", 1), ("I have lost my job. " * 9, 0)])
-def test_the_leak_is_of_what_is_private_from_most_in_few_words(store: Store, statement: str, shown: int) -> None:
+def test_the_leak_is_told_often_private_from_most_and_short(store: Store, statement: str, shown: int) -> None:
     assert len("I have lost my job.") < LONGEST[0] < len(statement) or shown
     person = make_profile(0, 3, 3)
     facts = [person.attributes[0], replace(person.attributes[1], statement=statement), person.attributes[2]]
