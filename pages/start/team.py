@@ -78,7 +78,7 @@ def _assignments(store: Store) -> str:
     reviewed = status(store, dataset.name).people
     if login.refusal(Role.CURATOR) is None and not reviewed.empty:
         safe.heading(reviewed.caption)
-        answers.twin(reviewed, "team.reviewed")
+        tables.grid(reviewed, reviewed.caption)
     left = sum(item.left for item in every)
     return f"{count(len(every), 'assigned slice')}, {count(left, 'answer')} left." if every else "Nothing is assigned."
 

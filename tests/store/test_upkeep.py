@@ -390,7 +390,8 @@ def test_what_people_took_back_is_not_counted(store: Store) -> None:
     assert "By: 'Bob (1), Ada (1)." in dataset_card(store, row.name)
     with store.write() as connection:
         decisions.undo(connection, row.id, "Ada", "d1", "u1")
-        decisions.undo(connection, row.id, "'Bob", str(standing[-1].uid), "u2")
+        (bob,) = (item for item in standing if item.annotator == "'Bob")
+        decisions.undo(connection, row.id, bob.annotator, str(bob.uid), "u2")
     with store.read() as connection:
         assert versions.rests_on(connection, row.id).counted == ["1 run", "3 decisions that were taken back"]
     assert "None that stands: what was decided (3) was taken back." in dataset_card(store, row.name)
