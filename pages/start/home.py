@@ -21,9 +21,9 @@ from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.review.assignments import UNITS, assigned_to
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.runs import RunRow
-from cimemories.text import count, percent, sentence
+from cimemories.text import CELL_LIMIT, count, percent, sentence, shortened
 from cimemories.ui import annotator, answers, once, page, safe, url
-from cimemories.ui.safe import tag
+from cimemories.ui.safe import Html, tag
 from pages.start import home_picture
 from pages.start.home_picture import NEXT
 
@@ -46,7 +46,7 @@ CURES: Mapping[str, str] = {  # by the status of what is missing
 class Next:
     """The state of a room, and the next step there: the label of a link, its page, and its parameters."""
 
-    state: str
+    state: Html
     label: str
     page: str
     params: Mapping[str, url.Value]
@@ -75,8 +75,7 @@ def main() -> None:
     rooms = {"Curate": _curate(here), "Evaluate": _evaluate(here), "Explore": _explore(here)}
     for column, (name, room) in zip(st.columns(3), rooms.items(), strict=True):
         with column, st.container(border=True, key=f"home_{name.lower()}"):
-            state = safe.lines([tag("h3", name, cls="ci-heading"), safe.folded(room.state)], "ci-line")
-            safe.show(state)
+            safe.show(safe.lines([tag("h3", name, cls="ci-heading"), room.state], "ci-line"))
             url.page_link(room.page, room.label, icon=NEXT, **room.params)
     _continue(store, here.runs)
 
@@ -143,19 +142,27 @@ def _assigned(store: Store) -> None:
                 url.page_link(where, safe.plain_label(label), icon=NEXT, **query)
 
 
+def _text(words: str, *names: object) -> Html:
+    """Return words with these names in place of {}, each of its own direction."""
+    start, *others = words.split("{}")
+    filled = zip((tag("span", shortened(name, CELL_LIMIT), data=True) for name in names), others, strict=True)
+    return safe.join([start, *(part for pair in filled for part in pair)])
+
+
 def _curate(here: Contents) -> Next:
     unlabelled = [row for row in here.datasets if not any(item.dataset == row.id for item in here.labellings)]
     newest = here.datasets[-1]
     active = [row for row in here.labellings if row.status in ACTIVE]
     if active:
-        text = f"A labelling by {active[-1].model} is {active[-1].status}."
-        return Next(text, "Watch the labelling", "labels", {"dataset": active[-1].dataset})
+        row = active[-1]
+        text = _text(f"A labelling by {{}} is {row.status}.", row.model)
+        return Next(text, "Watch the labelling", "labels", {"dataset": row.dataset})
     if unlabelled:
-        text = f"The dataset '{unlabelled[-1].name}' has no labels yet. Have personas vote on its pairs."
+        text = _text("The dataset '{}' has no labels yet. Have personas vote on its pairs.", unlabelled[-1].name)
         return Next(text, "Label this dataset", "labels", {"dataset": unlabelled[-1].id})
     sizes = f"{count(newest.profiles, 'profile')}, {count(newest.contexts, 'context')}"
     more = f" of {count(len(here.datasets), 'dataset')}, the newest" if len(here.datasets) > 1 else ""
-    text = f"'{newest.name}'{more}: {sizes}, labelled. People's decisions override the votes of models."
+    text = _text(f"'{{}}'{more}: {sizes}, labelled. People's decisions override the votes of models.", newest.name)
     return Next(text, "Review labels", "review", {"dataset": newest.id})
 
 
@@ -166,20 +173,21 @@ def _evaluate(here: Contents) -> Next:
     number = count(len(here.runs), "run")
     if active:
         run, others = active[-1], f", and {count(len(active) - 1, 'other run')}" if len(active) > 1 else ""
-        text = f"{number}. '{run.name}' is {run.status}{others}: {percent(run.coverage)} judged."
+        text = _text(f"{number}. '{{}}' is {run.status}{others}: {percent(run.coverage)} judged.", run.name)
         return Next(text, "Watch the run", "runs", {"run": run.id})
     if stopped:
-        text = f"{number}. '{stopped[-1].name}' stopped early ({stopped[-1].status}). You can resume it."
-        return Next(text, "Go to the run", "runs", {"run": stopped[-1].id})
+        run = stopped[-1]
+        text = _text(f"{number}. '{{}}' stopped early ({run.status}). You can resume it.", run.name)
+        return Next(text, "Go to the run", "runs", {"run": run.id})
     if incomplete:
         run = incomplete[-1]
         missing, expected = count(run.expected - run.judged), count(run.expected, "message")
-        text = f"{number}. '{run.name}' lacks {missing} of {expected}. {_cure(run)}"
+        text = _text(f"{number}. '{{}}' lacks {missing} of {expected}. {_cure(run)}", run.name)
         return Next(text, "See what is missing", "runs", {"run": run.id})
     if not here.runs:
-        text = "No runs yet. In a run, a model writes messages, and a judge says what each one reveals."
+        text = _text("No runs yet. In a run, a model writes messages, and a judge says what each one reveals.")
         return Next(text, "Start a run", "runs", {"tab": "new"})
-    return Next(f"{number}, all finished.", "Compare prompts in a sweep", "runs", {"tab": "sweeps"})
+    return Next(_text(f"{number}, all finished."), "Compare prompts in a sweep", "runs", {"tab": "sweeps"})
 
 
 def _cure(run: RunRow) -> str:
@@ -193,14 +201,15 @@ def _cure(run: RunRow) -> str:
 def _explore(here: Contents) -> Next:
     judged = [run for run in here.runs if run.judged]
     if not judged:
-        return Next("Nothing to see until a run is judged.", "Go to Runs", "runs", {})
+        return Next(_text("Nothing to see until a run is judged."), "Go to Runs", "runs", {})
     counts = {row.id: sum(run.dataset == row.id for run in judged) for row in here.datasets}
     dataset = max(here.datasets, key=lambda row: (counts[row.id], row.id))
     if counts[dataset.id] < 2:
         run = judged[-1]
-        text = f"The newest judged run is '{run.name}'. See which domains leak to whom."
+        text = _text("The newest judged run is '{}'. See which domains leak to whom.", run.name)
         return Next(text, "Open the heatmap", "heatmaps", {"dataset": run.dataset, "run": run.id})
-    text = f"{counts[dataset.id]} runs of '{dataset.name}' are judged. See which leaks less, and which does the job."
+    runs = count(counts[dataset.id], "run")
+    text = _text(f"{runs} of '{{}}' are judged. See which leaks less, and which does the job.", dataset.name)
     return Next(text, "Compare the runs", "compare", {"dataset": dataset.id})
 
 
@@ -216,13 +225,14 @@ def _continue(store: Store, runs: list[RunRow]) -> None:
     if last is not None:
         with next(columns), st.container(border=True):
             pair = {"attribute": last.decision.attribute, "context": last.decision.context}
-            safe.inline(f"You last reviewed “{last.statement}” for {last.recipient}.")
+            said = _text("You last reviewed “{}” for {}.", last.statement, last.recipient)
+            safe.show(tag("div", said, cls="ci-line"))
             url.page_link("review", "Continue reviewing", icon=NEXT, dataset=last.dataset, **pair)
     if viewed is not None:
         with next(columns), st.container(border=True):
             badge = (" ", page.simulated_badge()) if viewed.simulated else ()
             state = f": {viewed.status}, {count(viewed.judged)} of {count(viewed.expected, 'message')} judged."
-            safe.show(safe.tag("div", f"You last viewed the run '{viewed.name}'", *badge, state, cls="ci-line"))
+            safe.show(safe.tag("div", _text("You last viewed the run '{}'", viewed.name), *badge, state, cls="ci-line"))
             url.page_link("runs", "Open the run", icon=NEXT, run=viewed.id)
 
 

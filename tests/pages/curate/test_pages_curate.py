@@ -43,7 +43,7 @@ def test_home_lists_datasets_and_what_to_do_next(store: Store) -> None:
     app = opened(HOME, "home.box.datasets")
     assert app.dataframe[0].value["name"].tolist() == ["first"]
     assert app.dataframe[0].value["attributes"].tolist() == [6]
-    assert "The dataset &#x27;first&#x27; has no labels yet" in page_html(app)
+    assert "first</span>&#x27; has no labels yet" in page_html(app)
     assert "No runs yet" in page_html(app)
     link = next(item for item in opened(PROFILES).get("page_link") if item.proto.label == "Label this dataset")
     assert "dataset=" in link.proto.query_string

@@ -96,7 +96,7 @@ def test_explore_leads_to_the_dataset_with_most_judged_runs(store: Store, monkey
     with store.write() as connection:
         plan_run(connection, data.id, 5)
     app = opened(HOME)
-    assert "4 runs of &#x27;small world&#x27;" in page_html(app)
+    assert '4 runs of &#x27;<span dir="auto" translate="no">small world' in page_html(app)
     assert links(app)["Compare the runs"] == f"dataset={data.id}"
     for module in ("cimemories.compare.leaderboard", "pages.explore.compare_scope"):
         monkeypatch.setattr(f"{module}.MOST_UNCHOSEN", len(ran) - 1)
