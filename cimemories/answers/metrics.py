@@ -22,7 +22,8 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, judge_title
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import effort
-from cimemories.metrics.breakdown import breakdown, run_baselines, run_dropped
+from cimemories.metrics.baselines import run_baselines, run_dropped
+from cimemories.metrics.breakdown import breakdown
 from cimemories.metrics.corrections import CorrectedNumber, corrections
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import Intervals, group_intervals, intervals, rate_intervals

@@ -176,7 +176,7 @@ def assign_slice(
         )
     who = annotator or getpass.getuser()
     assign(place.record, row.id, people or [], overlap=overlap, due=due, annotator=who, training=training, tests=tests)
-    output.line(f"assigned '{name}' to {listed(people or []) or 'nobody'}")
+    output.line(f"assigned '{name}' to {listed(people or []) or 'no one'}")
 
 
 @review.command("assignments")

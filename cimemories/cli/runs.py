@@ -86,7 +86,7 @@ class JudgeOptions(options_of(JudgeSpec, several="judge_")):  # type: ignore[mis
             allow_key(own["api_key_env"], own["base_url"])
         # The first judge once more: reasoning is read beside the message, and reported apart from it.
         judges += [judge.replace(channel="reasoning") for judge in judges[:1] if self.judge_reasoning]
-        # The matcher where it is named, and where nobody is: a run without any judge would have no numbers.
+        # The matcher where it is named, and where no judge is: a run without any judge would have no numbers.
         return judges + [JudgeSpec()] * bool(self.judge or not judges)
 
 
@@ -312,7 +312,7 @@ def resume(
         from cimemories.evaluation.costs import raise_cap
 
         with store.read() as connection:
-            # Before the cap is raised, which whoever is at work on it would go by at once.
+            # Before the cap is raised, which a worker at it would go by at once.
             store_work.require_idle([store_work.load(connection, work_id)])
         raise_cap(store, work_id, cap)
     if not queued:  # what the app starts is in the log by then

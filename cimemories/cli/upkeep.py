@@ -161,7 +161,7 @@ def delete(
 
 
 def _confirm(question: str, yes: bool) -> None:
-    """Ask on a terminal. Raises StoreError for a no, and where nobody can be asked."""
+    """Ask on a terminal. Raises StoreError for a no, and where no one can be asked."""
     if yes:
         return
     # In a script a question would wait for ever, or take whatever comes next on standard input for the answer.
@@ -182,7 +182,7 @@ def list_people(here: Here) -> None:
     """List people, those who may do most first.  Example: cimemories team list"""
     from cimemories.answers import lists
 
-    empty = "nobody has logged in yet; without a login, everybody can do everything"
+    empty = "no one has logged in yet; without a login, everyone can do everything"
     here.listing(lists.people(here.record), empty)
 
 

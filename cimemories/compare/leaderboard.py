@@ -40,8 +40,8 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.processes import each_block
 from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, settled, simulated_parts
+from cimemories.metrics.baselines import Baseline, run_baselines
 from cimemories.metrics.blocks import Counted, counted_numbers, judged_digest
-from cimemories.metrics.breakdown import Baseline, run_baselines
 from cimemories.metrics.headline import Headline, deviation, headline
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.uncertainty import LEAST_USERS, Interval

@@ -175,7 +175,7 @@ def checked_value(edit: Edit) -> Edit:
         raise StoreError("nothing would change: both sides are the same. Change a field, or leave it.")
     # By the readers' own rules: what they refuse could be saved, and then neither exported nor imported anywhere.
     for name, read in _READ[edit.kind].items():
-        # What nobody touched may stay as it is, so that every other field of it can still be edited.
+        # What was not touched may stay as it is, so that every other field of it can still be edited.
         if name not in before or not _same(after[name], before[name]):
             try:
                 read(after[name])

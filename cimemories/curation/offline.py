@@ -263,7 +263,7 @@ _WITHOUT_ARGUMENTS: dict[str, Sampler] = {
     "company": _text(lambda source: source.faker.company()),
     "street": _text(lambda source: source.faker.street_name()),
     "city": _text(lambda source: source.faker.city()),
-    # 555-0100 to 555-0199 belong to nobody in any area.
+    # 555-0100 to 555-0199 are assigned to no one in any area.
     "phone": _text(lambda s: f"({s.random.randint(201, 989)}) 555-01{s.random.randint(0, 99):02}"),
 }
 

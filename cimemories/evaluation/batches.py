@@ -3,7 +3,7 @@
     exported = export_batch(store, "run-3f9a1c2e", Path("owed.jsonl"))   # then vllm run-batch, or a Batch API
     imported = import_batch(store, "run-3f9a1c2e", Path("answers.jsonl"))
 
-The requests are those that a worker would send, and the answers are settled by the same code; only nobody is asked
+The requests are those that a worker would send, and the answers are settled by the same code; only no server is asked
 here. What follows from an answer (its judgement, the message behind a gate) is owed afterwards and goes out with the
 next file. Calls without an answer stay owed, so a worker can take over at any time.
 """
@@ -80,7 +80,7 @@ def export_batch(
         raise StoreError(f"{path}: something of that name is there. Choose another --out, or for a file say --replace.")
     result = BatchExported()
     written: set[str] = set()
-    # In the same folder: a rename is atomic only within a file system, and nobody sees half a file.
+    # In the same folder: a rename is atomic only within a file system, so no reader sees half a file.
     draft = path.with_name(f".{path.name}.part")
     with _at_work(store, run_id) as (store, row):
         try:
@@ -188,7 +188,7 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
     clients: dict[tuple[Endpoint, bool], Client] = {}
 
     def client(endpoint: Endpoint, simulated: bool) -> Client:
-        # Nobody knows which server answers a batch, wherever the run was planned. What the record holds of the planned
+        # It is unknown which server answers a batch, wherever the run was planned. What the record holds of the planned
         # server serves too.
         origin = origin_of(store, simulated, endpoint.server, endpoint.fresh)
         if origin.server is not None:

@@ -5,7 +5,7 @@
     inappropriate+5   what is inappropriate in the context, and 5 of the necessary ones
     random-50         50 attributes of the user, the same in every context
 
-and those of the authors' code, by its names. They hold every attribute without a clear label too, draw anew for each
+and those of the authors' code, by its names. They hold every attribute without a clear label too, draw again for each
 context and number, and count every attribute of the profile, so that one which was not held is unrevealed:
 
     all_share+20      what is necessary, 20 of the inappropriate ones, all others

@@ -141,7 +141,7 @@ def import_results(
         if there := runs.runs_with_file(connection, file_hash(path)):
             return _already(connection, there, kind)
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as spool:
-        # Read and grounded before the transaction, which nobody else can write during.
+        # Read and grounded before the transaction, during which no one else can write.
         read = _read(extras.load(reader)(path) if reader else ResultsFile(path), spool)
         own, others = _labelled_alike(store, read, name, find_labels)
         with store.write(Role.CURATOR) as connection:

@@ -64,7 +64,7 @@ def look_up(
     can be compared. samples: 0 only asks whether it serves the model, as of an embedding model, which answers no chat.
     Raises EndpointError if it cannot be used. The word `batch` stands for one request a sample."""
     if base_url == BATCH:
-        note = "nobody was asked what it can do: calls go by batch files"
+        note = "the server was not asked what it can do: calls go by batch files"
         return Server(simulated=False, n=False, notes=(note,), identity=calls.BATCH)
     if is_local(base_url):
         return planned_server(base_url, model, seed_wanted=seed is not None)
@@ -254,7 +254,7 @@ def plan(
     """Look the servers up, write every response that the run is to have, and return the run's id. instead: gives the id
     of a run to take in its place, while no other process can plan. require: raises if the prepared run must not be
     planned (`estimates.require_fit`). Raises EndpointError, StoreError, SeedError or CompositionError before that."""
-    # Before the transaction: servers are asked here, and nobody else could write while one is slow to answer.
+    # Before the transaction: servers are asked here, and no one else could write while one is slow to answer.
     prepared = prepare(store, spec)
     labels = labels_for(store, spec.dataset, prepared.composition, find_labels)
     if require is not None:

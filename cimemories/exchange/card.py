@@ -34,7 +34,7 @@ OFFICIAL_LICENCE = (
     "is under CC BY-NC (attribution, no commercial use). If this file is theirs or made from it, that licence holds "
     "here too; if it is your own, say so with a licence of your own."
 )
-OWN_LICENCE = "Not chosen yet. Whoever publishes this dataset has to choose one."
+OWN_LICENCE = "Not chosen yet. The publisher of this dataset has to choose one."
 _ORIGINS = {
     "offline": "Written offline from the project's templates, without a language model; people by Faker.",
     "generated": "Written event by event, each in answer to a prompt; people by Faker.",

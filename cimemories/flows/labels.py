@@ -190,7 +190,7 @@ def custom_rule(
     keys = _keys(personas)
     if set(priors) != set(keys):
         raise StoreError(
-            f"a rule for this labelling needs a prior for each of {', '.join(keys)} and for nobody else; "
+            f"a rule for this labelling needs a prior for each of {', '.join(keys)} and for no other; "
             f"given were {', '.join(priors)}."
         )
     by_persona = tuple(priors[key] for key in keys)

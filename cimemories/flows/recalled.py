@@ -144,7 +144,7 @@ def _prompts(connection: sa.Connection, run_id: str, hashes: Collection[str]) ->
     memories = datasets.memories_of(connection, hashes)
     if lost := next((name for name in hashes if name not in memories), None):
         raise StoreError(
-            f"{run_id} names the recalled memories {lost[:12]}, which are not in the workspace, so nobody can tell "
-            "what its model saw. Import the run again, or delete it."
+            f"{run_id} names the recalled memories {lost[:12]}, which are not in the workspace, so what its "
+            "model saw is unknown. Import the run again, or delete it."
         )
     return {name: frozenset(ids) for name, ids in memories.items()}

@@ -2,7 +2,7 @@
 
 A basket is somebody's selection and no evidence, so it is not in the record: it is WORKSPACE/baskets/*.json, one file a
 name and record, which holds no text of any message, only which flows were chosen, how they were read, and notes. What
-a flow says is looked up anew each time, so that a basket never shows a label or a claim that has changed since. Every
+a flow says is looked up each time, so that a basket never shows a label or a claim that has changed since. Every
 change reads, changes and replaces the file under a lock, so that two tabs lose nothing of each other's.
 """
 
@@ -82,7 +82,7 @@ def _kept_at(store: Store, name: str) -> Path:
         try:
             basket = _File.model_validate_json(path.read_bytes())
         except (OSError, pydantic.ValidationError):
-            continue  # nobody has named this file
+            continue  # no one has named this file
         if basket.name == _clean(name) and basket.items:
             others.append((max(item.added for item in basket.items), path, {item.run for item in basket.items}))
     if others:

@@ -224,7 +224,7 @@ class Quote(StrEnum):
 
 class Agreement(StrEnum):
     """The agreement of the judges of the run. all: every one claims the flow in full in one and the same message.
-    alone: nobody could disagree, since the run has one judge, or the reasoning is read."""
+    alone: no judge could disagree, since the run has one judge, or the reasoning is read."""
 
     ALL = "all"
     SOME = "some"
@@ -309,7 +309,7 @@ def examples_of(flows: Flows, scope: Scope, part: Part = IN_MEMORY) -> pd.DataFr
         named = of.rename(columns={name: f"{strength}_{name}" for name in ("messages", "grounded", "said")})
         pairs = pairs.merge(named, how="left", on=PAIR)
     numbers = [f"{strength}_{name}" for strength in Strength for name in ("messages", "grounded")]
-    # No row to merge: nan, which means that nobody claims it.
+    # No row to merge: nan, which means that no judge claims it.
     pairs[numbers] = pairs[numbers].astype("float64").fillna(0).astype(np.int64)
     pairs["full_messages"] = pairs["reveals"]  # as the scope counts them: judges together, people before the judge
     # A flow whose only claims people have overruled is no example.

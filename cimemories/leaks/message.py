@@ -64,7 +64,7 @@ class Sample:
     check says (yes, partly, no); None: not checked. response, context: their ids in the record. verdicts: by attribute,
     what people who audited the message say; people: whether that counts before the judge. prompt: by attribute, where
     it stands in the prompt; None where nothing chose what gets there. unknown_lines: recalled lines of this prompt
-    whose attributes nobody knows.
+    whose attributes are unknown.
     """
 
     number: int
@@ -202,7 +202,7 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
     for own in zip(*by_judge, strict=True):
         response = own[0]
         memory, reasoning = texts[response.id]
-        # What a message's memory left out it cannot reveal, whoever claims it.
+        # What a message's memory left out it cannot reveal, whatever a judge claims.
         claims = [[r for r in item.reveals if judgements.memory_holds(held, memory, r.attribute)] for item in own]
         missing = next((item for item in own if item.judgement != JudgementStatus.OK), response)
         reveals, judges = _counted(scope, claims)

@@ -15,7 +15,7 @@ from cimemories.metrics.sentences import any_message
 from cimemories.model import Strength
 from cimemories.text import count, percent
 
-# By context, by number of the judged message (from 1): what it leaks, and in which words ('': nobody quotes them).
+# By context, by number of the judged message (from 1): what it leaks, and in which words ('': no judge quotes them).
 Leaks = Mapping[int, Mapping[int, Mapping[int, str]]]
 _PRIVATE = f"""
     SELECT context, attribute FROM {{flow}}

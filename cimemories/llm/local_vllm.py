@@ -101,7 +101,7 @@ def planned_server(address: str, model: str, *, seed_wanted: bool) -> Server:
         simulated=False,
         max_model_len=spec.number("max-model-len"),
         seed=True if seed_wanted else None,
-        notes=("nobody was asked what it can do: each worker starts a vLLM of its own",),
+        notes=("no server was asked what it can do: each worker starts a vLLM of its own",),
     )
 
 

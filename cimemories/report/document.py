@@ -1,6 +1,6 @@
 """What a report consists of: sections of blocks, without any markup. render.py turns them into files.
 
-Every text in a block is plain, whoever wrote it: it is escaped where it is turned into markup, and nowhere before.
+Every text in a block is plain text: it is escaped where it is turned into markup, and nowhere before.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from cimemories.flows.arrays import blocks as blocks_of
 from cimemories.flows.scope import Combine, Labels, Scope
 from cimemories.manifest import PromptPart
 from cimemories.metrics import sentences
-from cimemories.metrics.breakdown import run_dropped
+from cimemories.metrics.baselines import run_dropped
 from cimemories.metrics.corrections import corrections
 from cimemories.metrics.uncertainty import LEAST_USERS
 from cimemories.report.document import (

@@ -34,7 +34,7 @@ from cimemories.leaks.gallery import SEVERITY
 from cimemories.leaks.table import leak_rows
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, accumulation, baseline, effort
-from cimemories.metrics.breakdown import run_dropped
+from cimemories.metrics.baselines import run_dropped
 from cimemories.metrics.corrections import corrections
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import intervals, rate_intervals

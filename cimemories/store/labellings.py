@@ -371,7 +371,7 @@ STAND_IN = Persona(
     IMPORTED,
     "The imported label",
     1.0,
-    "Stands for whoever labelled the file that was imported: it gives labels, and not who voted for them.",
+    "Stands for the labeller of the file that was imported: it gives labels, and not who voted for them.",
 )
 
 

@@ -75,11 +75,11 @@ def test_an_address_where_nobody_listens_is_refused_at_once(
         # Ray itself would try for minutes, here it must not be asked at all.
         monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
         monkeypatch.setattr(ray_engine, "find_spec", lambda name: True)
-        with pytest.raises(EngineError, match=rf"nobody answers.*127\.0\.0\.1:{port}"):
+        with pytest.raises(EngineError, match=rf"nothing answers.*127\.0\.0\.1:{port}"):
             Ray(form.format(port)).connect(store)
         add(store, small_profiles())
         run_id = planning.plan(store, simulated())
-        with pytest.raises(WorkError, match="nobody answers"):
+        with pytest.raises(WorkError, match="nothing answers"):
             worker.perform(store, run_id, RunSource(run_id), concurrency=1, engine=Ray(form.format(port)))
         assert row_of(store, run_id).status == WorkStatus.INTERRUPTED
 

@@ -13,13 +13,14 @@ from worlds import add_dataset, add_labels, add_run, figure_3, records, settle_j
 from cimemories.answer import plain
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import leaderboard
+from cimemories.extras.sensitivity.coverage import flow_coverage
 from cimemories.flows.flows import Flows, flow_rows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.examples import examples
 from cimemories.leaks.gallery import scopes_of as all_scopes
 from cimemories.metrics import accumulation
-from cimemories.metrics.breakdown import breakdown, flow_coverage
+from cimemories.metrics.breakdown import breakdown
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.one_user import one_user, users

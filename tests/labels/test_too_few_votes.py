@@ -21,6 +21,7 @@ from cimemories.compare.study import study
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.extras.sensitivity.choices import setting_of
+from cimemories.extras.sensitivity.coverage import TOO_FEW_FLOWS, flow_coverage
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.labels import (
     AMBIGUOUS,
@@ -41,7 +42,6 @@ from cimemories.labels.matrix import matrix, profile_labels, view
 from cimemories.labels.survival import survival
 from cimemories.labels.votes import pairs
 from cimemories.labels.whatif import what_if
-from cimemories.metrics.breakdown import TOO_FEW_FLOWS, flow_coverage
 from cimemories.metrics.headline import headline
 from cimemories.model import Label
 from cimemories.store import decisions, labellings, work

@@ -33,6 +33,7 @@ from cimemories.extras.attribute_audit.violation import corrections as violation
 from cimemories.extras.check.baseline import baseline_text
 from cimemories.extras.check.budgets import read_check_file
 from cimemories.extras.check.checking import check_file
+from cimemories.extras.sensitivity.coverage import flow_coverage
 from cimemories.flows import parts, processes
 from cimemories.flows.arrays import IdentifierRule, blocks, flow_arrays
 from cimemories.flows.flows import Flows
@@ -43,7 +44,7 @@ from cimemories.leaks.examples import FULL, WHERE, examples, pages
 from cimemories.leaks.gallery import Facet
 from cimemories.metrics import breakdown as groups
 from cimemories.metrics.accumulation import Order, accumulation, baseline, effort
-from cimemories.metrics.breakdown import run_baselines, run_dropped
+from cimemories.metrics.baselines import run_baselines, run_dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import as_frame, cell_flows, flows_of_both, grid
 from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
@@ -127,7 +128,7 @@ def everything(flows: Flows, ids: list[str]) -> list[Any]:
         assert changed.cells
     for by in groups.By:
         numbers.append(groups.breakdown(flows, scopes[0], by, 3).to_dict("list"))
-        covered = groups.flow_coverage(flows, scopes[0], by)
+        covered = flow_coverage(flows, scopes[0], by)
         numbers += [covered.whole, covered.frame.to_dict("list")]
     numbers += accumulated(flows, scopes[0])
     numbers.append(per_norm(flows, scopes[0]))

@@ -17,6 +17,14 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 from worlds import add_dataset, add_labels, add_run
 
+from cimemories.extras.sensitivity.coverage import (
+    AMBIGUOUS_FLOWS,
+    INAPPROPRIATE_FLOWS,
+    NECESSARY_FLOWS,
+    PARTS,
+    FlowCoverage,
+    coverage_text,
+)
 from cimemories.flows.arrays import FlowArrays, Names
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY, consensus
@@ -31,13 +39,6 @@ from cimemories.metrics.accumulation import (
     independent,
     order_of,
     survival,
-)
-from cimemories.metrics.breakdown import (
-    AMBIGUOUS_FLOWS,
-    INAPPROPRIATE_FLOWS,
-    NECESSARY_FLOWS,
-    PARTS,
-    FlowCoverage,
 )
 from cimemories.metrics.intervals import (
     Paired,
@@ -686,7 +687,7 @@ def test_missing_messages_are_said_with_the_n_that_is_read() -> None:
 
 def test_flow_coverage_in_words() -> None:
     parts = dict.fromkeys(PARTS, 0) | {NECESSARY_FLOWS: 3, INAPPROPRIATE_FLOWS: 1, AMBIGUOUS_FLOWS: 4, "decided": 0}
-    sentence = sentences.flow_coverage(FlowCoverage(parts, pd.DataFrame()))
+    sentence = coverage_text(FlowCoverage(parts, pd.DataFrame()))
     assert sentence == "the headline covers 50.0 % of 8 flows (3 necessary, 1 inappropriate)"
     nothing = FlowCoverage(dict.fromkeys([*PARTS, "decided"], 0), pd.DataFrame())
-    assert sentences.flow_coverage(nothing) == "the run has no flow"
+    assert coverage_text(nothing) == "the run has no flow"

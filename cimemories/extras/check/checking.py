@@ -252,7 +252,7 @@ def _notes(question: _Question) -> list[str]:
     if before:
         notes.append(
             f"{before:,} of {count(answers, 'answer')} were recorded before this run, so the model was not asked for "
-            "them again; --fresh asks anew"
+            "them again; --fresh asks again"
         )
     if scope.run.manifest.parameters.get("temperature") == 0:
         notes.append("at temperature 0 the samples of a context may be one and the same: repeats then show nothing")
@@ -358,10 +358,10 @@ def _comparison(question: _Question, budget: NoWorse, baseline: Baseline | None)
         return without(
             f"the baseline's reveals were counted by {shortened(was.judge, 80)}{' (grounded)' * was.grounded}, this "
             f"run's by {shortened(scope.judge_text, 80)}{' (grounded)' * scope.grounded}: that alone can make the "
-            "difference. Use the same judge, or write the baseline anew"
+            "difference. Use the same judge, or write the baseline again"
         )
     if sorted(was.simulated) != sorted(scope.simulated):
-        return without("one of the two is simulated and the other is not. Write the baseline anew")
+        return without("one of the two is simulated and the other is not. Write the baseline again")
     most = min(was.samples, scope.run.samples)
     n = budget.n or most
     if n > most:
@@ -373,7 +373,7 @@ def _comparison(question: _Question, budget: NoWorse, baseline: Baseline | None)
     share = shared / judged if judged else 0.0
     if share < question.file.coverage - TIE:
         # Missing messages are no reason to discard the old baseline.
-        why = question.uncovered or "the dataset or what was planned has changed. Write the baseline anew"
+        why = question.uncovered or "the dataset or what was planned has changed. Write the baseline again"
         return without(
             f"of the baseline's {count(judged, 'judged flow')} this run has {percent(share)}, "
             f"{sentences.share(question.file.coverage)} are needed: {why}"

@@ -119,7 +119,7 @@ def _why_none(item: NamedFlow, people: Sequence[ProfileRecord]) -> str:
     ]
     tested = {context.recipient: "recipient" for person in owners for context in person.profile.contexts}
     return (
-        f"nobody with '{visible(item.attribute)}' is tested in such a context. Of {count(len(people), 'profile')} "
+        f"no profile with '{visible(item.attribute)}' is tested in such a context. Of {count(len(people), 'profile')} "
         f"{count(len(owners))} have it, and write to: {_nearest(item.recipient, tested, all_=True)}"
     )
 

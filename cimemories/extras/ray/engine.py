@@ -163,7 +163,7 @@ class Ray(Engine):
             socket.create_connection((where.hostname, where.port), REACH_SECONDS).close()
         except (OSError, ValueError) as error:
             raise EngineError(
-                f"nobody answers at the address of the Ray cluster, '{without_credentials(address)}' ({error}). Check "
+                f"nothing answers at the address of the Ray cluster, '{without_credentials(address)}' ({error}). Check "
                 "the address and that the cluster runs (`ray status`), or work on this machine with --engine local."
             ) from None
 

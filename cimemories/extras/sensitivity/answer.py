@@ -14,12 +14,11 @@ from cimemories.compare.ranking import Measure, Swap, order_text, swap_text, swa
 from cimemories.compare.study import Setting, Study, measure_values, ranked_study
 from cimemories.extras.sensitivity import choices
 from cimemories.extras.sensitivity.choices import Trial
+from cimemories.extras.sensitivity.coverage import coverage_text, flow_coverage
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import custom_rule
 from cimemories.flows.scope import Scope
-from cimemories.metrics import sentences
-from cimemories.metrics.breakdown import flow_coverage
 from cimemories.metrics.places import By
 from cimemories.metrics.warnings import comparison_warnings
 from cimemories.store.engine import StoreError
@@ -136,7 +135,7 @@ def sensitivity(
         coverage=Table(
             groups,
             {"run": Column("text", "Run"), "group": Column("text", str(by).capitalize()), **choices.COVERED},
-            sentences.flow_coverage(covered[0]) if alone else "Flows that the numbers rest on",
+            coverage_text(covered[0]) if alone else "Flows that the numbers rest on",
             folded=not alone,
         ),
         tried=None if setting == study.base else choices.trial(study, setting, names, measure, pairs, now),

@@ -45,9 +45,8 @@ from cimemories.extras.sensitivity.choices import (
     subsets_table,
     subsets_text,
 )
+from cimemories.extras.sensitivity.coverage import PARTS, WORDS, FlowCoverage, coverage_title
 from cimemories.flows.arrays import Bools, Floats
-from cimemories.metrics import sentences
-from cimemories.metrics.breakdown import PARTS, WORDS, FlowCoverage
 from cimemories.metrics.sentences.numbers import LONGEST, TIE, shares
 from cimemories.text import count, decimal, exact_percent, html_escaped, percent, shortened
 
@@ -381,7 +380,7 @@ def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawin
     if frame.empty:
         return None
     shown = frame.assign(name=[str(group).replace("_", " ") for group in frame["group"]])
-    title = sentences.coverage(rows, frame, by_group=by_group)
+    title = coverage_title(rows, frame, by_group=by_group)
     subtitle = (
         "Flows with a clear label in retained contexts enter violation and completeness, the others neither; "
         f"{count(int(frame['pairs'].sum()), 'flow')}"

@@ -23,6 +23,7 @@ from cimemories.compare.study import (
     on_common_flows,
     subject,
 )
+from cimemories.extras.sensitivity.coverage import PARTS, WORDS, flow_coverage
 from cimemories.flows.arrays import Bools, Floats, IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import (
@@ -34,7 +35,6 @@ from cimemories.flows.scope import (
     messages_first,
     resolve_scope,
 )
-from cimemories.metrics.breakdown import PARTS, WORDS, flow_coverage
 from cimemories.metrics.sentences.numbers import LONGEST, number, share, shares
 from cimemories.metrics.violation import balanced_many
 from cimemories.store import judgements

@@ -30,9 +30,9 @@ from cimemories.extras.sensitivity.choices import (
     trial,
     variants,
 )
+from cimemories.extras.sensitivity.coverage import PARTS, WORDS, flow_coverage
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.scope import parts_of
-from cimemories.metrics.breakdown import PARTS, WORDS, flow_coverage
 from cimemories.metrics.places import By
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import MOST_VOTES

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import pandas as pd
-
 from cimemories.metrics.accumulation import Accumulation, Clock, Effort, Survival
-from cimemories.metrics.breakdown import INAPPROPRIATE_FLOWS, NECESSARY_FLOWS, FlowCoverage
 from cimemories.metrics.one_user import OneUser
-from cimemories.metrics.sentences.numbers import LONGEST, TIE, bounds_text, share, shares, unseen
+from cimemories.metrics.sentences.numbers import TIE, bounds_text, share, shares, unseen
 from cimemories.metrics.uncertainty import LEAST_USERS, Interval
 from cimemories.metrics.warnings import coverage_warning
-from cimemories.text import count, lies_between, listed, percent, shortened
+from cimemories.text import count, lies_between, listed, percent
 
 # ---- one run
 
@@ -103,7 +100,7 @@ def not_concluded(n: int, users: int, *, runs: Sequence[str], unaudited: Sequenc
     if unaudited:
         of = f" of {listed(unaudited)}" if len(unaudited) < len(runs) else ""
         texts.append(
-            f"That the judge{of} is right: nobody has audited whole attributes, and no interval contains its errors."
+            f"That the judge{of} is right: no whole attribute has been audited, and no interval contains its errors."
         )
     if len(runs) > 1:
         texts.append("Which run is better where intervals overlap: the paired differences decide that.")
@@ -238,36 +235,3 @@ def any_message(user: OneUser) -> str:
     if least < most:
         return f"any judged message ({least} to {most} a task)"
     return f"any of the {most} messages" if most > 1 else "the first message" if most else "any judged message"
-
-
-# ---- what the headline covers
-
-
-def flow_coverage(item: FlowCoverage) -> str:
-    """Return 'the headline covers 46.2 % of 72,030 flows (12,340 necessary, 20,938 inappropriate)'."""
-    if not item.pairs:
-        return "the run has no flow"
-    necessary, inappropriate = item.whole[NECESSARY_FLOWS], item.whole[INAPPROPRIATE_FLOWS]
-    return f"{_covers(item)} ({necessary:,} necessary, {inappropriate:,} inappropriate)"
-
-
-def _covers(item: FlowCoverage) -> str:
-    return f"the headline covers {percent(item.share)} of {count(item.pairs, 'flow')}"
-
-
-def coverage(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFrame, *, by_group: bool) -> str:
-    """Say what share of flows the headline covers: of each run, or of the groups of the first. frame: with `group` and
-    `share`, the highest first. These are counts of this run, and no sample of anything."""
-    values = frame["share"].tolist()
-    least, most = shares(float(values[-1]), float(values[0]))
-    if by_group:
-        name, of_run = rows[0]
-        start = f"{name}: {_covers(of_run)}"
-        if values[0] - values[-1] <= TIE:
-            return f"{start}, alike in {count(len(values), 'group')}"
-        ends = [shortened(str(frame["group"].iloc[i]).replace("_", " "), LONGEST) for i in (-1, 0)]
-        return f"{start}, from {least} ({ends[0]}) to {most} ({ends[1]})"
-    if values[0] - values[-1] <= TIE:
-        whose = "the flows of every run" if len(values) > 1 else "the run's flows"
-        return f"The headline covers {most} of {whose}"
-    return f"The headline covers {least} to {most} of a run's flows"

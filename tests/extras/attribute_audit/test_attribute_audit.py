@@ -225,7 +225,7 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
         assert lines[at + 1].startswith(f"| Violation@{SAMPLES}, corrected | {corrected}")
         assert f"by {sum(result.audited)} audited attributes" in lines[at + 1]
     assert compared.words[2] in markdown
-    assert "nobody has audited" not in markdown
+    assert "no whole attribute has been audited" not in markdown
 
 
 def test_a_report_names_the_runs_whose_judge_nobody_has_audited(sqlite_store: Store) -> None:
@@ -237,11 +237,11 @@ def test_a_report_names_the_runs_whose_judge_nobody_has_audited(sqlite_store: St
         report = collect(flows, [first, ask(sqlite_store, other)[1]], made=datetime(2026, 3, 1, tzinfo=UTC))
         return as_markdown(report, "figures")[0]
 
-    assert "That the judge is right: nobody has audited whole attributes, and no interval" in limits()
+    assert "That the judge is right: no whole attribute has been audited, and no interval" in limits()
     draw(flows, scope, 4, 1)
     (row,) = of_run(flows, scope, audits.ATTRIBUTES)
     read(sqlite_store, scope, row.id, truth, 1)
-    assert re.search(rf"That the judge of [^:]*{other}[^:]* is right: nobody has audited whole attributes", limits())
+    assert re.search(rf"That the judge of [^:]*{other}[^:]* is right: no whole attribute has been audited", limits())
 
 
 def test_the_command_plans_and_samples_as_the_library_does(sqlite_store: Store) -> None:

@@ -453,7 +453,7 @@ def test_a_comparison_that_would_not_be_one_is_undecided(sqlite_store: Store, fi
     lost = {(p, 0, s): ResponseStatus.FAILED for p in range(3) for s in range(3)}
     part = text(many(sqlite_store, counts_with(1), missing=lost))
     assert "this run has 50.0 %, 99.0 % are needed: only 9 of 18 planned messages are judged" in part
-    assert "Write the baseline anew" not in part  # what is missing is no change of the dataset
+    assert "Write the baseline again" not in part  # what is missing is no change of the dataset
 
 
 def broken(data: Any, change: str) -> str:

@@ -45,11 +45,11 @@ from cimemories.extras.sensitivity.choices import (
     trial,
     variants,
 )
+from cimemories.extras.sensitivity.coverage import PARTS, flow_coverage
 from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Labels, resolve_scope
-from cimemories.metrics.breakdown import PARTS, flow_coverage
 from cimemories.metrics.headline import headline
 from cimemories.metrics.places import By
 from cimemories.metrics.violation import balanced, exposures

@@ -15,9 +15,9 @@ from two_runs import world as two_runs
 from worlds import add_dataset, add_run
 
 from cimemories.extras.sensitivity import page as compare_sensitivity
+from cimemories.extras.sensitivity.coverage import flow_coverage
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
-from cimemories.metrics.breakdown import flow_coverage
 from cimemories.metrics.headline import headline
 from cimemories.metrics.violation import balanced
 from cimemories.store import labellings
