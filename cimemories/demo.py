@@ -5,7 +5,7 @@ work. If a prompt has changed, the calls no longer fit and the simulator answers
 
     python -m cimemories.demo        writes data/demo/ again, except the run of a real model
 
-Beside them is one small run of a real model, recorded from a real vLLM server."""
+Beside them is one run of a real model, recorded from a real server. data/demo/README.md says what is what."""
 
 from __future__ import annotations
 
@@ -34,20 +34,36 @@ from cimemories.formats.official import read_profiles, write_profiles
 from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.headline import warm
-from cimemories.model import Profile
+from cimemories.model import Context, Profile
 from cimemories.store import datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.calls import SIMULATED
 from cimemories.store.engine import Store, now, open_store
 
-# ---- demo real  The demo's one run of a real model: recorded once from a real vLLM server, played back from data/demo/
-# ever after.      python -m cimemories.demo --base-url http://127.0.0.1:8001/v1 --model smollm2-135m-instruct  records
-# it again. The model is one that a machine without a GPU can serve; its text shows what a real server sends, and says
-# nothing about how good larger models are. The labels beside it are the demo's, by the simulator, and marked so.
+# ---- the demo's run of a real model
+#
+# Recorded once from a real server, played back from data/demo/ ever after.
+#     python -m cimemories.demo --base-url http://127.0.0.1:8090/v1 --model qwen2.5-coder-1.5b-instruct
+# records it again. The model is one that a machine without a GPU can serve: its messages show what a real model does,
+# and say nothing of how good larger models are. The matcher reads them: as a judge the model itself quotes passages
+# that no message has. The labels are the demo's, by the simulator, and marked so.
 
 
 REAL_CALLS = "real-calls.jsonl.xz"
-REAL_PROFILES, REAL_CONTEXTS, REAL_SAMPLES, MAX_TOKENS = 1, 6, 2, 200
+REAL_PROFILES, REAL_CONTEXTS, REAL_SAMPLES, MAX_TOKENS = 2, 8, 3, 600
+# As the model's publisher recommends them.
+TEMPERATURE, SAMPLING = 0.7, {"top_p": 0.8, "top_k": 20, "repeat_penalty": 1.1}
+# Of the contexts that the run has, one of each sphere; they come first in the demo's dataset.
+REAL_RECIPIENTS = (
+    "Landlord",
+    "Line manager",
+    "Lending officer at the bank",
+    "Dentist",
+    "Course instructor",
+    "Old friend",
+    "Clerk of the court",
+    "Consulate clerk",
+)
 
 
 def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str], None]) -> str | None:
@@ -58,7 +74,7 @@ def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str
         ran = store_runs.all_rows(connection)
     if about is None or real_is_there(folder, ran):
         return None
-    report(f"preparing the demo: the recorded run of a real model, {about['model']}")
+    report(f"preparing the demo: the recorded run of {about['model']}, a real model")
     read_calls(store, folder / REAL_CALLS, server=about["server"].get("identity"))
     server = Server.of(about["server"])
     spec = _real_spec(dataset, about["model"], about["base_url"], about["prompts"])
@@ -79,10 +95,11 @@ def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str
     return run_id
 
 
-def _real_spec(dataset: str, model: str, base_url: str, wording: dict[str, str] | None = None) -> RunSpec:
+def _real_spec(dataset: str, model: str, base_url: str, wording: dict[str, str]) -> RunSpec:
+    """wording: the prompts of the recording by kind, since those of the seeds may be newer."""
     prompts = {
         kind: seeds.prompts.recorded(kind, "base" if kind == "respond" else "bullets", text, "text", "seeds")
-        for kind, text in (wording or {}).items()
+        for kind, text in wording.items()
     }
     return RunSpec(
         dataset=dataset,
@@ -92,9 +109,11 @@ def _real_spec(dataset: str, model: str, base_url: str, wording: dict[str, str] 
         profiles=REAL_PROFILES,
         contexts=REAL_CONTEXTS,
         max_tokens=MAX_TOKENS,
+        temperature=TEMPERATURE,
+        sampling=SAMPLING,
         prompts=prompts,
         timeout=1800.0,
-        name=f"{model}, a real model recorded from vLLM",
+        name=f"{model}, a real model",
     )
 
 
@@ -109,7 +128,7 @@ def record_real(base_url: str, model: str) -> None:
         def looked_up(*arguments: Any) -> Server:
             # Named so that another server at the same address is not mistaken for it.
             live = look_up(*arguments)
-            server.append(replace(live, identity=f"the demo's recording of vLLM {live.version}"))
+            server.append(replace(live, identity=f"the demo's recording of {model}"))
             return server[-1]
 
         wording = {"respond": seeds.load_prompt("respond").template}
@@ -140,10 +159,10 @@ def prepare(store: Store, report: Callable[[str], None], profiles: int | None = 
     """Put the demo into a workspace, or finish it if it was cut short; only its first `profiles` if given. Raises the
     errors of its steps."""
     prepare_labels(store, report, profiles)
-    prepare_real(store, FOLDER, DATASET, report)
     for model in MODELS:
         report(f"preparing the demo: a run of {model}")
         _run(store, model)
+    prepare_real(store, FOLDER, DATASET, report)  # the newest run is shown first
     with suppress(OSError):  # a missing mark does not make a finished demo a failure
         store.workspace.mkdir(parents=True, exist_ok=True)
         mark(store).touch()
@@ -210,10 +229,17 @@ def _with_spheres(profiles: tuple[Profile, ...]) -> list[Profile]:
     ]
 
 
+def _place(context: Context) -> int:
+    """Return the place of a context in the demo: those of the run of a real model first, the others in their order."""
+    is_first = context.recipient in REAL_RECIPIENTS
+    return REAL_RECIPIENTS.index(context.recipient) if is_first else len(REAL_RECIPIENTS)
+
+
 def rebuild() -> None:
     """Write data/demo/ again: profiles from the offline templates, every call answered by the simulator."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    profiles = list(generate_profiles(PROFILES, seed=SEED, contexts=seeds.load_contexts()))
+    contexts = sorted(seeds.load_contexts(), key=_place)
+    profiles = list(generate_profiles(PROFILES, seed=SEED, contexts=contexts))
     (FOLDER / "profiles.json").write_text(write_profiles(profiles), encoding="utf-8")
     (FOLDER / "calls.jsonl.xz").unlink(missing_ok=True)
     os.environ.pop("CIMEMORIES_DATABASE_URL", None)

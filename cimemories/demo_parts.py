@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ORIGIN = "demo"
 FOLDER = app_root() / "data" / "demo"
-MODELS = ("sim-careful", "sim-oversharing", "sim-average")  # of different characters; the last is shown first
+MODELS = ("sim-careful", "sim-oversharing", "sim-average")  # of different characters
 REAL_ABOUT = "real.json"
 
 

@@ -231,7 +231,7 @@ report bm25 sessions gate --to report.md
 """
 DEMO = """
 metrics 'sim-average on the demo'
-metrics 'smollm2-135m-instruct, a real model recorded from vLLM'
+metrics 'qwen2.5-coder-1.5b-instruct, a real model'
 leaderboard
 compare 'sim-careful on the demo' 'sim-oversharing on the demo' 'sim-average on the demo'
 accumulate 'sim-average on the demo' --profile 2 --order worst
