@@ -126,7 +126,7 @@ def record_real(base_url: str, model: str) -> None:
         server: list[Server] = []
 
         def looked_up(*arguments: Any) -> Server:
-            # Named so that another server at the same address is not mistaken for it.
+            # Named so that another server at the same address is not mistaken for it, as `prepare_real` reads it.
             live = look_up(*arguments)
             server.append(replace(live, identity=f"the demo's recording of {model}"))
             return server[-1]
@@ -138,7 +138,7 @@ def record_real(base_url: str, model: str) -> None:
         with store.write() as connection:
             run_id = write(connection, prepared)
         runs.execute(store, run_id)
-        count = write_calls(store, FOLDER / REAL_CALLS, simulated=False)
+        count = write_calls(store, FOLDER / REAL_CALLS, simulated=False, servers=False)
         about = {"model": model, "base_url": base_url, "server": server[0].as_json(), "prompts": wording}
         text = json.dumps({**about, "recorded": now()}, indent=2, ensure_ascii=False)
         (FOLDER / REAL_ABOUT).write_text(text + "\n", encoding="utf-8")

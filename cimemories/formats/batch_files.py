@@ -40,9 +40,9 @@ _FIELDS = ("status", "exchange", "seconds", "started", "error", "reasoning", "fi
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts")
 
 
-def write_calls(store: Store, path: Path, *, simulated: bool | None = None) -> int:
+def write_calls(store: Store, path: Path, *, simulated: bool | None = None, servers: bool = True) -> int:
     """Write every recorded answer in the order of their first request, of simulators or of real servers alone if
-    `simulated` is given; return how many."""
+    `simulated` is given; return how many. servers: whether each line names who gave the answer."""
     with store.read() as connection, lzma.open(path, "wt", encoding="utf-8", preset=9) as file:
         count, last = 0, None
         for row in calls.answered(connection):
@@ -56,7 +56,7 @@ def write_calls(store: Store, path: Path, *, simulated: bool | None = None) -> i
             # Only if there is one, so that files of answers without another model stay unchanged.
             answer |= {"served_model": row["served_model"]} if row["served_model"] is not None else {}
             line = {key: row[key] for key in ("kind", "draw", "simulated", "endpoint")}
-            line |= ({"server": row["server"]} if row["server"] is not None else {}) | {"answer": answer}
+            line |= ({"server": row["server"]} if servers and row["server"] is not None else {}) | {"answer": answer}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             count += 1
     return count
@@ -64,7 +64,7 @@ def write_calls(store: Store, path: Path, *, simulated: bool | None = None) -> i
 
 def read_calls(store: Store, path: Path, *, server: str | None = None) -> int:
     """Add the answers of such a file to the record; existing ones stay. Return how many it holds. server: who gave the
-    answers whose lines do not name it, as in files from before servers were distinguished. Raises FormatError, and adds
+    answers whose lines do not name it, as in the demo's. Raises FormatError, and adds
     nothing, if a line is invalid."""
     number = total = 0
     request: tuple[ChatRequest, str] | None = None

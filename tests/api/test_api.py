@@ -317,7 +317,7 @@ def test_hostile_names_stay_text(sqlite_store: Store) -> None:
 
 
 def test_what_a_notebook_shows_of_numbers_has_their_sentences_whole(demo: cimemories.Workspace) -> None:
-    run = next(run for run in demo.runs if run.coverage is not None and run.coverage < 0.5)
+    run = max(demo.runs, key=lambda run: max(map(len, run.metrics().notes), default=0))
     notes, page = run.metrics().notes, run.metrics()._repr_html_()
     assert max(map(len, notes)) > LONGEST_CELL and all(html.escape(note) in page for note in notes)
     compared = demo.compare(CAREFUL, AVERAGE)
