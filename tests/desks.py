@@ -16,7 +16,7 @@ from cimemories.ui.desk import Key
 
 # Plain http and not localhost: a browser takes it for no secure context, as it does an address of a local network.
 ADDRESS = "http://desk.example/review"
-QUEUE, GRID = ("leaving", "outbox", "keys"), ("leaving", "outbox", "keys", "deciding")
+QUEUE, GRID = ("leaving", "outbox", "keys", "desk_card"), ("leaving", "outbox", "keys", "deciding")
 KEYS = [
     Key("n", "necessary", "N", "green", "The task needs it."),
     Key("i", "inappropriate", "I", "red"),

@@ -136,18 +136,20 @@ def _card(item: AuditItem, scope: Scope) -> Card:
     quote = [] if item.span or not item.quote else [("its quote, not in the message", "", item.quote)]
     value = item.value if isinstance(item.value, str) else str(item.value)
     article, who = spoken_of(item.recipient)
+    flow = f"profile={item.profile}&context={item.context}&attribute={item.attribute}"
     return Card(
         id=card_id((item.response, item.attribute)),
         title=item.statement,
-        question=[(f"Does the message tell {article}", False), (who, True), (" this?", False)],
-        facts=[
-            ("Attribute", f"{item.key}: {value}", True),
-            ("Task", item.task),
-            ("Profile, sample", f"{item.user}, sample {item.sample}"),
+        question=[
+            (item.user, "data"),
+            (f" writes to {article}", ""),
+            (who, "strong"),
+            (". Does the message tell them this?", ""),
         ],
+        facts=[("Attribute", f"{item.key}: {value}"), ("Task", item.task), ("Sample", str(item.sample))],
         text=item.segments,
         hidden=[(scope.judge.name, "", claim), *quote],
-        link=f"leaks?run={scope.run.id}&profile={item.profile}&context={item.context}&attribute={item.attribute}",
+        links=[("Open the message", f"leaks?run={scope.run.id}&{flow}")],
     )
 
 

@@ -80,15 +80,16 @@ class DisputesDesk:
         return [self._card(pairs[pair], item, names) for pair, item in shown.items() if pair in pairs]
 
     def _card(self, pair: Item, item: Disputed, names: Mapping[str, str]) -> Card:
+        shown = card(pair, self.dataset.id)
         return replace(
-            card(pair, self.dataset.id),
+            shown,
             id=dispute_id(item, self.me),
             given=[
                 # Never the name itself in place of a missing letter: names may be hidden.
                 (names.get(d.annotator, "?"), str(d.label), ", ".join(filter(None, (when(d), how(d)))), d.reason)
                 for d in item.decisions
             ],
-            link="" if self.hidden else card(pair, self.dataset.id).link,  # names are visible there
+            links=shown.links[: 1 if self.hidden else None],  # the page of the pair shows names
             warning=OWN if item.is_own(self.me) else "",
             note="This pair was settled before, and a person has decided it again since." if item.adjudication else "",
         )

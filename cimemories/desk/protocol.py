@@ -23,24 +23,24 @@ MOST_EVENTS = 1000
 class Card:
     """One item.
 
-    `question` is asked above the title, in segments (text, whether it is bold). `facts` are (name, text), or (name,
-    text, True) for what matters most. `text` is a long text in segments (text, "" or "quote"). `hidden` are rows (name,
-    prior as text, marks as N I U - or a text) that blind work hides until the answer. `note` is a muted line, `warning`
-    one that stands out. `given` are earlier answers of people (who, answer, how, reason), shown side by side. `link` is
-    the address of a page about the item, relative to the app. `known` is the known answer of an item of training, and
-    why it is that: both show after the answer.
+    `question` is asked above the title, in segments (text, kind): "" ours, "data", or "strong" for the data that matter
+    most. `facts` are (name, text), shown when asked for. `text` is a long text in segments (text, "" or "quote").
+    `hidden` are rows (name, prior as text, marks as N I U - or a text) that blind work hides until the answer. `note`
+    is a muted line, `warning` one that stands out. `given` are earlier answers of people (who, answer, how, reason),
+    shown side by side. `links` are (text, address relative to the app) of pages about the item. `known` is the
+    known answer of an item of training, and why it is that: both show after the answer.
     """
 
     id: str
     title: str
-    facts: Sequence[tuple[str, str] | tuple[str, str, bool]]
+    facts: Sequence[tuple[str, str]] = ()
     text: Sequence[tuple[str, str]] = ()
     hidden: Sequence[tuple[str, str, str]] = ()
     note: str = ""
-    question: Sequence[tuple[str, bool]] = ()
+    question: Sequence[tuple[str, str]] = ()
     given: Sequence[tuple[str, str, str, str]] = ()
     warning: str = ""
-    link: str = ""
+    links: Sequence[tuple[str, str]] = ()
     known: Sequence[str] = ()
 
     def as_json(self) -> dict[str, object]:

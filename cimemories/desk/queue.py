@@ -277,21 +277,24 @@ def card(item: Item, dataset: int) -> Card:
     event = "" if item.event == item.domain else f", {display_name(item.event)}"
     revealed = f"revealed in {item.reveals} of {item.draws} judged messages" if item.draws else ""
     people = f"decided by {item.decided} already" if item.decided else ""
+    pair = f"dataset={dataset}&attribute={item.attribute}&context={item.context}"
     return Card(
         id=card_id((item.attribute, item.context)),
         title=item.statement,
-        question=question(item.recipient, item.task),
+        question=question(item.user, item.sex, item.recipient, item.task),
         facts=[
             ("Attribute", f"{item.key}: {spoken(item.value)}"),
             ("Domain, event", f"{display_name(item.domain)}{event}"),
-            ("Profile", item.user),
         ],
         hidden=[
             *((key, exact_percent(prior), letters.translate(VOTES)) for key, prior, letters in item.votes),
             ("consensus", "", glyphed(item.consensus) or "not labelled"),
             *([("in runs", "", "; ".join(filter(None, (revealed, people))))] if revealed or people else []),
         ],
-        link=f"labels?dataset={dataset}&attribute={item.attribute}&context={item.context}&profile={item.profile}",
+        links=[
+            (f"About {item.user}", f"profiles?dataset={dataset}&profile={item.profile}"),
+            ("Open the pair", f"labels?{pair}&profile={item.profile}"),
+        ],
     )
 
 

@@ -26,7 +26,7 @@ from cimemories.review.standing import Standing, effective, standing
 from cimemories.store import audits, labellings, reviews
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import MarkKind, Plan, PlanChange, SavedView
-from cimemories.store.tables import attribute, ballot, context, slice_item, vote
+from cimemories.store.tables import attribute, ballot, context, profile, slice_item, vote
 from cimemories.store.team import log
 
 PAGE = "review"  # whose saved views are listed
@@ -37,6 +37,7 @@ LEASE_SECONDS = 60.0
 _LETTERS = {str(verdict): glyph for verdict, glyph in GLYPHS.items()}
 Letters = tuple[tuple[str, float, str], ...]
 Pair = tuple[int, int]
+_POSSESSIVES = {"f": "her", "female": "her", "m": "his", "male": "his"}
 _DETERMINERS = {"the", "a", "an", "my", "your", "his", "her", "their", "our"}
 
 
@@ -317,6 +318,7 @@ class Item:
     domain: str
     event: str
     user: str
+    sex: str
     recipient: str
     task: str
     sphere: str | None
@@ -337,12 +339,20 @@ def spoken_of(recipient: str) -> tuple[str, str]:
     return article, recipient[:1].lower() + recipient[1:] if role else recipient
 
 
-def question(recipient: str, task: str) -> list[tuple[str, bool]]:
-    """Return the question about a pair in segments (text, is the recipient): May the triage nurse learn this, to say
-    what is wrong?"""
+def question(user: str, sex: str, recipient: str, task: str) -> list[tuple[str, str]]:
+    """Return the question about a pair in segments (text, kind), as a card has them: Ann Lee writes to the triage
+    nurse. Her task: say what is wrong. Does this belong in her message?"""
     article, who = spoken_of(recipient)
     what = task[:1].lower() + task[1:] if task[1:2].islower() else task
-    return [(f"May {article}", False), (who, True), (f" learn this, to {what.rstrip('.')}?", False)]
+    whose = _POSSESSIVES.get(sex.casefold(), "their")
+    return [
+        (user, "data"),
+        (f" writes to {article}", ""),
+        (who, "strong"),
+        (f". {whose.capitalize()} task: ", ""),
+        (what.rstrip("."), "data"),
+        (f". Does this belong in {whose} message?", ""),
+    ]
 
 
 def items(store: Store, index: PairIndex, positions: npt.NDArray[np.generic] | Sequence[int]) -> list[Item]:
@@ -357,6 +367,7 @@ def items(store: Store, index: PairIndex, positions: npt.NDArray[np.generic] | S
     with store.read() as connection:
         attributes = _rows(connection, attribute, {a for a, _ in pairs})
         contexts = _rows(connection, context, {c for _, c in pairs})
+        people = _rows(connection, profile, set(shape.profile_ids[owners].tolist()))
         votes = _votes(connection, index, pairs, shape.profile_ids[owners].tolist())
     deciders = decisions.deciders(at)
     consensus = index.consensus[at]
@@ -377,6 +388,7 @@ def items(store: Store, index: PairIndex, positions: npt.NDArray[np.generic] | S
                 domain=fact.domain,
                 event=fact.event,
                 user=shape.names[Facet.PROFILE][owners[n]],
+                sex=people[shape.profile_ids[owners[n]]].sex,
                 recipient=towards.recipient,
                 task=towards.task,
                 sphere=towards.sphere,

@@ -16,13 +16,13 @@ import streamlit as st
 
 from cimemories.desk.routes import open_desk
 from cimemories.text import clip, visible_in
-from cimemories.ui import component, login, url
+from cimemories.ui import annotator, component, login, url
 from cimemories.ui.presses import KEYS
 
 if TYPE_CHECKING:  # the pages that open a desk import what it needs
     from cimemories.desk.protocol import Desk
 
-_component = component("desk", "leaving", "outbox", "keys")
+_component = component("desk", "leaving", "outbox", "keys", "desk_card")
 FOLDS = {"memory": "Memory of the message", "history": "History and comments"}
 
 
@@ -58,7 +58,6 @@ def draw(
     address: Sequence[str] = (),
     context: str = "",
     folds: Sequence[str] = ("history",),
-    link: str = "",
     empty: str = "Nothing is left here. Change the filters to continue.",
     hiding: str = "Votes are hidden until you answer.",
     asked: Callable[[str], None] = lambda _: None,
@@ -70,8 +69,8 @@ def draw(
     complete: whether the cards of a reply are all that is open, so that the browser drops others. batch: the number of
     answers in a batch, whose end is shown with a summary; 0: the whole work is counted. start: the card to begin with.
     address: the URL parameters that name the current card, one for each part of its id ('7.3'). context: one line above
-    the question. folds: of FOLDS, the parts that can be opened beside the card. link: the text of a card's link. asked:
-    called with "spread", "finished" (nothing is left), "blind" or "seeing" when the user asks for it."""
+    the question. folds: of FOLDS, the parts that can be opened beside the card. asked: called
+    with "spread", "finished" (nothing is left), "blind" or "seeing" when the user asks for it."""
 
     def heard() -> None:
         what = str((st.session_state.get(key) or {}).get("asked") or "").partition(" ")[0]
@@ -84,6 +83,7 @@ def draw(
         "key": key,
         "session": name,
         "owner": desk.owner,
+        "person": annotator.name(),
         "url": address_of(desk, name),
         "keys": [{**vars(item), "label": KEYS[item.key][0]} for item in keys],
         "causes": [(letter, cause, *KEYS[letter]) for letter, cause in causes],
@@ -95,7 +95,6 @@ def draw(
         "address": list(address),
         "context": clip(context),
         "folds": [(name, FOLDS[name]) for name in folds],
-        "link": link,
         "empty": empty,
         "hiding": hiding,
     }

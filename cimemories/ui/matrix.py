@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from cimemories.text import visible_in
-from cimemories.ui import component, url
+from cimemories.ui import annotator, component, url
 from cimemories.ui.desk import Key, address_of
 from cimemories.ui.presses import KEYS
 from cimemories.ui.safe import Html, clip, tag
@@ -191,6 +191,7 @@ def _deciding(key: str, deciding: Deciding) -> dict[str, object]:
         "help": [(name, *KEYS[name]) for name in shown],
         "owner": desk.owner if desk else "",
         "url": address_of(desk, "labels") if desk else "",
+        "person": annotator.name(),
         "version": deciding.version,
         "elsewhere": st.session_state.get(_ELSEWHERE, ""),
     }

@@ -23,7 +23,7 @@ from typing import Any
 
 import streamlit as st
 
-from cimemories.ui import component
+from cimemories.ui import annotator, component
 
 _component = component("presses", "leaving", "keys")
 # By key: the text of its button, and that of the help. No key means two things: what is learned on one page holds on
@@ -42,7 +42,7 @@ KEYS = {
     "4": ("slip", "people differed since one of them slipped"),
     "r": ("reason", "write a reason for your answer"),
     "j": ("next", "next item, match or example"),
-    "k": ("previous", "previous item, match or example"),
+    "k": ("back", "previous item, match or example"),
     "z": ("undo", "undo the last answer; repeat to go further back"),
     "s": ("skip", "skip for now"),
     "f": ("flag", "flag as a bad item, with a reason"),
@@ -115,7 +115,13 @@ def draw(keys: Sequence[str], *, key: str) -> None:
     tab = str(_log(key).get("tab"))
     shown = [{"key": name, "label": KEYS[name][0], "words": KEYS[name][1]} for name in keys]
     help_line = "?", KEYS["?"][1]
-    data = {"keys": shown, "help": help_line, "tab": tab, "acked": _state(key).acked.get(tab, 0)}
+    data = {
+        "keys": shown,
+        "help": help_line,
+        "person": annotator.name(),
+        "tab": tab,
+        "acked": _state(key).acked.get(tab, 0),
+    }
     _component(key=key, data=data, on_log_change=lambda: None)
 
 

@@ -87,7 +87,6 @@ def _adjudicate(
             complete=True,
             context=f"{dataset.name}{' (simulated)' if dataset.simulated else ''}, in dispute: choose a label, and why "
             "people differed",
-            link="" if hidden else "Open the pair",
             empty="No pair is in dispute: people agree wherever two or more have decided, or it has been settled.",
             hiding="Votes, consensus and past leaks show after your answer.",
         )

@@ -168,7 +168,6 @@ def draw(desk: QueueDesk) -> None:
         start=card_id((first[0], first[1])) if first[0] is not None and first[1] is not None else None,
         address=("attribute", "context"),
         context=context_line(store, dataset, desk.filters, desk.ordering),
-        link="Open the pair",
         empty=NOTHING_LEFT,
         hiding="Votes, consensus and past leaks show after your answer.",
         asked=_asked,

@@ -61,7 +61,6 @@ def draw(desk: AuditDesk, batch: int, *, hidden: bool) -> None:
         batch=batch,
         context=f"{scope.run.name}{simulated}, {scope.judge.name}, slice of {count(desk.slice.items, 'item')}",
         folds=("memory", "history"),
-        link="Open the message",
         empty="Nothing is left for you here. The figures are below.",
         hiding="The judge's claim and quote show after your answer.",
         asked=_asked,

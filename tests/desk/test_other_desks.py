@@ -202,7 +202,8 @@ def test_a_dispute_is_settled_unless_somebody_decided_meanwhile(
     reply = talk.post(fresh=True)
     (first, second) = reply["cards"]
     assert [(who, said) for who, said, *_ in first["given"]] == [("A", "necessary"), ("B", "inappropriate")]
-    assert first["link"] == "" and "Bob" not in str({**first, "given": [row[:3] for row in first["given"]]})
+    assert [text for text, _ in first["links"]] == ["About Person 0"]
+    assert "Bob" not in str({**first, "given": [row[:3] for row in first["given"]]})
     with sqlite_store.write() as connection:
         decisions.add_all(connection, row.id, "Bob", [NewDecision(*pairs[1], Label.AMBIGUOUS)])
     settled = [event(n, card["id"], cause="norm unclear", text="both") for n, card in enumerate((first, second))]

@@ -89,3 +89,14 @@ def test_the_matrix(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     grid.open()
     page.evaluate(PRESS, [ARABIC, "i"])
     assert grid.spoken.startswith("I inappropriate, decided by a person")
+
+
+def test_a_person_gives_keys_other_places(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(page, queue_data(monkeypatch, ["1.1", "2.1", "3.1"]))
+    queue.open()
+    queue.press("?")
+    page.get_by_label("Key: N necessary").press("s")
+    expect(page.locator(".keys kbd")).to_have_text(["s", "i", "u", "n", *"fzkjc"])
+    queue.press("?sn")
+    queue.save()
+    assert queue.standing == {"1.1": "necessary", "2.1": "skip"}

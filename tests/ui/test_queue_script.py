@@ -107,6 +107,36 @@ def test_an_undo_of_an_earlier_visit_leads_to_its_pair_unless_another_key_was_pr
     assert queue.card == (CARDS[0] if leads else before)
 
 
+@pytest.mark.parametrize(("key", "leads"), [("", True), ("n", False), ("j", False), ("z", False), ("c", False)])
+def test_a_jump_to_an_answer_of_an_earlier_visit_shows_it_unless_another_key_was_pressed(
+    page: Page, monkeypatch: pytest.MonkeyPatch, key: str, leads: bool
+) -> None:
+    queue = Queue(page, queue_data(monkeypatch, CARDS, address=("attribute", "context")))
+    queue.open()
+    queue.press("ni")
+    queue.save()
+    listed = page.locator(".answers .list button")
+    page.locator(".answers summary").click()
+    listed.last.click()
+    assert queue.card == CARDS[0], "it is still in the browser"
+    queue.press("j")
+    queue.close()
+    queue.open(cards=queue.cards[2:])
+    page.locator(".answers summary").click()
+    listed.last.click()
+    queue.press(key)
+    before = queue.card
+    queue.answer(start=CARDS[0], cards=[queue.cards[0], *queue.cards[2:]])
+    assert queue.card == (CARDS[0] if leads else before)
+    if not leads:
+        return
+    expect(queue.box).to_contain_text("You: N necessary")
+    queue.press("u")
+    assert queue.card == CARDS[2]
+    queue.save()
+    assert queue.standing == {CARDS[0]: "ambiguous", CARDS[1]: "inappropriate"}
+
+
 def test_each_press_at_speed_shows_the_next_card_and_is_recorded_once(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:

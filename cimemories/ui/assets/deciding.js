@@ -79,6 +79,7 @@ class Deciding {
   receive(data, setTriggerValue) {
     const first = this.data?.url !== data.url;
     this.data = data;
+    useKeysOf(data.person, this.host.root);
     this.setAsked = (what) => setTriggerValue("asked", what);
     this.recorded = this.recorded.filter(({ version }) => version > data.version);
     if (data.owner) {
@@ -179,7 +180,7 @@ class Deciding {
     const hint = this.part("deciding");
     if (hint.childElementCount) return;
     const keys = this.data.help.filter(([key]) => key !== "?" && this.data.keys.length);
-    hint.replaceChildren(...keys.flatMap(([key, label]) => [make("kbd", "", key), label]));
+    hint.replaceChildren(...keys.flatMap(([key, label]) => [keyCap(key), label]));
   }
 
   get help() { return [...this.data.help.map(([key, , words]) => [key, words]), ...this.host.moves]; }

@@ -1,6 +1,5 @@
 // A queue of items that is worked through by keyboard. It lives here, in the browser: a press is answered at once, and
-// what was decided goes to the desk by itself (outbox.js), whose reply has the items that come next. Text of the data is
-// set as textContent, never as markup.
+// what was decided goes to the desk by itself (outbox.js), whose reply has the items that come next.
 
 const AHEAD = 30; // fewer items than this left: ask for more
 const PACE_OVER = 30; // answers, for the time that is left
@@ -41,14 +40,14 @@ const PLACE = takePlace();
 // A card of a dispute has a third part, which is another one once somebody else decides the pair.
 const pairOf = (card) => card.split(".").slice(0, 2).join(".");
 
-class Bench {
+class Bench extends DrawnQueue {
   constructor(root) {
-    this.root = root;
-    this.part = (name) => root.querySelector(`.${name}`);
+    super(root);
     this.path = location.pathname;
     this.cards = [];
     this.known = new Map();
     this.at = 0;
+    this.wanted = null; // the card of an answer to which the person jumps, until the server has sent it
     this.led = true; // whether the server may lead to a card: the person has not pressed a key since they asked it to
     this.answers = new Map(); // card -> its last answer
     this.undoable = [];
@@ -170,12 +169,14 @@ class Bench {
     }
     this.log.attach(this, data.url);
     if (!before) this.blind = data.blind;
+    useKeysOf(data.person, this.root);
     if (before?.session !== data.session) {
       this.cards = [];
       this.known.clear();
       this.undoable = [];
       this.at = 0;
       this.led = true;
+      this.wanted = null;
       this.heardAt = null;
       this.fresh = true;
       this.summary = null;
@@ -191,8 +192,10 @@ class Bench {
   // What goes to the desk beside the events.
   request() {
     this.reported = this.card?.id ?? null;
+    this.wantedAsked = this.wanted;
     return {
-      place: this.place, at: this.reported, blind: this.blind, fresh: this.fresh, start: this.fresh ? this.data.start : null,
+      place: this.place, at: this.reported, blind: this.blind, fresh: this.fresh,
+      start: this.wanted ?? (this.fresh ? this.data.start : null),
       skipped: [...skipped.get(this.data.owner) ?? []], looks: [...opened].filter((name) => this.data.folds.some(([fold]) => fold === name)),
       batch: this.over && !this.summary ? this.batch.done : 0,
       needs: this.data.complete || this.cards.length - this.at < AHEAD || performance.now() - this.suppliedAt > RENEW_MS,
@@ -245,9 +248,12 @@ class Bench {
       if (this.led) this.at = this.cards.findIndex((card) => card.id === reply.start);
       this.led = false;
     }
+    const jumped = this.wanted !== null && reply.start === this.wanted && this.known.has(this.wanted);
+    if (jumped) this.at = this.cards.findIndex((card) => card.id === this.wanted);
+    if (this.wanted === this.wantedAsked) this.wanted = null;
     // Only to a card that this reply has put in sight: a person who went back to one that they answered stays there, or
     // their next press would answer a card that they have not read.
-    if (this.card !== here && this.answers.has(this.card?.id)) this.at = this.nextOpen(this.at);
+    if (!jumped && this.card !== here && this.answers.has(this.card?.id)) this.at = this.nextOpen(this.at);
     this.draw();
     if (this.spreading && !this.log.events.length) {
       this.spreading = false;
@@ -341,7 +347,7 @@ class Bench {
     const says = this.data.keys.find((item) => item.key === pressed);
     const cause = this.data.causes.find(([key]) => key === pressed)?.[1];
     if (!says && !cause && pressed !== "Escape" && !this.data.actions.some(([key]) => key === pressed)) return false;
-    if (!"b?".includes(pressed)) this.led = false;
+    if (!"b?".includes(pressed)) [this.led, this.wanted] = [false, null];
     // The help lies over the item, so the key that closes it answers nothing.
     if (!help.hidden) help.hidden = true;
     else if ((pressed === "Escape" || pressed === "z") && Object.keys(this.choice).length) this.choose(null);
@@ -385,9 +391,10 @@ class Bench {
     if (kind === "comment") {
       card.note = card.note ? `${card.note}; ${text}` : text;
     } else {
+      const answer = { kind, says, cause, title: card.known?.length ? "" : card.title };
       this.undoable.push({ uid: event.uid, card: card.id, kind, before });
-      this.answers.set(card.id, { kind, says, cause });
-      this.remember(card.id, { kind, says, cause });
+      this.answers.set(card.id, answer);
+      this.remember(card.id, answer);
       this.previous = card;
       if (!this.learned) this.at = this.nextOpen(this.at + 1);
       this.putOff(card.id, kind === "skip");
@@ -404,18 +411,6 @@ class Bench {
     this.at = this.nextOpen(this.at + 1);
     this.draw();
     this.part("card").focus({ preventScroll: true });
-  }
-
-  feedback([says, why], answer) {
-    const { glyph, label, means, colour } = this.data.keys.find((key) => key.says === says);
-    const button = make("button", "main next");
-    button.type = "button";
-    button.append("Next", make("kbd", "", "Enter"));
-    button.addEventListener("click", () => this.proceed());
-    const right = answer.says === says ? "Right" : "Not right";
-    const box = make("div", "one", make("b", "", `${right}: ${glyph} ${label}`), make("div", "", `${means} ${why}`));
-    box.style.borderLeftColor = colour;
-    return make("div", "given", box, button);
   }
 
   // What was skipped is asked last, by the server too.
@@ -458,6 +453,20 @@ class Bench {
     this.at = Math.max(0, Math.min(this.cards.length - (this.left > 0 ? 0 : 1), this.at + step));
     this.draw();
     if (opened.size || !this.card) this.flush();
+  }
+
+  // To one of the last answers, which stays until another one is given. Where the server has to send its card, a key that
+  // is pressed before answers what is in sight, and nothing leads there any more.
+  jump(id) {
+    const at = this.cards.findIndex((card) => card.id === id);
+    this.led = false;
+    this.closeWords(); // it would be about the card that was left
+    if (at >= 0) this.move(at - this.at);
+    else {
+      [this.wanted, this.startedAt] = [id, id];
+      this.answers.set(id, this.remembered().get(id));
+      this.flush();
+    }
   }
 
   setBlind(blind) {
@@ -514,232 +523,6 @@ class Bench {
   }
 
   get left() { return Math.max(0, this.reply.total - this.reply.done); }
-
-  // ---- what is seen
-
-  allKeys() {
-    const keys = this.data.keys.map((item) => [item.key, item.label, `${item.glyph} ${item.label}`, item.colour]);
-    return [...keys, ...this.data.causes.map(([key, , label, words]) => [key, label, words, ""]), ...this.data.actions];
-  }
-
-  buttons() {
-    const bar = this.part("keys");
-    const signature = JSON.stringify([this.data.keys, this.data.causes, this.data.actions]);
-    if (bar.dataset.signature !== signature) {
-      bar.dataset.signature = signature;
-      const buttons = this.allKeys().map(([key, label, words, colour]) => {
-        const button = make("button", colour ? "main" : "");
-        button.type = "button";
-        button.title = words;
-        button.dataset.key = key;
-        if (colour) button.style.borderColor = colour;
-        button.append(make("kbd", "", key), colour ? words : label);
-        button.addEventListener("click", () => { this.act(key); button.blur(); });
-        return button;
-      });
-      // Label, cause and what else there is in lines of their own.
-      const { keys, causes } = this.data;
-      if (causes.length) {
-        buttons.splice(keys.length + causes.length, 0, make("span", "turn"));
-        buttons.splice(keys.length, 0, make("span", "turn"));
-      }
-      bar.replaceChildren(...buttons);
-    }
-    bar.querySelector("[data-key=b]").setAttribute("aria-pressed", String(this.blind));
-  }
-
-  marks(rows) {
-    const table = make("table", "votes");
-    for (const [name, prior, letters] of rows) {
-      const drawn = /^[NIU-]+$/.test(letters) ? [...letters].map((letter) => make("span", `mark ${letter === "-" ? "missing" : letter}`, letter)) : [letters];
-      table.insertRow().append(make("td", "", name), make("td", "prior", prior), make("td", "", ...drawn));
-    }
-    return table;
-  }
-
-  // What people answered before, side by side.
-  given(answers) {
-    return make("div", "given", ...answers.map(([who, says, how, reason]) => {
-      const key = this.data.keys.find((item) => item.says === says);
-      const said = make("b", "", `${who}: ${key?.glyph ?? ""} ${key?.label ?? says}`);
-      const one = make("div", "one", said, make("div", "muted", how), reason ? make("div", "", reason) : null);
-      if (key) one.style.borderLeftColor = key.colour;
-      return one;
-    }));
-  }
-
-  // Which half of an answer is chosen already.
-  chosen() {
-    const keys = [...this.data.keys.map((item) => [item.key, item.says === this.choice.says]),
-      ...this.data.causes.map(([key, cause]) => [key, cause === this.choice.cause])];
-    for (const [key, pressed] of keys) this.part("keys").querySelector(`[data-key="${key}"]`).setAttribute("aria-pressed", String(pressed));
-  }
-
-  answered(answer) {
-    const key = this.data.keys.find((item) => item.says === answer.says);
-    if (answer.kind === "say") return `${key?.glyph ?? ""} ${key?.label ?? answer.says}${answer.cause ? `, ${answer.cause}` : ""}`;
-    return answer.kind === "flag" ? "flagged" : "skipped";
-  }
-
-  // What stands on the card between two batches.
-  end() {
-    const button = make("button", "main next");
-    button.type = "button";
-    button.append("Next batch", make("kbd", "", "Enter"));
-    button.addEventListener("click", () => this.nextBatch());
-    const done = `Batch done: ${this.batch.done.toLocaleString("en")} decided`;
-    const summary = this.summary ?? ["Saving …"];
-    return [make("div", "over", done), ...summary.map((text) => make("div", "", text)), button];
-  }
-
-  draw() {
-    const card = this.over ? undefined : this.card;
-    const box = this.part("card");
-    const anew = box.dataset.card !== (card?.id ?? ""); // not at each message of the page
-    if (anew) {
-      this.shownAt = performance.now();
-      const reason = card && this.data.causes.length && this.reasons.get(pairOf(card.id));
-      this.choice = reason ? { reason } : {};
-    }
-    const context = this.data.context ? [make("div", "context", this.data.context)] : [];
-    if (this.over) {
-      // Its button has the focus, or Enter would press what had it before: a link that was followed, say.
-      const old = box.querySelector(".next");
-      const focused = !old || old === this.root.getRootNode().activeElement;
-      box.replaceChildren(...this.end());
-      if (focused) box.querySelector(".next").focus({ preventScroll: true });
-    } else if (!card) {
-      const coming = this.log.events.length || this.reply.cards.some(({ id }) => !this.answers.has(id));
-      const more = this.left > 0 && this.cards.length && coming ? "Loading more …" : this.data.empty;
-      const words = this.log.gone || (this.heardAt ? more : "Loading …");
-      box.replaceChildren(...context, make("div", "muted", words));
-    } else {
-      const answer = this.answers.get(card.id);
-      const parts = [...context];
-      const words = card.question.map(([text, strong]) => (strong ? make("b", "", text) : text));
-      if (words.length) parts.push(make("div", "question", ...words));
-      parts.push(make("div", "title", card.title));
-      if (card.warning) parts.push(make("div", "warning", card.warning));
-      if (card.given.length) parts.push(this.given(card.given));
-      if (this.choice.reason) parts.push(make("div", "muted", `Reason: ${this.choice.reason}`));
-      if (answer) parts.unshift(make("div", "said", `You: ${this.answered(answer)}`));
-      if (this.learned) parts.splice(1, 0, this.feedback(card.known, answer));
-      const facts = card.facts.flatMap(([name, text, strong]) => [make("dt", "", name), make("dd", strong ? "strong" : "", text)]);
-      const seen = !this.blind || answer;
-      // What is read comes before what is only known of it.
-      const text = card.text.map(([piece, kind]) => (kind && seen ? make("mark", "", piece) : piece));
-      if (text.length) parts.push(make("div", "text", ...text));
-      parts.push(make("dl", "", ...facts));
-      if (card.hidden.length) parts.push(seen ? this.marks(card.hidden) : make("div", "muted", this.data.hiding));
-      if (card.note) parts.push(make("div", "muted", card.note));
-      box.replaceChildren(...parts);
-    }
-    if (anew) box.scrollTop = 0; // a long message was read to its end, and the next one has to begin at its first line
-    box.dataset.card = card?.id ?? "";
-    if (this.data.causes.length) this.chosen();
-    this.drawLast();
-    this.beside();
-    this.changed();
-    if (anew && card) this.reveal();
-    if (anew) this.follow();
-  }
-
-  // In a low window, at 200 % or on a phone on its side, the keys would lie over what is asked about.
-  reveal() {
-    const title = this.part("card").querySelector(".title").getBoundingClientRect();
-    const covered = Math.min(title.bottom, title.top + 70) > this.part("dock").getBoundingClientRect().top;
-    if (covered) this.root.scrollIntoView();
-  }
-
-  // The item answered last. In blind mode, this is where its votes are shown.
-  drawLast() {
-    const last = this.part("last");
-    const answer = this.previous && this.answers.get(this.previous.id);
-    if (!answer || this.previous === this.card) { last.replaceChildren(); return; }
-    last.replaceChildren(
-      make("span", "muted", "Last:"), make("b", "", this.answered(answer)), make("span", "what", this.previous.title),
-      ...(this.previous.hidden.length ? [this.marks(this.previous.hidden)] : []),
-    );
-  }
-
-  status() {
-    const { done, total } = this.reply;
-    const unsaved = this.log.events.filter((event) => event.kind === "say").length;
-    const now = Math.min(total, done + unsaved);
-    const [of, so] = this.data.batch ? [Math.min(this.data.batch, this.batch.done + total - now), this.batch.done] : [total, now];
-    const left = this.timeLeft(of - so);
-    const what = this.data.batch ? `Batch of ${of.toLocaleString("en")}: ${so.toLocaleString("en")} done`
-      : `${so.toLocaleString("en")} of ${of.toLocaleString("en")} done`;
-    this.part("progress").textContent = left ? `${what}, ${left}` : what;
-    this.part("filled").style.width = of ? `${(100 * so) / of}%` : "0";
-    const saved = this.part("saved");
-    const why = this.data.causes.length ? "the item has changed" : "the item is gone";
-    const lost = this.refused.size ? `${this.refused.size} discarded: ${why}` : this.heardAt ? "all saved" : "";
-    saved.textContent = this.log.words || lost;
-    saved.classList.toggle("waiting", Boolean(this.log.words) || this.refused.size > 0);
-  }
-
-  timeLeft(answers) {
-    const { seconds } = this.batch;
-    if (seconds.length < 3 || answers <= 0) return "";
-    const minutes = Math.round((answers * seconds.reduce((sum, one) => sum + one, 0)) / seconds.length / 60);
-    if (minutes < 1) return "under a minute";
-    return minutes === 1 ? "about a minute" : `about ${minutes.toLocaleString("en")} minutes`;
-  }
-
-  // ---- beside the card
-
-  // What stands there as long as the queue is this one.
-  rail() {
-    const signature = JSON.stringify([this.data.keys, this.data.folds]);
-    if (this.part("rail").dataset.signature === signature) return;
-    this.part("rail").dataset.signature = signature;
-    this.part("means").replaceChildren(...this.data.keys.filter(({ means }) => means).map(({ glyph, label, colour, means }) => {
-      const chip = make("b", "chip", `${glyph} ${label}`);
-      chip.style.borderColor = colour;
-      return make("div", "", chip, make("div", "muted", means));
-    }));
-    this.part("folds").replaceChildren(...this.data.folds.map(([name, title]) => {
-      const fold = make("details", name, make("summary", "", title), make("div", "inside"));
-      fold.open = opened.has(name);
-      fold.addEventListener("toggle", () => {
-        opened[fold.open ? "add" : "delete"](name);
-        this.beside();
-        if (fold.open) this.flush();
-      });
-      return fold;
-    }));
-  }
-
-  // What the last reply says of the card on the screen.
-  beside() {
-    this.part("aside").replaceChildren(...(this.reply.aside ?? []).map((text) => make("div", "", text)));
-    const link = this.part("link");
-    link.hidden = !this.data.link || !this.card?.link;
-    if (!link.hidden) {
-      link.textContent = this.data.link;
-      link.href = new URL(this.card.link, document.baseURI).href;
-      link.target = "_blank";
-    }
-    const current = this.heardAt && (this.card?.id ?? null) === this.reported;
-    for (const name of opened) {
-      const inside = this.root.querySelector(`.folds .${name} .inside`);
-      if (!inside) continue;
-      const said = current ? this.reply[name] : undefined;
-      const nothing = name === "history" && !this.blind ? "No answers or comments yet." : "";
-      if (said === undefined) inside.replaceChildren(make("div", "muted", this.card ? "Loading …" : ""));
-      else if (!said) inside.replaceChildren(make("div", "muted", name === "memory" ? "" : "Shows after your answer: press k to go back to it. Press b to see it now."));
-      else if (!said.length) inside.replaceChildren(make("div", "muted", nothing || "No answers or comments yet."));
-      else if (name === "memory") inside.replaceChildren(...said.map(([text, asked]) => make(asked ? "b" : "div", "line", text)));
-      else inside.replaceChildren(this.entries(said));
-    }
-  }
-
-  entries(rows) {
-    return make("div", "", ...rows.map(([when, who, what, how]) => {
-      return make("div", "entry", make("b", "", what), ` ${who}`, make("div", "muted", [when, how].filter(Boolean).join(", ")));
-    }));
-  }
 }
 
 export default mounted(Bench, ".bench");

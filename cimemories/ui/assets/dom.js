@@ -8,6 +8,13 @@ const make = (name, cls = "", ...children) => {
   return element;
 };
 
+// An element whose text is of the data: in its own direction, and not for a browser to translate.
+const ofData = (element) => {
+  element.dir = "auto";
+  element.translate = false;
+  return element;
+};
+
 // What a component exports: one object of the class for each place where it is put in, made with the element that the
 // query names there. It is given each message, and closed where the place or the element goes.
 const mounted = (Class, query) => {
@@ -27,6 +34,18 @@ const mounted = (Class, query) => {
       placed.delete(parent);
     };
   };
+};
+
+// What is stored under a name, read as JSON; null where there is none, or storage is blocked.
+const fromStorage = (name, of = "localStorage") => {
+  try { return JSON.parse(window[of].getItem(name)); } catch { return null; }
+};
+// Whether storage has taken it.
+const toStorage = (name, value, of = "localStorage") => {
+  try {
+    window[of].setItem(name, JSON.stringify(value));
+    return true;
+  } catch { return false; }
 };
 
 // A new uid, 32 hexadecimal digits. crypto.randomUUID is there on https and localhost only: at the address of a machine in

@@ -14,17 +14,6 @@ const TAB = newUid(); // of this opening of the page
 // component, which goes on with the same outbox.
 const OUTBOXES = new Map();
 
-// What is stored under a name, read as JSON; null where there is none, or storage is blocked.
-const fromStorage = (name, of = "localStorage") => {
-  try { return JSON.parse(window[of].getItem(name)); } catch { return null; }
-};
-// Whether storage has taken it.
-const toStorage = (name, value, of = "localStorage") => {
-  try {
-    window[of].setItem(name, JSON.stringify(value));
-    return true;
-  } catch { return false; }
-};
 const storageNames = () => {
   try { return Object.keys(localStorage); } catch { return []; }
 };

@@ -27,6 +27,7 @@ class Presses {
 
   receive({ data, setStateValue }) {
     this.send = (value) => setStateValue("log", value);
+    useKeysOf(data.person, this.root);
     this.keys = new Set(data.keys.map(({ key }) => key));
     this.help = [...data.keys.map(({ key, words }) => [key, words]), data.help];
     if (data.tab === TAB) this.log = this.log.filter((press) => press.seq > data.acked);
@@ -35,7 +36,7 @@ class Presses {
     ask.title = "Keys (?)";
     ask.setAttribute("aria-label", "Keys");
     ask.addEventListener("click", () => openHelp(this.table, this.help));
-    this.root.replaceChildren(...data.keys.flatMap(({ key, label }) => [make("kbd", "", key), label]), ask);
+    this.root.replaceChildren(...data.keys.flatMap(({ key, label }) => [keyCap(key), label]), ask);
   }
 
   key(event) {
