@@ -223,19 +223,17 @@ def proposals(store: Store, index: PairIndex, annotator: str, attribute_id: int,
     for axis, reason, candidates in (
         (
             Axis.CONTEXTS,
-            "The same memory statement, recipients with a similar task "
-            f"(TF-IDF cosine of task and recipient at least {CONTEXT_COSINE:g}).",
+            "This statement, for tasks like this one.",
             [(int(position), cosine) for position, (_, cosine) in zip(at, contexts, strict=True)],
         ),
         (
             Axis.ATTRIBUTES,
-            f"The same context, other attributes of this profile in the domain {domain} from the event {event}.",
+            f"Other statements of this person about {domain} from the event {event}, for the same task.",
             _same_context(shape, statements, cosines, origin),
         ),
         (
             Axis.PROFILES,
-            "Other profiles whose statement differs only in a name, a number or a date "
-            f"(TF-IDF cosine at least {STATEMENT_COSINE:g}), in the same context or the most similar one they have.",
+            "Statements of other people that differ in a name, a number or a date, for the same task or one like it.",
             _other_profiles(shape, statements, cosines, origin, contexts),
         ),
     ):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -52,7 +53,7 @@ from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import LONGEST_REASON, Plan, PlanChange
 from cimemories.text import count, display_name, percent, sentence
-from cimemories.ui import annotator, once, page, safe, tables, url
+from cimemories.ui import annotator, once, page, presses, safe, tables, url
 
 PREVIEWED = 20
 _BULK_NOTICE = "bulk.notice"
@@ -61,7 +62,27 @@ _SHOWN = "bulk.shown"  # the last drawn button, and the positions of its pairs
 SPREAD = "review.spread"  # whether the queue shows the pairs that its last decision could be spread to
 _BEFORE = "overlap.before"  # by dataset, the overlap before the one set in this session
 _SOURCES = {"batch": "all that matched", "proposal": "spread from one decision"}
-_AXES = {Axis.CONTEXTS: "Similar contexts", Axis.ATTRIBUTES: "Same domain and event", Axis.PROFILES: "Other profiles"}
+_AXES = {
+    Axis.CONTEXTS: "Same statement, similar task",
+    Axis.ATTRIBUTES: "Same person and event, same task",
+    Axis.PROFILES: "Similar statement of another person",
+}
+_AXIS_KEYS = {"t": Axis.CONTEXTS, "v": Axis.ATTRIBUTES, "w": Axis.PROFILES}
+_SPREADING = "review.spreading"
+
+
+@dataclass
+class _Spreading:
+    """The last decision, the pairs that were drawn for it by axis, and the axes that are chosen. A key decides what was
+    drawn: another tab may have decided something since."""
+
+    last: LastDecision | None = None
+    pairs: dict[Axis, list[Pair]] = field(default_factory=dict)
+    axes: set[Axis] = field(default_factory=set)
+
+    @property
+    def chosen(self) -> list[Pair]:
+        return [pair for axis, pairs in self.pairs.items() if axis in self.axes for pair in pairs]
 
 
 def draw(
@@ -89,7 +110,8 @@ def draw(
             with page.Reporting("Nothing was decided.", StoreError):
                 _form(store, dataset, index, person, positions, open_pairs, name)
         if person:
-            _own_batches(store, dataset, person)
+            safe.heading("Your batches")
+            own_batches(store, dataset, person)
     with right:
         _preview(store, labelling, index, positions)
         if person:
@@ -253,8 +275,8 @@ def _row(item: Item, labelling: LabellingRow | None) -> dict[str, Any]:
     }
 
 
-def _own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
-    safe.heading("Your batches")
+def own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
+    """Draw this person's newest batches, each with its undo button."""
     rows = batches(store, dataset.id, person)
     if not rows:
         safe.inline("None yet. You can undo any batch, however large.", muted=True)
@@ -288,6 +310,33 @@ def _undo_button(store: Store, dataset: DatasetRow, person: str, row: Batch) -> 
         )
 
 
+def spread_by_keys(store: Store, dataset: DatasetRow, person: str) -> bool:
+    """Answer the keys pressed since the pairs were drawn; returns whether the user is done with them."""
+    spreading: _Spreading = st.session_state.setdefault(_SPREADING, _Spreading())
+    outcome, back = "", False
+    with page.Reporting("Not all pairs were decided.", StoreError), presses.taken(f"{SPREAD}.keys") as taken:
+        for key in taken.keys:
+            back = back or key == "e"
+            if axis := _AXIS_KEYS.get(key):
+                spreading.axes ^= {axis}
+            elif key == "g" and spreading.chosen:
+                outcome = _spread(store, dataset, person, spreading)
+    if outcome:
+        _notify(outcome)
+    if back:
+        st.session_state.pop(SPREAD, None)
+    return back or bool(outcome)
+
+
+def _spread(store: Store, dataset: DatasetRow, person: str, spreading: _Spreading) -> str:
+    """Decide the chosen pairs like the last one and return the outcome."""
+    label = spreading.last.label if spreading.last else None
+    reason = "Spread from one decision: " + ", ".join(_AXES[axis].lower() for axis in _AXES if axis in spreading.axes)
+    pairs, spreading.axes, spreading.pairs = spreading.chosen, set(), {}
+    # A few hundred at most, in one transaction: no bar and no stop button.
+    return _record_batch(store, dataset, person, pairs, label, reason, "proposal", lambda *_: None)
+
+
 def spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, person: str) -> None:
     """Draw the pairs that resemble this person's last decision, and the button that decides the chosen ones."""
     last = last_single(store, dataset.id, person)
@@ -304,37 +353,47 @@ def spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, in
     if not proposed:
         page.notice("No undecided pair resembles this one.")
         return
-    chosen = [item for item in proposed if _axis(item)]
-    _proposed(store, labelling, index, proposed)
-    pairs = [(pair.attribute, pair.context) for item in chosen for pair in item.pairs]
-    reason = "Spread from one decision: " + ", ".join(_AXES[item.axis].lower() for item in chosen)
+    spreading: _Spreading = st.session_state.setdefault(_SPREADING, _Spreading())
+    if spreading.last != last:
+        spreading.last, spreading.axes = last, set()
+    spreading.pairs = {item.axis: [(pair.attribute, pair.context) for pair in item.pairs] for item in proposed}
+    for item in proposed:
+        _axis(item, spreading)
+    pairs = spreading.chosen
     with page.Reporting("Not all pairs were decided.", StoreError):
         once.button(
             safe.plain_label(f"Decide these {count(len(pairs))} as {last.label}"),
-            # A few hundred at most, in one transaction: no bar and no stop button.
-            lambda: _record_batch(store, dataset, person, pairs, last.label, reason, "proposal", lambda *_: None),
+            lambda: _spread(store, dataset, person, spreading),
             _notify,
             key=f"bulk.accept.{content_hash(pairs)}",
             type="primary",
             icon=":material/done_all:",
             disabled=not pairs,
         )
+    if st.session_state.get(SPREAD):
+        presses.draw(
+            [key for key, axis in _AXIS_KEYS.items() if axis in spreading.pairs] + ["g", "e"], key=f"{SPREAD}.keys"
+        )
+    _proposed(store, labelling, index, proposed)
 
 
 def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:
     for item in items(store, index, index.shape.locate([last.attribute], [last.context])):
         towards = ("Towards", f"{item.recipient}: {item.task}")
-        safe.show(safe.facts([("You decided", safe.label_chip(last.label)), ("Statement", item.statement), towards]))
+        statement = ("Statement", f"{item.user}: {item.statement}")
+        safe.show(safe.facts([("You decided", safe.label_chip(last.label)), statement, towards]))
 
 
-def _axis(item: Proposal) -> bool:
-    """Draw the checkbox of an axis, unticked at first: nothing is applied unless chosen. Returns whether it is
-    ticked."""
-    ticked = st.checkbox(safe.plain_label(_AXES[item.axis]), key=f"bulk.axis.{item.axis}")
-    closest = max(pair.similarity for pair in item.pairs)
-    pairs = count(len(item.pairs), "pair")
-    safe.inline(f"{pairs}, similarity {item.similarity:.2f} to {closest:.2f}. {item.reason}", muted=True)
-    return bool(ticked)
+def _axis(item: Proposal, spreading: _Spreading) -> None:
+    """Draw the checkbox of an axis, unticked at first: nothing is applied unless chosen."""
+    key = f"bulk.axis.{item.axis}"
+    st.session_state[key] = item.axis in spreading.axes
+    st.checkbox(
+        safe.plain_label(f"{_AXES[item.axis]} ({count(len(item.pairs), 'pair')})"),
+        key=key,
+        on_change=lambda: spreading.axes.symmetric_difference_update({item.axis}),
+    )
+    safe.inline(item.reason, muted=True)
 
 
 def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, proposed: Sequence[Proposal]) -> None:
@@ -350,13 +409,13 @@ def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, pr
         frame,
         key="bulk.proposed",
         columns={
-            "because": ("text", "Proposed by"),
-            "similarity": ("number", "Similarity"),
+            "because": ("text", "Why"),
+            "user": ("text", "Person"),
             "statement": ("wide", "Statement"),
             "recipient": ("text", "Recipient"),
             "task": ("wide", "Task"),
             "label": ("text", "Label"),
-            "user": ("text", "User"),
+            "similarity": ("number", "Similarity"),
         },
         alt="Proposed pairs, with the reason and their similarity to the decided one",
     )

@@ -143,11 +143,12 @@ def context_line(store: Store, dataset: DatasetRow, filters: Filters, ordering: 
 def draw(desk: QueueDesk) -> None:
     """Draw the queue, or instead the pairs to which the last decision could be spread."""
     store, dataset = desk.store, desk.dataset
+    spreads = st.session_state.get(review_bulk.SPREAD) and not review_bulk.spread_by_keys(store, dataset, desk.me)
     review_bulk.draw_notice()
     if store.read_only:
         page.notice("This workspace is read-only, so nothing can be decided here. Copy it to a writable folder.")
         return
-    if st.session_state.get(review_bulk.SPREAD):
+    if spreads:
         _spread(desk)
         return
     assigned = assignment_of(store, desk.filters.slice)
@@ -173,6 +174,12 @@ def draw(desk: QueueDesk) -> None:
         asked=_asked,
     )
     draw_guideline(store)
+    page.fold(
+        "Your batches",
+        ":material/done_all:",
+        "review.box.batches",
+        lambda: review_bulk.own_batches(store, dataset, desk.me),
+    )
     if note := desk.ordering.note(desk.filters):
         safe.inline(note, muted=True)
     effect = "See what all decisions do to a run"

@@ -243,7 +243,11 @@ def test_proposals_are_applied_only_where_they_are_ticked(store: Store) -> None:
     say(store, dataset_id, "Ada", at[0, "diagnosis", 0], Label.INAPPROPRIATE)
     assert last_single(store, dataset_id, "Bea") is None
     app = opened("Ada", "bulk.box.spread")
-    assert [box.label for box in app.checkbox] == ["Similar contexts", "Same domain and event", "Other profiles"]
+    assert [box.label for box in app.checkbox] == [
+        "Same statement, similar task (1 pair)",
+        "Same person and event, same task (1 pair)",
+        "Similar statement of another person (1 pair)",
+    ]
     assert not any(box.value for box in app.checkbox)
     assert button(app, "Decide these 0 as inappropriate").disabled
     for n in (0, 2):

@@ -538,7 +538,7 @@ def test_the_list_of_one_context_is_decided_by_keys_and_what_the_matrix_left_uns
     expect(row).to_have_attribute("id", f"pair-{person.attribute_ids[12]}")
     expect(row).to_be_in_viewport()
     expect(page.locator(".st-key-pair h3").first).to_have_text(person.profile.attributes[12].statement)
-    expect(page.locator(".pair-list tbody tr").nth(2)).to_contain_text("Xinappropriatedecided by Zoe")
+    expect(page.locator(".pair-list tbody tr").nth(2)).to_contain_text("Iinappropriatedecided by Zoe")
     page.locator(".pair-list tbody tr").nth(5).click()
     expect(page.locator(".st-key-pair h3").first).to_have_text(person.profile.attributes[5].statement)
     page.wait_for_url(re.compile(rf"attribute={person.attribute_ids[5]}\b"))

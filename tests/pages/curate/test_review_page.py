@@ -14,10 +14,12 @@ from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
 from cimemories.flows.labels import AMBIGUOUS, NECESSARY
 from cimemories.model import Label
+from cimemories.review.bulk import batches
 from cimemories.review.queue import Filters, Order, select
 from cimemories.store import decisions, reviews
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
+from cimemories.ui import presses
 
 PAGE = "pages/curate/review.py"
 TABS = ("queue", "bulk", "agreement", "adjudication", "comments", "guideline", "exchange", "overlap")
@@ -70,7 +72,7 @@ def test_the_desk_is_asked_for_what_the_address_says(store: Store, monkeypatch: 
 
 def test_the_last_decision_is_spread_in_the_place_of_the_queue(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = drawn_desks(monkeypatch)
-    _, pairs = world(store)
+    dataset, pairs = world(store)
     app = begun(opened(PAGE))
     drawn.post(event(1, pairs[0], "inappropriate"))
     app.session_state["review.spread"] = True  # as `e` asks for it
@@ -79,6 +81,19 @@ def test_the_last_decision_is_spread_in_the_place_of_the_queue(store: Store, mon
     times = len(drawn)
     button(app, "Back to the queue").click().run()
     assert "You decided" not in page_html(app) and len(drawn) == times + 1
+    # By keys: the first decides nothing, since nothing is chosen.
+    app.session_state["review.spread"] = True
+    app.run()
+    for keys in ("g", "twg"):
+        assert "You decided" in page_html(app)
+        app.session_state["review.spread.keys.held"] = presses._State(buttons=[(0, key) for key in keys])
+        app.run()
+    assert "2 pairs decided as inappropriate" in page_html(app) and len(drawn) == times + 2
+    (batch,) = batches(store, dataset, "Ada")
+    assert (batch.pairs, batch.reason) == (
+        2,
+        "Spread from one decision: same statement, similar task, similar statement of another person",
+    )
 
 
 @pytest.mark.usefixtures("uploads_read_here")
