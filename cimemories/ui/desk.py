@@ -43,6 +43,12 @@ def address_of(desk: Desk, name: str) -> str:
     return open_desk(desk, name, login.actor(), login.browser("; ".join(st.context.headers.get_all("cookie"))))
 
 
+def batch_size(usual: int) -> int:
+    """Return how many items are a batch by the URL, else the usual number."""
+    chosen = url.get_int("batch")
+    return chosen if chosen is not None and 10 <= chosen <= 1000 else usual
+
+
 def draw(
     desk: Desk,
     name: str,
@@ -67,14 +73,17 @@ def draw(
     name: identifies the queue; with another name (another order or filter) the browser starts again. causes: (key,
     cause), one of which an answer needs beside its label. actions: further actions, by the keys of presses.KEYS.
     complete: whether the cards of a reply are all that is open, so that the browser drops others. batch: the number of
-    answers in a batch, whose end is shown with a summary; 0: the whole work is counted. start: the card to begin with.
-    address: the URL parameters that name the current card, one for each part of its id ('7.3'). context: one line above
-    the question. folds: of FOLDS, the parts that can be opened beside the card. asked: called
-    with "spread", "finished" (nothing is left), "blind" or "seeing" when the user asks for it."""
+    answers in a batch (batch_size), whose end is shown with a summary; 0: the whole work is counted. start: the card to
+    begin with. address: the URL parameters that name the current card, one for each part of its id ('7.3'). context:
+    one line above the question. folds: of FOLDS, the parts that can be opened beside the card. asked: called with
+    "spread", "finished" (nothing is left), "blind" or "seeing" when the user asks for it."""
 
     def heard() -> None:
         what = str((st.session_state.get(key) or {}).get("asked") or "").partition(" ")[0]
-        if what and what != "reopen":  # this run has opened the desk already
+        what, _, size = what.partition(":")
+        if what == "batch":
+            url.put(batch=size)
+        elif what and what != "reopen":  # this run has opened the desk already
             asked(what)
 
     if address:

@@ -56,7 +56,6 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
         domain = choice("Domain", "domain", sorted(names[Facet.DOMAIN]), display_name, "all domains")
         undecided_only = choice("Pairs", "undecided", ["no"], lambda _: "all", "not decided by me")
     with right:
-        batch = round(page.number("Pairs per batch", "batch", BATCH, 10, 1000, 10))
         label = choice("Current label", "label", list(LABEL_OPTIONS), _label, "all labels")
         chosen_slice = choice("Audit slice", "slice", list(slices), slices.__getitem__, "none")
     with st.expander("More filters", icon=":material/filter_list:"):
@@ -97,7 +96,7 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
         flagged=YES_NO[flagged] if flagged else None,
         slice=int(chosen_slice) if chosen_slice else None,
     )
-    return filters, replace(ordering, batch=batch)
+    return filters, replace(ordering, batch=desk_ui.batch_size(BATCH))
 
 
 def _label(name: str) -> str:

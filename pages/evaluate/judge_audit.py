@@ -82,8 +82,7 @@ def main() -> None:
         slices = sorted(chain(*of_kinds), key=lambda row: -row.id)
         with box:
             chosen = _slice(slices, above)
-            batch = round(page.number("Items per batch", "batch", judge_audit_queue.BATCH, 10, 1000, 10))
-        takeaway, blind = _body(store, scope, chosen, batch)
+        takeaway, blind = _body(store, scope, chosen)
         if not blind:
             judge_audit_results.draw_agreement(shared_flows(store), scope)
     except StoreError as problem:
@@ -95,9 +94,9 @@ def main() -> None:
         page.head(TITLE, takeaway, simulated=scope.simulated or scope.judge.simulated)
 
 
-def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tuple[str, bool]:
+def _body(store: Store, scope: Scope, chosen: SliceRow | None) -> tuple[str, bool]:
     """Draw the part below the controls. Returns the page's takeaway, and True if the user answers blind, so that
-    judges' claims must stay hidden. batch: items."""
+    judges' claims must stay hidden."""
     named = store.read_only or annotator.begin()
     me = annotator.name()
     if chosen is None:
@@ -110,7 +109,7 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tu
     # Answers are blind only if the user does not know how right the judge has been so far.
     left = judge_audit_queue.progress(desk) if named else None
     if named:
-        judge_audit_queue.draw(desk, batch, hidden=left is not None)
+        judge_audit_queue.draw(desk, hidden=left is not None)
     page.fold(
         "Sample another slice",
         ":material/casino:",

@@ -37,7 +37,7 @@ KEYS = (
 )
 
 
-def draw(desk: AuditDesk, batch: int, *, hidden: bool) -> None:
+def draw(desk: AuditDesk, *, hidden: bool) -> None:
     """Draw the queue. hidden: whether the figures below it are left out, since the user answers blind."""
     if desk.store.read_only:
         page.notice("This workspace is read-only, so verdicts cannot be recorded. Copy it to a writable folder.")
@@ -58,7 +58,7 @@ def draw(desk: AuditDesk, batch: int, *, hidden: bool) -> None:
         actions="szkjcb?",
         complete=True,  # another tab, or a verdict that settles an attribute, takes items away
         blind=is_blind(),
-        batch=batch,
+        batch=desk_ui.batch_size(BATCH),
         context=f"{scope.run.name}{simulated}, {scope.judge.name}, slice of {count(desk.slice.items, 'item')}",
         folds=("memory", "history"),
         empty="Nothing is left for you here. The figures are below.",

@@ -10,6 +10,7 @@ const WATCH_MS = 900; // while somebody looks at what others answer
 const ADDRESSES = 20;
 const ADDRESS_MS = 400;
 const REMEMBERED = 30; // answers
+const SIZES = [20, 50, 100, 200]; // of a batch
 
 // Whether the page was reloaded, or the browser has gone back to it from elsewhere, and no queue was drawn since.
 let reopened = ["reload", "back_forward"].includes(performance.getEntriesByType("navigation")[0]?.type);
@@ -71,6 +72,10 @@ class Bench extends DrawnQueue {
     PLACE.then((place) => { this.place = place; this.flush(); });
     this.part("words").addEventListener("submit", (event) => { event.preventDefault(); this.comment(); });
     this.part("cancel").addEventListener("click", () => this.closeWords());
+    this.part("size").addEventListener("click", () => {
+      this.ask(`batch:${SIZES.find((size) => size > this.data.batch) ?? SIZES[0]}`);
+      this.part("size").blur();
+    });
   }
 
   close() {
