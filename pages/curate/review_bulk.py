@@ -337,8 +337,17 @@ def _spread(store: Store, dataset: DatasetRow, person: str, spreading: _Spreadin
     return _record_batch(store, dataset, person, pairs, label, reason, "proposal", lambda *_: None)
 
 
-def spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, person: str) -> None:
-    """Draw the pairs that resemble this person's last decision, and the button that decides the chosen ones."""
+def spread(
+    store: Store,
+    dataset: DatasetRow,
+    labelling: LabellingRow | None,
+    index: PairIndex,
+    person: str,
+    *,
+    by_keys: bool = False,
+) -> None:
+    """Draw the pairs that resemble this person's last decision, and the button that decides the chosen ones. by_keys:
+    whether the page answers keys too (spread_by_keys)."""
     last = last_single(store, dataset.id, person)
     if last is None:
         safe.inline("Decide a pair in the queue first. Similar pairs are then proposed here.", muted=True)
@@ -370,7 +379,7 @@ def spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, in
             icon=":material/done_all:",
             disabled=not pairs,
         )
-    if st.session_state.get(SPREAD):
+    if by_keys:
         presses.draw(
             [key for key, axis in _AXIS_KEYS.items() if axis in spreading.pairs] + ["g", "e"], key=f"{SPREAD}.keys"
         )

@@ -221,4 +221,4 @@ def _spread(desk: QueueDesk) -> None:
     )
     safe.heading("Spread your last decision")
     index = pair_index(desk.store, desk.dataset.id, desk.labelling.id if desk.labelling else None)
-    review_bulk.spread(desk.store, desk.dataset, desk.labelling, index, desk.me)
+    review_bulk.spread(desk.store, desk.dataset, desk.labelling, index, desk.me, by_keys=True)
