@@ -47,7 +47,7 @@ KEYS = {
     "s": ("skip", "skip for now"),
     "f": ("flag", "flag as a bad item, with a reason"),
     "c": ("comment", "comment on the item"),
-    "e": ("spread", "spread your last decision to similar pairs; back to the queue"),
+    "e": ("spread", "spread your last decision to similar pairs"),
     "t": ("similar tasks", "spread to the same statement in similar tasks, or not"),
     "v": ("same event", "spread to other statements about the event in the same task, or not"),
     "w": ("other people", "spread to similar statements of other people, or not"),

@@ -316,7 +316,7 @@ def spread_by_keys(store: Store, dataset: DatasetRow, person: str) -> bool:
     outcome, back = "", False
     with page.Reporting("Not all pairs were decided.", StoreError), presses.taken(f"{SPREAD}.keys") as taken:
         for key in taken.keys:
-            back = back or key == "e"
+            back = back or key == "k"
             if axis := _AXIS_KEYS.get(key):
                 spreading.axes ^= {axis}
             elif key == "g" and spreading.chosen:
@@ -381,7 +381,7 @@ def spread(
         )
     if by_keys:
         presses.draw(
-            [key for key, axis in _AXIS_KEYS.items() if axis in spreading.pairs] + ["g", "e"], key=f"{SPREAD}.keys"
+            [key for key, axis in _AXIS_KEYS.items() if axis in spreading.pairs] + ["g", "k"], key=f"{SPREAD}.keys"
         )
     _proposed(store, labelling, index, proposed)
 
@@ -400,9 +400,9 @@ def _axis(item: Proposal, spreading: _Spreading) -> None:
     st.checkbox(
         safe.plain_label(f"{_AXES[item.axis]} ({count(len(item.pairs), 'pair')})"),
         key=key,
+        help=safe.plain_label(item.reason, 200),
         on_change=lambda: spreading.axes.symmetric_difference_update({item.axis}),
     )
-    safe.inline(item.reason, muted=True)
 
 
 def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, proposed: Sequence[Proposal]) -> None:

@@ -211,7 +211,6 @@ class DrawnQueue {
       : `${so.toLocaleString("en")} of ${of.toLocaleString("en")} done`;
     this.part("progress").textContent = left ? `${what}, ${left}` : what;
     this.part("size").hidden = !this.data.batch;
-    this.part("size").textContent = `${this.data.batch.toLocaleString("en")} a batch`;
     this.part("filled").style.width = of ? `${(100 * so) / of}%` : "0";
     const saved = this.part("saved");
     const why = this.data.causes.length ? "the item has changed" : "the item is gone";
