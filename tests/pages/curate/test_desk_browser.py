@@ -234,6 +234,7 @@ def test_a_person_decides_leaves_and_comes_back_until_the_dataset_is_deleted(
     expect(page.get_by_text("Bob of the other room")).to_be_visible()
     # What is typed into a field of the page, or pressed while something lies over the card, is no answer.
     page.get_by_role("button", name="Filters").click()
+    page.get_by_text("Saved views").click()
     page.get_by_label("Name of this view").press_sequentially("nine units in")
     page.get_by_role("button", name="Filters").focus()
     page.keyboard.type("nui")
