@@ -56,19 +56,21 @@ ENDS = {"": "", "_first": " before", "_second": " after", "_difference": ", diff
 @dataclass(frozen=True)
 class View:
     """The settings of a heatmap. measure: which maps (BOTH, VIOLATION, COMPLETENESS, RECALLED or RECALLED_NEEDED);
-    rows, columns: their order; most: rows that are drawn, those with the most leaked pairs; phone: a figure a map."""
+    rows, columns: their order; most: rows that are drawn, those with the most leaked pairs; phone: a figure a map;
+    dark: in colours for a dark page."""
 
     measure: str = BOTH
     rows: Order = Order.DATASET
     columns: Order = Order.DATASET
     most: int = ROWS_SHOWN
     phone: bool = False
+    dark: bool = False
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A heatmap as it is drawn. grid: the rows and columns in their order; parts: the figures that are shown, one for
-    each map on a phone, else `figure` alone; tooltips: what the pointer reads in them."""
+    """A heatmap as it is drawn. grid: the rows and columns in their order; figure: for a file; parts: the figures that
+    are shown, one for each map on a phone, else one; tooltips: what the pointer reads in them."""
 
     grid: Grid
     title: str
@@ -157,8 +159,12 @@ class Heatmap(Answer):
         columns = Ticks(shown.columns.names, shown.columns.titles, [groups[at] for at in order[1]] if groups else ())
         figure = heatmap_figure(maps, rows, columns, title=title, subtitle=subtitle)
         parts = [figure]
-        if view.phone:
-            parts = [heatmap_figure([m], rows, columns, title=m.name, subtitle="", pixels=pixels) for m in maps]
+        if view.phone or view.dark:
+            drawn = [([one], one.name, "") for one in maps] if view.phone else [(maps, title, subtitle)]
+            parts = [
+                heatmap_figure(some, rows, columns, title=name, subtitle=below, pixels=pixels, dark=view.dark)
+                for some, name, below in drawn
+            ]
         return Drawing(shown, title, subtitle, figure, tuple(parts), texts_of_cells(maps, rows, columns))
 
     def _maps(self, measure: str, shown: Grid, second: Grid | None) -> list[Map]:

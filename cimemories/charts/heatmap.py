@@ -44,7 +44,7 @@ Cell = tuple[int, int]
 Tooltips = dict[str, Any]
 PLOT_WIDTH, HATCH = 1000, 8  # pixels: about as wide as all maps are, and between two lines of a hatch
 PHONE_WIDTH = 200  # pixels: as wide as a map is on a phone
-ROW_HEIGHTS = ((20, 28), (45, 22))  # up to so many rows, so high; 16 beyond
+ROW_HEIGHTS = ((45, 20), (math.inf, 16))  # up to so many rows, so high: ten stand above an open cell on a laptop
 MAP_HEAD, ABOVE = 86, 8  # pixels: title, subtitle, and the name of each map; and above the title
 TITLE_CHARACTERS, TITLE_LINE = 88, 24  # of a line of the title, and how high it is
 SUBTITLE_CHARACTERS, SUBTITLE_LINE = 170, 17  # the same of the line below it
@@ -55,10 +55,14 @@ UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, 
 TURNED = 13  # pixels from one turned name to the next
 SLANTED_GROUPS = 20  # pixels from one slanted name of a group to the next: a line of 13 at 40 degrees
 NUMBERED = 44  # pixels of a column that has room for its number
-# What harms and what helps, in the hues that they have everywhere; both darken evenly, so that grey says the same.
+# What harms and what helps, in the hues that they have everywhere; both darken evenly, so that grey says the same. On a
+# dark page both brighten evenly: 0 is like the page in either.
 HARM = ((0.0, "#FCEFE6"), (0.35, "#F3B07F"), (0.7, VIOLATION), (1.0, "#7A2E00"))
 BENEFIT = ((0.0, "#E8F5F0"), (0.35, "#87CDB5"), (0.7, COMPLETENESS), (1.0, "#00452F"))
 DIVERGING = ((0.0, "#004D7A"), (0.25, MODEL), (0.5, "#ECECEC"), (0.75, INAPPROPRIATE), (1.0, "#8F3F00"))
+HARM_DARK = ((0.0, "#251E19"), (0.35, "#7A3A0B"), (0.7, VIOLATION), (1.0, "#FFD0A6"))
+BENEFIT_DARK = ((0.0, "#17231F"), (0.35, "#0A5540"), (0.7, COMPLETENESS), (1.0, "#A5EBD2"))
+DIVERGING_DARK = ((0.0, "#A8DAF8"), (0.25, "#1F8AC9"), (0.5, "#262C31"), (0.75, INAPPROPRIATE), (1.0, "#FFD0A6"))
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ def heatmap_figure(
     subtitle: str,
     numbered: bool | None = None,
     pixels: int = PLOT_WIDTH,
+    dark: bool = False,
 ) -> go.Figure:
     """The maps beside each other in one figure, with one axis of rows. numbered: whether cells show their share; None:
     where there is room. pixels: about how wide all maps are. Written down whole: Plotly takes five times as long for a
@@ -120,7 +125,7 @@ def heatmap_figure(
     import plotly.graph_objects as go
 
     width = pixels / len(maps) / max(1, len(columns.names))
-    height = next((high for most, high in ROW_HEIGHTS if len(rows.names) <= most), 16)
+    height = next(high for most, high in ROW_HEIGHTS if len(rows.names) <= most)
     axes, room = _ticks(rows, columns, width)
     data: list[dict[str, Any]] = []
     names: list[dict[str, Any]] = []
@@ -133,7 +138,7 @@ def heatmap_figure(
         # Plotly calls its axes x, x2, x3; all maps have the one y axis.
         number = "" if position == 0 else str(position + 1)
         on = {"xaxis": f"x{number}", "yaxis": "y"}
-        cells = _cells(item, end)
+        cells = _cells(item, end, dark)
         data.append(cells | on)
         if width >= NUMBERED if numbered is None else numbered:
             data.append(_numbers(item, cells) | on)
@@ -193,15 +198,16 @@ def _spans(number: int) -> list[tuple[float, float]]:
     return [(i * (each + BAR + BETWEEN), i * (each + BAR + BETWEEN) + each) for i in range(number)]
 
 
-def _cells(item: Map, end: float) -> dict[str, Any]:
+def _cells(item: Map, end: float, dark: bool) -> dict[str, Any]:
     values = item.values
     known = values[~np.isnan(values)]
     highest = max(LEAST_SCALE, float(np.abs(known).max()) if known.size else 0.0)
-    hue = [list(stop) for stop in (BENEFIT if item.good else HARM)]
+    good, harm, diverging = (BENEFIT_DARK, HARM_DARK, DIVERGING_DARK) if dark else (BENEFIT, HARM, DIVERGING)
+    hue = [list(stop) for stop in (good if item.good else harm)]
     scale: dict[str, Any] = {"colorscale": hue, "zmin": 0, "zmax": item.maximum or highest}
     if item.before is not None:
         # As far below 0 as above, so that the colour of the middle always means no change.
-        scale = {"colorscale": [list(stop) for stop in DIVERGING], "zmin": -highest, "zmax": highest}
+        scale = {"colorscale": [list(stop) for stop in diverging], "zmin": -highest, "zmax": highest}
     sign = "" if item.before is None else "+"
     form = ".1%" if scale["zmax"] < FINE else ".0%"
     bar = {"tickformat": f"{sign}{form}", "thickness": 10, "outlinewidth": 0, "len": 1, "x": end + 0.004, "xpad": 0}
@@ -331,7 +337,7 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         "range": [len(rows.names) - 0.5, -0.5],
         "tickvals": list(range(len(rows.names))),
         "ticktext": left,
-        "tickfont": {"size": 12 if len(rows.names) <= ROW_HEIGHTS[1][0] else 10},
+        "tickfont": {"size": 12 if len(rows.names) <= ROW_HEIGHTS[0][0] else 10},
     }
     slanted = text_width(ticks) * 0.77 if angle == -40 else 0
     return (xaxis, yaxis), {"l": round(max(text_width(left), slanted)) + 14, "b": bottom}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 
 import sqlalchemy as sa
 
@@ -249,6 +251,25 @@ def _prompts(
         scores = {a: line.score for line in reversed(lines) for a in line.attributes}
         result[response_id] = {a: Place(at, scores.get(a)) for at, a in enumerate(memories[memory], 1)}
     return result, unknown
+
+
+Stretches = list[tuple[int, int]]  # of a text: start and end
+MOST_COMPARED = 2_000  # words of a message
+_WORD = re.compile(r"\S+")
+
+
+def differences(one: str, other: str) -> tuple[Stretches, Stretches]:
+    """Return the stretches of two messages that the other one has not, by words; none for messages that are longer
+    than MOST_COMPARED words."""
+    first, second = list(_WORD.finditer(one)), list(_WORD.finditer(other))
+    if max(len(first), len(second)) > MOST_COMPARED:
+        return [], []
+    matcher = SequenceMatcher(None, [word[0] for word in first], [word[0] for word in second])
+    changes = [change for change in matcher.get_opcodes() if change[0] != "equal"]
+    return (
+        [(first[a].start(), first[b - 1].end()) for _, a, b, _, _ in changes if a < b],
+        [(second[a].start(), second[b - 1].end()) for _, _, _, a, b in changes if a < b],
+    )
 
 
 @dataclass(frozen=True)

@@ -161,9 +161,14 @@ def badge_simulated(parts: Parts = True) -> None:
         safe.show(simulated_badge(parts))
 
 
-def notice(text: str) -> None:
-    """Draw a hint that is not an error: a requested item does not exist, and what is shown instead."""
-    safe.show(safe.tag("div", safe.coded(without_options(text)), cls="ci-notice"))
+def notice(text: str, *more: str) -> None:
+    """Draw a hint that is not an error: a requested item does not exist, and what is shown instead. more: hints that a
+    click opens."""
+    content, *others = [safe.coded(without_options(hint)) for hint in (text, *more)]
+    if others:
+        summary = safe.tag("summary", content, safe.tag("span", f"{len(others)} more", cls="ci-more"))
+        content = safe.tag("details", summary, *(safe.tag("div", other) for other in others), cls="ci-fold")
+    safe.show(safe.tag("div", content, cls="ci-notice"))
 
 
 def outcome(texts: Sequence[str], key: str) -> None:

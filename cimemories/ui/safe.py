@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import html
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Literal, TypeVar
 
 import streamlit as st
@@ -139,20 +141,29 @@ def style() -> None:
     st.html(ASSETS / "style.css")
 
 
-def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
-    """Return a message with its marks. If marks overlap, the piece takes the colour of the gravest and its tooltip has
-    the notes of all, those that count before weak ones of the same gravity; marks are cut to the text, empty ones left
-    out. A text is cut after LONGEST characters, and a last line says so."""
+def message_html(text: str, spans: Sequence[Marked] = (), differing: Sequence[tuple[int, int]] = ()) -> Html:
+    """Return a message with its marks, its differing stretches (in order) underlined. If marks overlap, the piece takes
+    the colour of the gravest and its tooltip has the notes of all, those that count before weak ones of the same
+    gravity; marks are cut to the text, empty ones left out. A text is cut after LONGEST characters, and a last line
+    says so."""
     full, text = text, text[:LONGEST]
     marks = [s for s in spans if max(s.start, 0) < min(s.end, len(text))]
     # Every border of a mark cuts the text, so that within a piece the same marks hold from end to end.
-    cuts = sorted({0, len(text), *(max(s.start, 0) for s in marks), *(min(s.end, len(text)) for s in marks)})
+    borders = {0, len(text), *(max(s.start, 0) for s in marks), *(min(s.end, len(text)) for s in marks)}
+    cuts = sorted(borders | {at for stretch in differing for at in stretch if at < len(text)})
+
+    def piece(start: int, end: int) -> Html | str:
+        at = bisect_right(differing, start, key=itemgetter(0)) - 1
+        return (
+            tag("span", text[start:end], cls="ci-differs") if at >= 0 and end <= differing[at][1] else text[start:end]
+        )
+
     pieces: list[Html | str] = []
     before: tuple[int, bool] | None = None
     for start, end in pairwise(cuts):
         here = [s for s in marks if s.start <= start and s.end >= end]
         if not here:
-            pieces.append(text[start:end])
+            pieces.append(piece(start, end))
             before = None
             continue
         looks = [(KINDS.index(s.kind), s.weak) for s in here]
@@ -166,16 +177,23 @@ def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
         notes = "; ".join(dict.fromkeys(s.note or s.kind for s in here))
         cls = f"ci-{KINDS[look[0]]}" + " ci-weak" * look[1] + " ci-opens" * opens
         cls += (" ci-confirmed" if True in verdicts else " ci-denied") if verdicts else ""
-        pieces.append(tag("mark", text[start:end], cls=cls, title=notes))
+        pieces.append(tag("mark", piece(start, end), cls=cls, title=notes))
     if len(full) > len(text):
         pieces.append(tag("div", f"… {len(full) - len(text):,} more characters", cls="ci-muted"))
     return tag("div", *pieces, cls="ci-message")
 
 
-def message(text: str, spans: Sequence[Marked] = (), height: int | None = None) -> None:
-    """Draw a message as it was written, lines kept, its spans marked; scrolls inside `height` pixels if given."""
+def message(
+    text: str,
+    spans: Sequence[Marked] = (),
+    height: int | None = None,
+    *,
+    differing: Sequence[tuple[int, int]] = (),
+) -> None:
+    """Draw a message as it was written, lines kept, its spans and differing stretches marked; scrolls inside `height`
+    pixels if given."""
     if height is None:
-        show(message_html(text, spans))
+        show(message_html(text, spans, differing))
     else:
         with st.container(height=height, border=False):
             show(message_html(text, spans))

@@ -24,6 +24,7 @@ from cimemories.answers.heatmap import (
     drawing,
     heatmap,
 )
+from cimemories.answers.leaks import of_places
 from cimemories.answers.metrics import metrics
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
@@ -43,20 +44,22 @@ KEY = "heatmaps.maps"
 
 
 def draw() -> None:
+    sides = _sides()
     chosen = run_scope(
         "Heatmaps",
         "Nothing to map yet",
         "A heatmap shows where a model leaks, by information domain and context. It needs a run.",
-        beside=(2, 3),
+        button=_button_text(*sides),
+        beside=[2],
     )
     if chosen is None:
         return
     flows, scope = chosen.flows, chosen.scope
     above = st.container()  # for notices about the link
-    with chosen.columns[1]:
+    with chosen.more:
         names = catalogue.run_names(flows.store, scope.run.dataset)
         others = {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
-        rows, columns, view, against = _view(others, above, recalls(flows, scope))
+        rows, columns, view, against = _view(sides, others, above, recalls(flows, scope))
     other = _other(flows, scope, against)
     # Beyond it some flows have missing messages, and cells that pool them would be too low.
     most = min(chosen.numbers.n, headline(flows, other).n if other else scope.run.samples)
@@ -153,10 +156,10 @@ def _flows(chosen: RunScope, result: Heatmap, grid: Grid, selected: tuple[int, i
     if start or more:
         text += f" Listed are flows {count(start + 1)} to {count(start + len(frame))}, the most revealed first."
     of_which = " of the run that reveals it more often" if result.against else ""
-    left, right, closing = st.columns([10, 2, 1], vertical_alignment="center")
+    left, right, closing = st.columns([10, 1.3, 1.2], vertical_alignment="center")
     with left:
-        safe.heading(name)
-        safe.inline(f"{text} Select a row to read the messages{of_which}.", muted=True)
+        safe.show(safe.tag("h3", name, cls="ci-heading"))
+        safe.inline(f"{text} A row opens the leaks of the cell{of_which}.", muted=True)
     with closing:
         st.button(
             "Close", key="show.heatmaps.close", type="tertiary", on_click=url.durable(lambda: url.put(**_no_cell()))
@@ -201,6 +204,8 @@ def _flows(chosen: RunScope, result: Heatmap, grid: Grid, selected: tuple[int, i
             "leaks",
             run=result.against if leaked_more else result.run,
             judge=None if leaked_more else url.get("judge"),
+            among=None,
+            where=of_places(chosen.flows, chosen.scope, {grid.rows.by: cell[0], grid.columns.by: cell[1]}),
             **{name: int(flow[name]) for name in ("profile", "context", "attribute")},
         )
 
@@ -262,12 +267,13 @@ def _samples(most: int, above: DeltaGenerator) -> int:
     return n
 
 
-def _view(others: Mapping[str, str], above: DeltaGenerator, recalling: bool) -> tuple[By, By, View, str | None]:
-    """Draw the choices, folded away under a button that names them: six lists would take the browser as long as the
-    maps. Return both sides, the way they are drawn, and the run to compare with.
+def _view(
+    sides: tuple[By, By], others: Mapping[str, str], above: DeltaGenerator, recalling: bool
+) -> tuple[By, By, View, str | None]:
+    """Draw the choices. Return both sides, the way they are drawn, and the run to compare with.
 
-    others: names by id of the runs that this one can be compared with. recalling: whether something selects what
-    reaches the run's prompts."""
+    sides: as the address has them. others: names by id of the runs that this one can be compared with. recalling:
+    whether something selects what reaches the run's prompts."""
 
     def choice(
         label: str, options: Mapping[str, str], param: str, default: str, also: Callable[[], dict[str, None]] = dict
@@ -278,38 +284,32 @@ def _view(others: Mapping[str, str], above: DeltaGenerator, recalling: bool) -> 
             default=default, boxed=True, remembered=True, missing=missing, above=above, also=also,
         )  # fmt: skip
 
-    rows, columns = _sides()
+    rows, columns = sides
     orders = {str(order): text for order, text in ORDERS.items()}
     named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
-    with st.popover(
-        safe.plain_label(_button_text(rows, columns, named)),
-        icon=":material/tune:",
-        key="heatmaps.view",
-        width="stretch",
-        help="Rows and columns, their order, which maps, and another run to compare with",
-    ):
-        left, right = st.columns(2)
-        sides = {str(by): WORDS[by][0] for by in By}
-        with left:
-            others_left = {side: text for side, text in sides.items() if side != columns}
-            rows = By(choice("Rows", others_left, "rows", By.DOMAIN, _no_cell))
-        with right:
-            others_left = {side: text for side, text in sides.items() if side != rows}
-            columns = By(choice("Columns", others_left, "columns", By.CONTEXT, _no_cell))
-        with left:
-            row_order = Order(choice("Order of rows", orders, "roworder", Order.DATASET))
-        with right:
-            column_order = Order(choice("Order of columns", orders, "columnorder", Order.DATASET))
-        with left:
-            shown = choice("Maps", SHOWN | (OF_RECALLED if recalling else {}), "measure", BOTH)
-        with right:
-            other = choice("Difference to", named, "against", NOBODY)
+    left, right = st.columns(2)
+    texts = {str(by): WORDS[by][0] for by in By}
+    with left:
+        others_left = {side: text for side, text in texts.items() if side != columns}
+        rows = By(choice("Rows", others_left, "rows", By.DOMAIN, _no_cell))
+    with right:
+        others_left = {side: text for side, text in texts.items() if side != rows}
+        columns = By(choice("Columns", others_left, "columns", By.CONTEXT, _no_cell))
+    with left:
+        row_order = Order(choice("Order of rows", orders, "roworder", Order.DATASET))
+    with right:
+        column_order = Order(choice("Order of columns", orders, "columnorder", Order.DATASET))
+    with left:
+        shown = choice("Maps", SHOWN | (OF_RECALLED if recalling else {}), "measure", BOTH)
+    with right:
+        other = choice("Difference to", named, "against", NOBODY)
     if other != NOBODY and shown in SAID:  # differences exist for these only
         shown = SAID[shown]
-    return rows, columns, View(shown, row_order, column_order), None if other == NOBODY else other
+    dark = st.context.theme.type == "dark"
+    return rows, columns, View(shown, row_order, column_order, dark=dark), None if other == NOBODY else other
 
 
-def _button_text(rows: By, columns: By, others: Mapping[str, str]) -> str:
+def _button_text(rows: By, columns: By) -> str:
     """Return the label of the button: 'Domain × context', and whatever differs from the default."""
 
     def now(param: str) -> str | None:
@@ -322,7 +322,7 @@ def _button_text(rows: By, columns: By, others: Mapping[str, str]) -> str:
         parts.append(OF_RECALLED[str(measure)])
     if any(now(param) not in (None, str(Order.DATASET)) for param in ("roworder", "columnorder")):
         parts.append("reordered")
-    if (other := now("against")) in others and other != NOBODY:
+    if now("against") not in (None, NOBODY):
         parts.append("difference")
     return ", ".join(parts)
 

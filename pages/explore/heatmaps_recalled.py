@@ -4,34 +4,26 @@ the share of those that was said, by cell, with links to the leaked messages."""
 from __future__ import annotations
 
 from dataclasses import replace
-from urllib.parse import quote
 
 import pandas as pd
 import streamlit as st
 
 from cimemories.answer import Table
 from cimemories.answers.heatmap import WORDS
+from cimemories.answers.leaks import of_places
 from cimemories.answers.metrics import recalled, recalled_places
 from cimemories.charts.recalled import MOST_PLACES, most_said, recalled_bars, recalled_flow
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
-from cimemories.metrics.places import By, places
+from cimemories.metrics.places import By
 from cimemories.metrics.recalled.split import recalled_numbers
 from cimemories.model import Label
 from cimemories.text import count, sentence
 from cimemories.ui import answers, charts, page, safe, shell, tables, url
 
 LABELS = {str(Label.INAPPROPRIATE): "I inappropriate", str(Label.NECESSARY): "N necessary"}
-# The filter of Leaks for a position on this side; for a context it is the recipient.
-FILTERS = {
-    By.DOMAIN: "domains",
-    By.SPHERE: "spheres",
-    By.RECIPIENT: "recipients",
-    By.CONTEXT: "recipients",
-    By.PROFILE: "profiles",
-}
 SPLITS = (
     "Parts add up to 100 %; the two that are said are the number itself. Brackets are 95 % intervals, with the labels "
     "taken as given."
@@ -77,7 +69,7 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
     alt = f"{title}. {subtitle}. The table below has the numbers."
     if look == FLOW and not flow:
         safe.inline("The flow needs a wider screen.", muted=True)
-    if flow or not _leads(label, by):
+    if flow or label != Label.INAPPROPRIATE:
         charts.show(fig, key=key, alt=alt)
     elif (row := charts.show_rows(fig, key=key, alt=alt, rows=len(shown))) is not None:
         _open_leaks(flows, scope, by, str(shown["id"].iloc[row]))
@@ -95,16 +87,10 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
         f"Stored, recalled and said as a table, {WORDS[by][1]}",
         ":material/table:",
         "heatmaps.recalled.box",
-        lambda: _table(places, f"heatmaps.recalled.table.{label}.{by}", opens=_leads(label, by)),
+        lambda: _table(places, f"heatmaps.recalled.table.{label}.{by}", opens=label == Label.INAPPROPRIATE),
     )
     if picked is not None:
         _open_leaks(flows, scope, by, str(frame["id"].iloc[picked]))
-
-
-def _leads(label: Label, by: By) -> bool:
-    """Return whether a cell links to its leaks: it does for inappropriate attributes if Leaks can filter by this
-    grouping."""
-    return label == Label.INAPPROPRIATE and by in FILTERS
 
 
 def _table(places: Table, key: str, *, opens: bool) -> int | None:
@@ -114,7 +100,10 @@ def _table(places: Table, key: str, *, opens: bool) -> int | None:
 
 
 def _open_leaks(flows: Flows, scope: Scope, by: By, place: str) -> None:
-    if by == By.CONTEXT:
-        recipients = places(flows, scope, By.RECIPIENT)
-        place = recipients.ids[int(recipients.codes[places(flows, scope, By.CONTEXT).ids.index(place)])]
-    url.go("leaks", run=scope.run.id, judge=url.get("judge"), **{FILTERS[by]: quote(place, safe="")})
+    url.go(
+        "leaks",
+        run=scope.run.id,
+        judge=url.get("judge"),
+        among=None,
+        where=of_places(flows, scope, {by: place}),
+    )

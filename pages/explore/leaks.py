@@ -10,12 +10,12 @@ from cimemories.answers.leaks import takeaway
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.leaks import gallery
-from cimemories.leaks.examples import Examples
+from cimemories.leaks.examples import Examples, Left, Wanted
 from cimemories.leaks.examples import examples as found_examples
 from cimemories.leaks.message import leak_view
 from cimemories.store.engine import StoreError
+from cimemories.text import sentence
 from cimemories.ui import page, safe, url
-from cimemories.ui.safe import tag
 from pages.explore import leaks_gallery, leaks_message
 from pages.explore.leaks_message import Browsed, browsed
 from pages.explore.run_scope import caveats
@@ -24,7 +24,7 @@ MOST_SHOWN = 5_000  # examples; filters lead to the others
 
 
 def draw() -> None:
-    shown = browsed()
+    shown = browsed(leaks_gallery.button_text())
     if shown is None:
         return
     try:
@@ -38,39 +38,54 @@ def draw() -> None:
     simulated = parts_of(scope.simulated for scope in shown.scopes.values())
     with shown.top:
         page.head("Leaks", takeaway(list(shown.scopes.values()), examples), simulated=simulated)
+    with shown.view:
+        leaks_gallery.views(shown.flows.store)
     if shown.numbers is not None:
         caveats(shown.numbers)
     if url.get("tab") == leaks_gallery.TAB:
         leaks_gallery.draw_basket(shown.flows)
     elif shown.scopes:
-        _gallery(shown, examples)
+        _filtered(shown, examples)
 
 
-def _gallery(browsed: Browsed, examples: Examples) -> None:
+def _filtered(browsed: Browsed, examples: Examples) -> None:
+    """Draw the filters and what they leave: its messages or its patterns."""
     now = leaks_gallery.wanted(browsed.every)
-    left = examples.left(now)
+    with browsed.more:
+        leaks_gallery.draw_condition()
+    leaks_gallery.only_where()
+    try:
+        left = examples.left(now)
+    except StoreError as problem:
+        page.error("No leak is shown.", sentence(problem))
+        return
+    with browsed.more:
+        leaks_gallery.draw_filters(browsed, left, now)
+    if url.get("tab") == leaks_gallery.PATTERNS:
+        leaks_gallery.draw_patterns(browsed, examples, now)
+    else:
+        _gallery(browsed, examples, now, left)
+
+
+def _gallery(browsed: Browsed, examples: Examples, now: Wanted, left: Left) -> None:
     shown = examples.page(now, 0, MOST_SHOWN)
     ids: list[str] = shown["id"].tolist()
     current = leaks_gallery.current(browsed, examples, ids)
-    with st.container(key="leaks_bar"):
-        leaks_gallery.bar(browsed.flows, ids, current, number_left=left.number, of=examples.number)
-    filters, centre = st.columns([2, 9], gap="medium")
-    with filters, st.container(key="leaks_filters"):
-        leaks_gallery.draw_filters(browsed, left, now)
-    with centre:
-        if not ids:
-            _nothing(browsed, examples)
-        else:
-            leaks_gallery.listed(shown, left.number, browsed, current)
-        run = url.get("run") if browsed.every else next(iter(browsed.scopes))
-        scope = browsed.scopes.get(run or "")
-        profile, context = url.get_int("profile"), url.get_int("context")
-        if scope is None or profile is None or context is None:
-            return
-        if ids and current not in ids:
-            among = ", or is not among the severest that are shown" if left.number > len(ids) else ""
-            page.notice(f"The message shown does not match the filters{among}.")
-        _example(browsed.flows, scope, profile, context, named=browsed.every)
+    with browsed.steps:
+        leaks_gallery.draw_steps(browsed.flows, ids, current, number_left=left.number)
+    if not ids:
+        _nothing(browsed, examples)
+    run = url.get("run") if browsed.every else next(iter(browsed.scopes))
+    scope = browsed.scopes.get(run or "")
+    profile, context = url.get_int("profile"), url.get_int("context")
+    if scope is None or profile is None or context is None:
+        return
+    if ids and current not in ids:
+        among = ", or is not among the severest that are shown" if left.number > len(ids) else ""
+        page.notice(f"The message shown does not match the filters{among}.")
+    _example(browsed.flows, scope, profile, context, named=browsed.every)
+    if ids:
+        leaks_gallery.listed(shown, left.number, browsed, current)
     _ahead(browsed, shown, gallery.step(ids, current, 1))
 
 
@@ -111,16 +126,25 @@ def _example(flows: Flows, scope: Scope, profile: int, context: int, *, named: b
     if view is None:
         page.notice("This run has no message for that profile and context. Select a leak from the list.")
         return
-    message, memory = st.columns([5, 4], gap="medium")
-    with message:
+    heading, choice, keys = st.columns([6, 2.4, 2.8], vertical_alignment="center")
+    with heading:
         safe.heading(f"{view.profile.name} to {view.context.recipient}: {view.context.task}")
-        if named:
-            badge = page.simulated_badge(scope.simulated)
-            text = tag("span", f"{scope.run.name}, judged by {scope.judge_text}", cls="ci-muted")
-            safe.show(tag("div", text, " ", badge))
-        sample = leaks_message.draw(scope, view, attribute)
-    with memory:
+    with keys:
+        leaks_gallery.draw_keys()
+    with choice:
+        beside = leaks_message.choose_beside(flows, scope, profile, context)
+    if beside is not None:
+        sample = leaks_message.draw_beside((scope, beside[0]), (view, beside[1]), attribute)
         leaks_message.draw_memory(flows, scope, view, sample, attribute)
+    else:
+        message, memory = st.columns([5, 4], gap="medium")
+        with message:
+            if named:
+                leaks_message.whose(scope, f", judged by {scope.judge_text}")
+            sample = leaks_message.choose_sample(scope, view, attribute)
+            leaks_message.draw(scope, sample, view, attribute)
+        with memory:
+            leaks_message.draw_memory(flows, scope, view, sample, attribute)
     if attribute is not None and any(attribute in message.leaked(view.memories) for message in view.samples):
         for place in extras.panels("leaks").values():
             extras.load(place)(flows, scope, sample, attribute)

@@ -1,5 +1,6 @@
 """Parts of the Leaks page: the basket of examples for a paper, with notes and exports; the filters, each value with the
-number of examples it would leave; and the navigation between examples, by keys, buttons or the list."""
+number of examples it would leave; the patterns among what they leave; and the navigation between examples, by keys,
+buttons or the list."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.answer import Column, Table
-from cimemories.answers.leaks import LISTED
+from cimemories.answers import leaks as question
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Scope
-from cimemories.leaks import basket, gallery, table
+from cimemories.flows.scope import Scope, parts_of
+from cimemories.leaks import basket, conditions, gallery, table
 from cimemories.leaks.basket import BasketRow, basket_rows
-from cimemories.leaks.examples import Examples, Left, Wanted
-from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Quote
+from cimemories.leaks.examples import WHERE, Examples, Left, Wanted
+from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Phrase, Quote
 from cimemories.leaks.table import LeakRow
 from cimemories.model import Strength
 from cimemories.store import datasets
@@ -29,7 +30,7 @@ from cimemories.ui import annotator, answers, page, presses, safe, url
 from cimemories.ui.safe import join, tag
 from pages.explore.leaks_message import Browsed
 
-TAB, GALLERY = "basket", "gallery"
+TAB, PATTERNS, GALLERY = "basket", "patterns", "gallery"
 NOBODY = "basket"
 
 
@@ -41,23 +42,20 @@ def name() -> str:
 
 
 def views(store: Store) -> None:
-    """Draw the choice between the gallery and the basket."""
+    """Draw the choice between the gallery, the patterns and the basket."""
     try:
         label = f"Basket ({len(basket.items(store, name()))})"
     except StoreError:
         label = "Basket (!)"
-    page.choice("View", {GALLERY: "Gallery", TAB: label}, "leaks.tab", "tab", default=GALLERY, visible=False)
+    texts = {GALLERY: "Messages", PATTERNS: "Patterns", TAB: label}
+    page.choice("View", texts, "leaks.tab", "tab", default=GALLERY, visible=False)
 
 
 def draw_basket(flows: Flows) -> None:
     """Draw the basket: its name, its examples, its exports."""
     store = flows.store
     with st.container(key="leaks_basket"):
-        choice, whose = st.columns([5, 3], vertical_alignment="bottom")
-    with whose:
         _name()
-    with choice:
-        views(store)
     try:
         items_shown = basket_rows(flows, basket.items(store, name()))
     except StoreError as problem:
@@ -225,6 +223,11 @@ FILTERS = {
         "Strength",
         "The strongest claim on the flow. Only what is revealed in full counts as a violation.",
     ),
+    Facet.PHRASE: Filter(
+        "phrase",
+        "Phrase",
+        "How a message says it, by a quote of the judge: all words of the memory statement, a part of them, or others.",
+    ),
     Facet.QUOTE: Filter(
         "quote",
         "Quote in the message",
@@ -242,7 +245,12 @@ FILTERS = {
     Facet.KIND: Filter("kind", "Simulated or real", "Simulated: the messages, the labels, or the judge."),
 }
 MOST_VALUES = 500
+MOST_SEEN = 420  # pixels of the table of patterns, which scrolls
 WORDS = {
+    str(Phrase.COPIED): "statement copied",
+    str(Phrase.PART): "a part copied",
+    str(Phrase.REWORDED): "reworded",
+    str(Phrase.NONE): "no quote",
     str(Quote.GROUNDED): "quote found",
     str(Quote.UNGROUNDED): "no quote found",
     str(Agreement.ALL): "all judges",
@@ -265,7 +273,58 @@ def wanted(every: bool) -> Wanted:
     for facet, shown in FILTERS.items():
         values = [unquote(part) for part in (url.get(shown.param) or "").split(",") if part]
         filters[facet] = values or BY_DEFAULT.get(facet, [])
-    return filters if every else {**filters, Facet.RUN: []}
+    condition = url.get("where")
+    return filters | ({} if every else {Facet.RUN: []}) | ({WHERE: [condition]} if condition else {})
+
+
+def button_text() -> str:
+    """Return the text of the button that the filters are behind: it says how many there are."""
+    number = sum(url.get(param) is not None for param in FILTERING)
+    return f"Filters ({number})" if number else "Filters"
+
+
+FILTERING = (*(shown.param for shown in FILTERS.values()), "where")
+COLUMNS_HELP = (
+    f"Columns: {', '.join(sorted(conditions.COLUMNS))}. Also: and, or, not, in, between, like, ilike, + - * /"
+)
+
+
+def draw_condition() -> None:
+    """Draw the field for a condition on the columns of the leaks."""
+
+    def put(text: str) -> None:
+        url.put(where=text.strip() or None)
+        st.session_state[FILTERED] = True
+
+    page.bound(
+        st.text_input,
+        "Only where",
+        key="leaks.where",
+        value=url.get("where") or "",
+        put=put,
+        typed=True,
+        max_chars=conditions.LONGEST,
+        placeholder="domain = 'health' and claimed / draws >= 0.5",
+        help=COLUMNS_HELP,
+    )
+
+
+def only_where() -> None:
+    """Draw the condition that leaks are filtered by, since the field is behind a button; nothing without one."""
+    if condition := url.get("where"):
+        with st.container(horizontal=True, vertical_alignment="center", key="leaks_where"):
+            safe.show(tag("div", "Only where ", tag("span", condition, cls="ci-code"), cls="ci-line"))
+            clear_button("Show all", "show.leaks.clear.where")
+
+
+def clear_button(label: str, key: str) -> None:
+    """Draw the button that removes all filters."""
+
+    def clear() -> None:
+        url.put(**dict.fromkeys(FILTERING))
+        st.session_state[FILTERED] = True
+
+    st.button(label, key=key, icon=":material/filter_alt_off:", type="tertiary", on_click=url.durable(clear))
 
 
 def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
@@ -276,6 +335,7 @@ def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
     with browsed.flows.store.read() as connection:
         for dataset in {scope.run.dataset for scope in scopes.values()}:
             people |= {str(i): name for i, name in datasets.profile_names(connection, dataset).items()}
+    sides = st.columns(2)
     for facet, shown in FILTERS.items():
         counts = left.counts[facet]
         values = [value for value, number in left.whole[facet].items() if number]
@@ -289,16 +349,33 @@ def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
         def name_of(value: str, facet: Facet = facet, counts: dict[str, int] = counts) -> str:
             return f"{_filter_name(facet, value, scopes, people)} ({count(counts.get(value, 0))})"
 
-        _filter(facet, sorted(values, key=counts.__getitem__, reverse=True) if shown.many else values, name_of, now)
+        with sides[not shown.many]:
+            _filter(facet, sorted(values, key=counts.__getitem__, reverse=True) if shown.many else values, name_of, now)
+    if any(map(url.get, FILTERING)):
+        clear_button("Clear the filters", "show.leaks.clear")
 
-    def clear() -> None:
-        url.put(**dict.fromkeys(shown.param for shown in FILTERS.values()))
+
+def draw_patterns(browsed: Browsed, examples: Examples, now: Wanted) -> None:
+    """Draw the leaks by what leaked and how; a row leads to its messages."""
+    options = {name: column.title for name, column in question.GROUPS.items()}
+    by = page.several("Group by", options, "leaks.by", "by", default=question.BY_DEFAULT, pills=True)
+    table = question.grouped(examples, now, by)
+    hint = "" if table.empty else " Select a row to read its messages."
+    safe.show(tag("div", tag("b", question.patterns_sentence(table, by)), tag("span", hint, cls="ci-muted")))
+    if table.empty:
+        return
+    key = f"leaks.patterns.{'.'.join(by)}"
+    picked = answers.twin(table, key, on_select="row", height=MOST_SEEN, alt="Patterns of leaks")
+    scopes = list(browsed.scopes.values())
+    about = scopes[0].about if len(scopes) == 1 else {"runs": ", ".join(browsed.scopes)}
+    answers.export(table, "leaks.patterns", about, parts_of(scope.simulated for scope in scopes))
+    if picked is not None:
+        condition = conditions.equal({name: table.frame[name].iloc[picked] for name in by})
+        before = url.get("where")
         st.session_state[FILTERED] = True
-
-    if any(url.get(shown.param) for shown in FILTERS.values()):
-        st.button(
-            "Clear the filters", key="show.leaks.clear", icon=":material/filter_alt_off:", on_click=url.durable(clear)
-        )
+        shown = dict.fromkeys(("tab", "profile", "context", "attribute", "sample"))
+        url.put(where=f"({before}) and {condition}" if before else condition, **shown)
+        st.rerun()
 
 
 def _filter_name(facet: Facet, value: str, scopes: dict[str, Scope], people: dict[str, str]) -> str:
@@ -399,6 +476,7 @@ def current(browsed: Browsed, examples: Examples, ids: Sequence[str]) -> str | N
             context=int(where["context"]),
             attribute=int(where["attribute"]),
             sample=None,
+            second=None,
         )
     st.session_state[FILTERED] = False
     if place.target == at:  # else a run that started meanwhile has moved on
@@ -423,35 +501,31 @@ def _star(browsed: Browsed, examples: Examples, wanted: str | None, into: str, p
         place.problems.append(f"The basket was not changed: {problem}")
 
 
-def bar(flows: Flows, ids: Sequence[str], at: str | None, *, number_left: int, of: int) -> None:
-    """Draw the position among the examples, the keys, and buttons that do the same. number_left: how many examples the
-    filters leave, which may be more than the ids; of: how many there are without filters."""
-    place = _place()
-    for problem in place.problems[:]:
-        page.notice(problem)
-        place.problems.remove(problem)
-    tab, where, keys, back, on, star = st.columns([2, 3.3, 2.5, 1.15, 0.95, 1.4], vertical_alignment="center")
-    with tab:
-        views(flows.store)
+def draw_steps(flows: Flows, ids: Sequence[str], at: str | None, *, number_left: int) -> None:
+    """Draw the position among the examples, and buttons that do what the keys do. number_left: how many examples the
+    filters leave, which may be more than the ids."""
     number = None if at is None or at not in ids else list(ids).index(at) + 1
-    with where:
-        left = count(number_left)
-        text = f"{count(number)} of {left}" if number else f"{left} examples"
-        without = f" ({count(of)} without filters)" if number_left != of else ""
-        safe.show(tag("div", tag("b", text), tag("span", f"{without}, severest first (?)"), title=SEVERITY))
-    with keys:
-        presses.draw(KEYS, key=KEY)
-    with back:
+    with st.container(horizontal=True, vertical_alignment="center", key="leaks_steps"):
+        text = f"{count(number)} of {count(number_left)}" if number else count(number_left, "example")
+        order = tag("span", "severest first", cls="ci-muted")
+        safe.show(tag("div", tag("b", text), tag("div", order), title=SEVERITY))
         _button("Previous", ":material/chevron_left:", "k", disabled=number in (None, 1))
-    with on:
         _button("Next", ":material/chevron_right:", "j", disabled=not ids or number == len(ids))
-    with star:
         try:
             inside = any(item.id == at for item in basket.items(flows.store, name()))
         except StoreError:
             inside = False  # the basket itself says what is wrong with it
         label, icon = ("In basket", ":material/star:") if inside else ("To basket", ":material/star_border:")
         _button(label, icon, "a", disabled=at is None, primary=inside)
+
+
+def draw_keys() -> None:
+    """Draw the keys, and what went wrong with the last ones."""
+    place = _place()
+    for problem in place.problems[:]:
+        page.notice(problem)
+        place.problems.remove(problem)
+    presses.draw(KEYS, key=KEY)
 
 
 def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = False) -> None:
@@ -461,7 +535,7 @@ def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = 
         key=f"leaks.press.{key}" if key == "a" else f"show.leaks.press.{key}",
         disabled=disabled,
         type="primary" if primary else "secondary",
-        width="stretch",
+        help=f"{label} ({key})",
         on_click=url.durable(presses.press),
         args=(KEY, key),
     )
@@ -488,7 +562,7 @@ def _list(shown: pd.DataFrame, browsed: Browsed, at: str | None) -> None:
     ids = shown["id"].tolist()
     frame = shown.assign(source=[browsed.scopes[run].run.name for run in shown["run"].astype(str)])
     frame.index = pd.Index(ids)
-    columns = LISTED | ({"source": Column("text", "Run")} if browsed.every else {})
+    columns = question.LISTED | ({"source": Column("text", "Run")} if browsed.every else {})
     position = ids.index(at) if at in ids else None
     picked = answers.twin(
         Table(frame[list(columns)], columns, "Leaks that the filters leave, the severest first"),

@@ -10,12 +10,14 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Combine, Scope
 from cimemories.labels.votes import PairView, pairs
-from cimemories.leaks.gallery import run_ids, scopes_of
-from cimemories.leaks.message import LeakView, Memory, Sample, judge_answers
+from cimemories.leaks.gallery import Phrase, phrase_of, run_ids, scopes_of
+from cimemories.leaks.message import LeakView, Memory, Sample, Stretches, differences, judge_answers, leak_view
 from cimemories.metrics.headline import Headline
+from cimemories.metrics.heatmap import as_first
 from cimemories.metrics.warnings import NO, PARTLY
 from cimemories.model import JudgementStatus, Label, ResponseStatus, Strength
 from cimemories.store.audits import Audit, AuditVerdict, says_revealed
@@ -24,7 +26,7 @@ from cimemories.text import count
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, Kind, Marked, join, tag
 from pages.curate.pair_panel import show_votes
-from pages.explore.run_scope import run_scope
+from pages.explore.run_scope import more_button, run_scope
 
 QUOTES = 3
 
@@ -42,11 +44,12 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView, sample:
     pair = pair_of(flows, scope, profile, context, item.attribute) if profile and context else None
     decided = f"  decided by {pair.decision.annotator}" if pair and pair.decision and item.decided else ""
     by = decided or ("  by a person" if item.decided else "  by the personas" if item.label else "")
+    quoted = next((r.quote for r in sample.reveals if r.attribute == item.attribute and r.grounded), "")
     rows: list[tuple[str, Html | str]] = [
         ("Attribute", item.key),
         ("Statement", item.statement),
-        ("Domain", item.domain.replace("_", " ")),
-        ("Event", item.event),
+        *([("Said here", quoted)] if phrase_of(item.statement, quoted) in (Phrase.PART, Phrase.REWORDED) else []),
+        ("Domain", ", ".join(filter(None, (item.domain.replace("_", " "), item.event)))),
         ("Label here", join([safe.label_chip(item.label), by])),
         ("Revealed", f"in {item.reveals} of {item.draws} judged messages"),
     ]
@@ -220,46 +223,56 @@ JUDGES = {
 @dataclass(frozen=True)
 class Browsed:
     """The runs that are browsed. scopes: by run, in the order of the list. numbers: of the one run; None if all are
-    browsed. several: whether the record has more than one run. top: the place of the page's head."""
+    browsed. top: the place of the page's head; view, steps: places beside the choice of the run; more: the place of
+    further choices."""
 
     flows: Flows
     scopes: dict[str, Scope]
     numbers: Headline | None
-    several: bool
-    top: Any
+    top: Any = None
+    more: Any = None
+    view: Any = None
+    steps: Any = None
 
     @property
     def every(self) -> bool:
         return self.numbers is None
 
 
-def browsed() -> Browsed | None:
-    """Draw the choice of runs and return it; None if there is no run, which the page then says."""
+BESIDE = 4.4, 4.2  # widths of `view` and `steps`
+
+
+def browsed(button: str) -> Browsed | None:
+    """Draw the choice of runs and return it; None if there is no run, which the page then says. button: the text of
+    the one with further choices behind it."""
     ids = run_ids(shared_store())
     several = len(ids) > 1
     if several and (url.get("among") or url.remembered("among")) == ALL:
-        return _every(len(ids))
+        return _every(len(ids), button)
     chosen = run_scope(
         "Leaks",
         "No messages yet",
         "A leak is a memory statement that a message reveals where it is inappropriate. It needs a run.",
-        beside=[2] if several else (),
+        button=button,
+        beside=BESIDE,
     )
     if chosen is None:
         return None
     url.replace(among=None)
     if several:
-        with chosen.columns[0]:
+        with chosen.more:
             _among()
-    return Browsed(chosen.flows, {chosen.scope.run.id: chosen.scope}, chosen.numbers, several, chosen.top)
+    scopes = {chosen.scope.run.id: chosen.scope}
+    return Browsed(chosen.flows, scopes, chosen.numbers, chosen.top, chosen.more, *chosen.columns)
 
 
-def _every(runs: int) -> Browsed:
+def _every(runs: int, button: str) -> Browsed:
     top = st.container()
     with st.container(key="scope"):
-        judge_column, summary, among = st.columns([3, 4, 2], vertical_alignment="bottom")
+        summary, more_column, *columns = st.columns([4, 3, *BESIDE], vertical_alignment="bottom")
     url.replace(among=ALL)
-    with judge_column:
+    more = more_button(more_column, button)
+    with more:
         judge = page.choice(
             "Judge",
             JUDGES,
@@ -269,6 +282,7 @@ def _every(runs: int) -> Browsed:
             boxed=True,
             help="Whose claims count, in every run. A run with one judge goes by that one.",
         )
+        _among()
     flows = shared_flows(shared_store())
     scopes = scopes_of(flows, None if judge == FIRST else judge)
     with summary:
@@ -277,9 +291,7 @@ def _every(runs: int) -> Browsed:
         rest = runs - len(scopes)
         without = f"; {rest} without a judge of messages left out" if rest else ""
         safe.inline(f"{count(len(scopes), 'run')}{of}{without}.", muted=True)
-    with among:
-        _among()
-    return Browsed(flows, {scope.run.id: scope for scope in scopes}, None, True, top)
+    return Browsed(flows, {scope.run.id: scope for scope in scopes}, None, top, more, *columns)
 
 
 def _among() -> None:
@@ -299,10 +311,13 @@ KIND_OF: dict[Label | None, Kind] = {
 MOST_ROWS = 8
 
 
-def draw(scope: Scope, view: LeakView, attribute: int | None) -> Sample:
-    """Draw the message of the chosen sample and return the sample. attribute: the leak in view."""
+def choose_sample(
+    scope: Scope, view: LeakView, attribute: int | None, param: str = "sample", usual: int | None = None
+) -> Sample:
+    """Draw the choice of a message and return it. attribute: the leak in view. param: of the URL. usual: the position
+    without it; None: that of the message that says most of the leak."""
     names = [_sample_name(sample, view) for sample in view.samples]
-    wanted = url.get_int("sample")
+    wanted = url.get_int(param)
     claiming = [
         (i, r.strength != Strength.FULL, not r.grounded)
         for i, s in enumerate(view.samples)
@@ -310,9 +325,9 @@ def draw(scope: Scope, view: LeakView, attribute: int | None) -> Sample:
         if r.attribute == attribute
     ]
     # False sorts first: a full claim whose quote is in the text, else the nearest to that.
-    telling = min(claiming, key=lambda claim: claim[1:], default=(0,))[0]
+    telling = min(claiming, key=lambda claim: claim[1:], default=(0,))[0] if usual is None else usual
     current = wanted - 1 if wanted is not None and 1 <= wanted <= len(names) else telling
-    key = f"leaks.sample.{scope.run.id}.{view.context.task}.{view.profile.name}.{attribute}"
+    key = f"leaks.{param}.{scope.run.id}.{view.context.task}.{view.profile.name}.{attribute}"
     if wanted is not None and st.session_state.get(key, current) != current:
         st.session_state[key] = current  # a link led to another message of a flow viewed before
     chosen = st.segmented_control(
@@ -322,13 +337,79 @@ def draw(scope: Scope, view: LeakView, attribute: int | None) -> Sample:
         default=current,
         key=key,
         required=True,
-        on_change=url.durable(lambda: url.put(sample=int(st.session_state[key]) + 1)),
+        on_change=url.durable(lambda: url.put(**{param: int(st.session_state[key]) + 1})),
     )
-    sample = view.samples[int(chosen or 0)]
-    _sample(scope, sample, view)
+    return view.samples[int(chosen or 0)]
+
+
+def draw(
+    scope: Scope, sample: Sample, view: LeakView, attribute: int | None, differing: Stretches | None = None
+) -> None:
+    """Draw a message and what it leaks. attribute: the leak in view. differing: the stretches that the message beside
+    it has not; None: it stands alone."""
+    _sample(scope, sample, view, differing)
     _travelled(scope, view, sample)
     _which(view, attribute)
-    return sample
+
+
+ALONE = "alone"
+
+
+def choose_beside(flows: Flows, scope: Scope, profile: int, context: int) -> tuple[Scope, LeakView] | None:
+    """Draw the choice of a run whose message stands beside this one, and return it with its messages; None for none."""
+    names = catalogue.run_names(flows.store, scope.run.dataset)
+    texts = {run_id: f"Beside {name} ({run_id})" for run_id, name in names.items()}
+    options = {ALONE: "One message"} | texts | {scope.run.id: "Beside another sample"}
+    missing = "The run '{}' of the link is not of this dataset. One message is shown."
+    chosen = page.choice(
+        "Side by side",
+        options,
+        "leaks.beside",
+        "beside",
+        default=ALONE,
+        boxed=True,
+        missing=missing,
+        visible=False,
+        also=lambda: {"second": None},
+    )
+    if chosen == ALONE:
+        return None
+    try:
+        other, note = (scope, "") if chosen == scope.run.id else as_first(flows, scope, chosen)
+    except StoreError as problem:
+        page.error("There is no second message.", str(problem))
+        return None
+    view = leak_view(flows, other, profile, context)
+    note = note if view else f"{other.run.name} has no message for this profile and context"
+    if note:
+        page.notice(f"{note}.")
+    return (other, view) if view else None
+
+
+def draw_beside(scopes: tuple[Scope, Scope], views: tuple[LeakView, LeakView], attribute: int | None) -> Sample:
+    """Draw two messages for the same task side by side, their differences marked, and return the first."""
+    columns = st.columns(2, gap="medium")
+    heads = [column.container() for column in columns]
+    with columns[0]:
+        first = choose_sample(scopes[0], views[0], attribute)
+    with columns[1]:
+        usual = first.number % len(views[1].samples) if scopes[0] == scopes[1] else None  # another one
+        second = choose_sample(scopes[1], views[1], attribute, "second", usual)
+    differing = differences(first.text or "", second.text or "")
+    leaked = [set(sample.leaked(view.memories)) for sample, view in zip((first, second), views, strict=True)]
+    for at, sample in enumerate((first, second)):
+        with heads[at]:
+            only = f", {count(len(leaked[at] - leaked[1 - at]))} of them only here" if leaked[at] else ""
+            whose(scopes[at], f": {count(len(leaked[at]), 'leak')}{only}")
+        with columns[at]:
+            draw(scopes[at], sample, views[at], attribute, differing[at])
+    return first
+
+
+def whose(scope: Scope, text: str) -> None:
+    """Draw the run of a message, with what is said of it."""
+    name = tag("b", scope.run.name)
+    safe.show(tag("div", name, text, " ", page.simulated_badge(scope.simulated), cls="ci-line"))
 
 
 def _sample_name(sample: Sample, view: LeakView) -> str:
@@ -338,7 +419,7 @@ def _sample_name(sample: Sample, view: LeakView) -> str:
     return f"{sample.number} ({len(sample.leaked(view.memories))}{off})"
 
 
-def _sample(scope: Scope, sample: Sample, view: LeakView) -> None:
+def _sample(scope: Scope, sample: Sample, view: LeakView, differing: Stretches | None) -> None:
     if sample.status != ResponseStatus.OK:
         why = f"{sample.status}: {sample.cause}" if sample.cause else str(sample.status)
         page.notice(f"This response is missing ({why}). It counts as missing, not as 'nothing revealed'.")
@@ -355,8 +436,8 @@ def _sample(scope: Scope, sample: Sample, view: LeakView) -> None:
     if scope.reads_reasoning:
         safe.inline("The reasoning before the message, which this judge reads; the recipient does not.", muted=True)
     spans = _spans(scope, sample, view)
-    _legend(spans)
-    safe.message(sample.text, spans)
+    _legend(spans, beside=differing is not None)
+    safe.message(sample.text, spans, differing=differing or ())
     if sample.ungrounded:
         left_out = ", and are left out" if scope.grounded else ""
         page.notice(
@@ -372,10 +453,12 @@ LEGEND: dict[Kind, str] = {
 }
 
 
-def _legend(spans: Sequence[Marked]) -> None:
+def _legend(spans: Sequence[Marked], *, beside: bool) -> None:
     """Draw the meaning of the marks in a message; the rarer ones only if they occur. It stands before the message,
     because below a long one it would be out of sight."""
     marks = [tag("mark", text, cls=f"ci-{kind} ci-opens") for kind, text in LEGEND.items()]
+    if beside:
+        marks.append(tag("span", "not in the other one", cls="ci-differs"))
     if any(span.weak for span in spans):
         marks.append(tag("mark", "in part or implied, not counted", cls="ci-leaked ci-weak ci-opens"))
     if any(span.confirmed for span in spans):

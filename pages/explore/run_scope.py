@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.answers import metrics as question
 from cimemories.charts import bars
@@ -34,18 +35,22 @@ COMBINED = {
 
 @dataclass(frozen=True)
 class RunScope:
-    """The run in view: `top` is the place of the page's head, `columns` stand beside the choice of the run."""
+    """The run in view: `top` is the place of the page's head, `columns` stand beside the choice of the run, and `more`
+    is behind the button beside it."""
 
     flows: Flows
     scope: Scope
     top: Any
     columns: Sequence[Any]
+    more: Any
     numbers: Headline
 
 
-def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ()) -> RunScope | None:
-    """Draw the choice of the run and its judge, with further columns of these widths beside it. None if there is no
-    run; the page then says so."""
+def run_scope(
+    title: str, nothing: str, why: str, *, button: str = "Judge and labels", beside: Sequence[float] = ()
+) -> RunScope | None:
+    """Draw the choice of the run, a button with the choice of its judge behind it, and further columns of these widths,
+    all in one line. None if there is no run; the page then says so."""
     store = shared_store()
     names = catalogue.run_names(store)
     if not names:
@@ -53,27 +58,40 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
         return None
     top = st.container()
     with st.container(key="scope"):
-        run_column, judge_column, *columns = st.columns([4, 3, *beside], vertical_alignment="bottom")
+        run_column, more_column, *columns = st.columns([4, 3, *beside], vertical_alignment="bottom")
         with run_column:
             run_id = page.select("Run", list(names)[::-1], lambda i: f"{names[i]} ({i})", f"{title}.run", "run")
-        with judge_column:
-            judge = _judge(messages_first(catalogue.judges_of(store, str(run_id))), title)
-        try:
+    judges = _judge_names(messages_first(catalogue.judges_of(store, str(run_id))))
+    counts = url.get("judge") or url.remembered("judge")
+    who = judges.get(counts or "", next(iter(judges.values()), ""))
+    more = more_button(more_column, f"{button}, {who}" if len(judges) > 1 else button)
+    try:
+        with more:
+            judge = _judge(judges, title)
             flows = shared_flows(store)
             scope = resolve_scope(store, str(run_id), judge_id=judge)
             labels = label_choice(flows, scope)
             if scope.audits[0]:
                 scope = resolve_scope(store, str(run_id), judge_id=judge, verdicts=_verdicts(store, scope))
-            scope = replace(scope, labels=labels)
-            with st.spinner("Reading the run", show_time=True):
-                numbers = headline(flows, scope)
-            if _grounded(numbers.quotes):
-                scope = replace(scope, grounded=True)
-                numbers = headline(flows, scope)
-        except StoreError as problem:
-            page.error(str(problem))
-            return None
-    return RunScope(flows, scope, top, columns, numbers)
+        scope = replace(scope, labels=labels)
+        with st.spinner("Reading the run", show_time=True):
+            numbers = headline(flows, scope)
+        with more:
+            grounded = _grounded(numbers.quotes)
+        if grounded:
+            scope = replace(scope, grounded=True)
+            numbers = headline(flows, scope)
+    except StoreError as problem:
+        page.error(str(problem))
+        return None
+    return RunScope(flows, scope, top, columns, more, numbers)
+
+
+def more_button(column: DeltaGenerator, text: str) -> DeltaGenerator:
+    """Draw the button that further choices are behind, and return their place."""
+    label, icon = safe.plain_label(text), ":material/tune:"
+    box: DeltaGenerator = column.popover(label, icon=icon, key="scope.more", width="stretch")
+    return box
 
 
 def counting() -> AbstractContextManager[object]:
@@ -82,11 +100,12 @@ def counting() -> AbstractContextManager[object]:
 
 
 def caveats(numbers: Headline) -> None:
-    """Draw the reasons against taking the numbers at face value, in one box; nothing if there are none."""
+    """Draw the reasons against taking the numbers at face value: the first, the others open with a click; nothing if
+    there are none."""
     task = [numbers.does_task.note] if numbers.does_task is not None and numbers.does_task.note else []
     missing = [numbers.coverage_text] if numbers.coverage_text else []
     if remarks := [*missing, *numbers.how_counted, *task, *numbers.warnings]:
-        page.notice(" ".join(map(sentence, remarks)))
+        page.notice(*map(sentence, remarks))
 
 
 def interval_parts(chosen: RunScope, key: str) -> None:
@@ -108,12 +127,17 @@ def interval_parts(chosen: RunScope, key: str) -> None:
     page.fold("What the 95 % intervals are made of", ":material/stacked_bar_chart:", key, draw)
 
 
-def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
-    """Draw the choice of a judge, or of how several are combined, and return it as the URL has it."""
+def _judge_names(judges: Sequence[JudgeRow]) -> dict[str, str]:
+    """Return the judges of a run, and how several are combined, by the value in the URL."""
     several = [judge for judge in judges if judge.channel == MESSAGE]
     names = {str(judge.id): judge_title(judge, judges) for judge in judges}
     if len(several) > 1:
         names |= {str(way): text.format(len(several)) for way, text in COMBINED.items()}
+    return names
+
+
+def _judge(names: Mapping[str, str], title: str) -> str | None:
+    """Draw the choice of a judge, or of how several are combined, and return it as the URL has it."""
     if len(names) == 1:
         # Nothing to choose: the address leaves it out, so that Back leads to the previous page.
         (only,) = names
@@ -125,7 +149,7 @@ def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
     return page.select(
         "Judge",
         list(names),
-        lambda item: names[item],
+        names.__getitem__,
         f"{title}.judge",
         "judge",
         help="Whose claims count. With several judges, only messages that all of them have judged.",
@@ -138,22 +162,19 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
     if not any(item.ungrounded for item in quotes):
         url.replace(grounded=None)
         return False
-    left, right = st.columns([2, 7], vertical_alignment="center")
-    with left:
-        page.bound(
-            st.toggle,
-            "Grounded claims only",
-            key="explore.grounded",
-            value=chosen,
-            put=lambda on: url.put(grounded=1 if on else None),
-            help="Leave out claims whose quote is not in the text that the judge read.",
-        )
-    with right:
-        counts = "; ".join(
-            f"{item.judge}: {count(item.ungrounded)} of {count(item.claims)} full claims ({percent(item.share)})"
-            for item in quotes
-        )
-        safe.inline(f"Quotes not found in the text: {counts}.", muted=True)
+    page.bound(
+        st.toggle,
+        "Grounded claims only",
+        key="explore.grounded",
+        value=chosen,
+        put=lambda on: url.put(grounded=1 if on else None),
+        help="Leave out claims whose quote is not in the text that the judge read.",
+    )
+    counts = "; ".join(
+        f"{item.judge}: {count(item.ungrounded)} of {count(item.claims)} full claims ({percent(item.share)})"
+        for item in quotes
+    )
+    safe.inline(f"Quotes not found in the text: {counts}.", muted=True)
     url.replace(grounded=1 if chosen else None)
     return chosen
 

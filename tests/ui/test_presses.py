@@ -121,7 +121,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     scope = resolve_scope(store, run_id)
     found = examples(flows, [scope])
     assert found.number == 16
-    return Browsed(flows, {run_id: scope}, None, False, None), found
+    return Browsed(flows, {run_id: scope}, None), found
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from paging import button, opened, page_html
 from plotly.colors import hex_to_rgb
+from streamlit.runtime.context import ContextProxy, StreamlitTheme
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
@@ -242,8 +243,12 @@ def test_where_no_context_has_a_sphere_every_second_narrow_column_has_its_name(s
     assert figure_of(opened(PAGE, run=run_id))["layout"]["xaxis"]["ticktext"] == names
 
 
-def test_harm_and_benefit_differ_in_hue_and_say_the_same_in_grey(store: Store) -> None:
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_harm_and_benefit_differ_in_hue_and_say_the_same_in_grey(
+    store: Store, monkeypatch: pytest.MonkeyPatch, theme: str
+) -> None:
     _, run_id = world(store)
+    monkeypatch.setattr(ContextProxy, "theme", property(lambda _: StreamlitTheme({"type": theme})))
     harm, benefit = (
         [hex_to_rgb(colour) for _, colour in trace["colorscale"]]
         for trace in figure_of(opened(PAGE, run=run_id))["data"]
@@ -252,7 +257,8 @@ def test_harm_and_benefit_differ_in_hue_and_say_the_same_in_grey(store: Store) -
     assert all(green > red and green > blue for red, green, blue in benefit)
     for scale in (harm, benefit):
         grey = [0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in scale]
-        assert grey == sorted(grey, reverse=True)
+        assert grey == sorted(grey, reverse=theme == "light")  # 0 is like the page
+        assert (grey[0] > 215) if theme == "light" else (grey[0] < 40)
 
 
 def test_too_many_rows_are_counted_not_dropped_in_silence(store: Store) -> None:
