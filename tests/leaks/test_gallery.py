@@ -24,6 +24,7 @@ from cimemories.leaks.basket import Item, basket_rows, item_of
 from cimemories.leaks.examples import WHERE, Examples, in_order
 from cimemories.leaks.examples import examples as all_examples
 from cimemories.leaks.gallery import RANKS, Facet, phrase_of, run_ids, scopes_of, step
+from cimemories.leaks.message import MOST_COMPARED, differences
 from cimemories.leaks.table import leak_rows, with_excerpts
 from cimemories.metrics.heatmap import cell_flows
 from cimemories.model import Label, Strength
@@ -160,6 +161,24 @@ def test_patterns_are_counts_by_hand_of_what_filters_leave(rows: list[tuple[obje
 )
 def test_how_a_quote_says_a_statement(quote: str, phrase: str) -> None:
     assert phrase_of("My rent is $1,450.", quote) == phrase
+
+
+@given(*[st.lists(st.sampled_from(["a", "b", "the", "rent"]), max_size=12)] * 2)
+def test_without_what_differs_two_messages_are_the_same(one: list[str], other: list[str]) -> None:
+    texts = "  ".join(one), "\n".join(other)
+    rest = []
+    for text, stretches in zip(texts, differences(*texts), strict=True):
+        assert stretches == sorted(stretches)
+        for start, end in reversed(stretches):
+            assert text[start:end].strip() == text[start:end] != ""
+            text = text[:start] + text[end:]
+        rest.append(text.split())
+    assert rest[0] == rest[1]
+    assert differences(texts[0], texts[0]) == ([], [])
+
+
+def test_endless_messages_are_not_compared() -> None:
+    assert differences("a b " * MOST_COMPARED, "c") == ([], [])
 
 
 def test_steps_stay_inside_and_begin_at_the_first() -> None:

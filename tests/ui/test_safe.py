@@ -112,6 +112,12 @@ def test_overlapping_marks_take_the_gravest_colour_and_name_both() -> None:
     ]
 
 
+def test_what_differs_is_underlined_inside_marks_too() -> None:
+    source = message_html("abcdef", [Marked(1, 4, "leaked", "rent")], [(0, 2), (5, 99)]).source
+    assert Reader(source).text == "abcdef"
+    assert source.count('<span class="ci-differs">') == 3 and '<span class="ci-differs">b</span></mark>' in source
+
+
 def test_what_does_not_count_is_hatched_and_what_people_say_stands_where_the_mark_ends() -> None:
     spans = [
         Marked(0, 4, "leaked", "rent", weak=True),

@@ -162,6 +162,13 @@ def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
         page.query_params[name] = str(value)
     page.run()
     assert {name: page.query_params[name] for name in address} == address
+    with monkeypatch.context() as browser:
+        browser.setattr(tables, "_row", lambda event: 0)
+        page.run()
+    # On Leaks, filtered to the cell.
+    assert page.query_params["where"] == "key = 'fact_1' and recipient = 'Recipient 2' and task = 'Task 2'"
+    assert "<b>1 of 1</b>" in page_html(page)
+    page.switch_page(PAGE)
     # An address that speaks of another context is not about the cell that was left.
     page.query_params.clear()
     for name, value in (("run", run_id), ("context", person.context_ids[0])):
@@ -332,7 +339,8 @@ def test_a_run_that_recalls_shows_from_memory_to_message_and_leads_to_the_leaks_
     assert table["exposure"].tolist() == [100, 0]
     monkeypatch.setattr(tables, "_row", lambda event: 1)
     page.run()
-    assert page.query_params["run"] == run_id and page.query_params["domains"] == str(table["id"].iloc[1])
+    assert page.query_params["run"] == run_id
+    assert page.query_params["where"] == f"domain = '{table['id'].iloc[1]}'"
     assert "3 inappropriate flows were revealed at least once" in page_html(page)  # on Leaks
 
 
@@ -384,7 +392,7 @@ def test_a_click_on_a_bar_leads_to_the_leaks_of_its_context(store: Store, monkey
     monkeypatch.setattr(charts, "clicked_row", lambda event, rows: rows - 1)
     page = opened(PAGE, run=run_id, by="context")
     assert "3 inappropriate flows were revealed at least once" in page_html(page)  # on Leaks
-    assert page.query_params["recipients"] == "Recipient%202"
+    assert page.query_params["where"] == "recipient = 'Recipient 2' and task = 'Task 2'"
 
 
 @pytest.mark.parametrize("point", [None, {}, {"y": -1}, {"y": 3}, {"y": 1.0}, {"y": "1"}, {"y": True}, [1]])

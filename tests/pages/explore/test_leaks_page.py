@@ -19,6 +19,7 @@ from cimemories.leaks.message import leak_view
 from cimemories.model import Label
 from cimemories.store import audits, decisions
 from cimemories.store.engine import Store
+from cimemories.ui import tables
 
 PAGE = "pages/explore/leaks.py"
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -87,6 +88,49 @@ def test_filters_stand_in_the_address_and_say_what_each_value_leaves(store: Stor
     assert "No leak matches the filters" in page_html(nothing)
     button(nothing, "Clear the filters").click().run()
     assert place(nothing) == "1 of 3" and "domains" not in nothing.query_params
+
+
+def test_a_condition_filters_and_says_what_is_wrong_with_it(store: Store) -> None:
+    _, run_id, _ = world(store)
+    page = opened(PAGE, run=run_id, where="claimed / draws >= 0.4")
+    assert place(page) == "1 of 2"
+    assert 'Only where <span class="ci-code">claimed / draws &gt;= 0.4</span>' in page_html(page)
+    widget(page, "text_input", "Only where").set_value("recipient = <b>").run()
+    assert "a column, a number or a" in page_html(page)
+    assert named(page, "where") == "recipient = <b>" and "<b>" not in page_html(page).split("Only where")[1][:40]
+    button(page, "Show all").click().run()
+    assert place(page) == "1 of 3" and "where" not in page.query_params
+
+
+def test_patterns_count_what_filters_leave_and_lead_to_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, run_id, _ = world(store)
+    page = opened(PAGE, run=run_id, tab="patterns", by="key", where="draws > 1")
+    assert "3 leaks in 2 patterns; the largest, fact 1, has 2." in page_html(page)
+    table = next(d.value for d in page.dataframe if "first_said" in d.value)
+    assert table[["key", "number"]].to_numpy().tolist() == [["fact_1", 2], ["fact_0", 1]]
+    with monkeypatch.context() as browser:
+        browser.setattr(tables, "_row", lambda event: 1)
+        page.run()
+    assert named(page, "where") == "(draws > 1) and key = 'fact_0'" and "tab" not in page.query_params
+    assert place(page) == "1 of 1" and "fact_0" in page_html(page)
+
+
+def test_two_messages_stand_side_by_side_with_their_differences(store: Store) -> None:
+    data, run_id, other = world(store)
+    person = records(store, data)[0]
+    where = {"profile": person.id, "context": person.context_ids[1], "attribute": person.attribute_ids[1]}
+    alone = opened(PAGE, run=run_id, **where)
+    assert page_html(alone).count('class="ci-message"') == 1 and "ci-differs" not in page_html(alone)
+    widget(alone, "selectbox", "Side by side").set_value(run_id).run()
+    assert named(alone, "beside") == run_id
+    samples = [item for item in alone.get("button_group") if item.label.startswith("Sample")]
+    assert [item.value for item in samples] == [0, 1]  # of one run, another sample
+    page = opened(PAGE, run=run_id, beside=other, sample=3, second=1, **where)
+    samples = [item for item in page.get("button_group") if item.label.startswith("Sample")]
+    assert [item.value for item in samples] == [2, 0]
+    assert page_html(page).count('class="ci-message"') == 2 and "ci-simulated" in page_html(page)
+    assert "0 leaks" in page_html(page) and "1 leak, 1 of them only here" in page_html(page)
+    assert "is not of this dataset" in page_html(opened(PAGE, run=run_id, beside="run-gone", **where))
 
 
 def test_steps_lead_on_and_all_runs_can_be_browsed_together(store: Store) -> None:
