@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -274,13 +275,49 @@ def bound(
 ) -> Any:
     """Draw a widget with the value that the address has, and return its value. put: writes a changed one into the
     address. typed: the user types in it. `label` must be a literal, or come from safe.plain_label."""
+    field = fresh(key, value) if _BEHIND.get() else key
     # Through the state, not by `value`, `index` or `default`, which Streamlit ignores once the widget exists.
     if typed:
-        url.set_field(key, value)
+        url.set_field(field, value)
     else:
-        st.session_state[key] = value
-    # A callback runs before the page does, which then reads the new value from the URL like any other.
-    return widget(label, *args, key=key, on_change=url.durable(lambda: put(st.session_state[key])), **options)
+        st.session_state[field] = value
+
+    def changed() -> None:
+        # A callback runs before the page does, which then reads the new value from the URL like any other.
+        own(key)
+        put(st.session_state[field])
+
+    return widget(label, *args, key=field, on_change=url.durable(changed), **options)
+
+
+_BEHIND: ContextVar[bool] = ContextVar("behind", default=False)
+
+
+@contextmanager
+def behind(box: DeltaGenerator) -> Iterator[None]:
+    """Draw fields into a popover. A browser that has shown it once keeps what its fields held, and sends that with the
+    next click, though the address has changed meanwhile (Streamlit 1.67): such a field gets another key (`fresh`)."""
+    token = _BEHIND.set(True)
+    try:
+        with box:
+            yield
+    finally:
+        _BEHIND.reset(token)
+
+
+def fresh(key: str, value: object) -> str:
+    """Return the key for a field in a popover: another one whenever its value was changed elsewhere, which is not by
+    the field itself (`own`)."""
+    known, number, by_itself = st.session_state.get(f"{key}.behind", (value, 0, False))
+    number += known != value and not by_itself
+    st.session_state[f"{key}.behind"] = value, number, False
+    return f"{key}.{number}" if number else key
+
+
+def own(key: str) -> None:
+    """Note that the field itself changes its value."""
+    if known := st.session_state.get(f"{key}.behind"):
+        st.session_state[f"{key}.behind"] = *known[:2], True
 
 
 def select(

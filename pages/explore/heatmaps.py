@@ -56,7 +56,7 @@ def draw() -> None:
         return
     flows, scope = chosen.flows, chosen.scope
     above = st.container()  # for notices about the link
-    with chosen.more:
+    with page.behind(chosen.more):
         names = catalogue.run_names(flows.store, scope.run.dataset)
         others = {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
         rows, columns, view, against = _view(sides, others, above, recalls(flows, scope))

@@ -38,11 +38,10 @@ def draw() -> None:
     simulated = parts_of(scope.simulated for scope in shown.scopes.values())
     with shown.top:
         page.head("Leaks", takeaway(list(shown.scopes.values()), examples), simulated=simulated)
-    with shown.view:
-        leaks_gallery.views(shown.flows.store)
     if shown.numbers is not None:
         caveats(shown.numbers)
     if url.get("tab") == leaks_gallery.TAB:
+        leaks_gallery.views(shown)
         leaks_gallery.draw_basket(shown.flows)
     elif shown.scopes:
         _filtered(shown, examples)
@@ -51,17 +50,19 @@ def draw() -> None:
 def _filtered(browsed: Browsed, examples: Examples) -> None:
     """Draw the filters and what they leave: its messages or its patterns."""
     now = leaks_gallery.wanted(browsed.every)
-    with browsed.more:
+    with page.behind(browsed.more):
         leaks_gallery.draw_condition()
     leaks_gallery.only_where()
     try:
         left = examples.left(now)
     except StoreError as problem:
+        leaks_gallery.views(browsed)
         page.error("No leak is shown.", sentence(problem))
         return
     with browsed.more:
         leaks_gallery.draw_filters(browsed, left, now)
     if url.get("tab") == leaks_gallery.PATTERNS:
+        leaks_gallery.views(browsed)
         leaks_gallery.draw_patterns(browsed, examples, now)
     else:
         _gallery(browsed, examples, now, left)
@@ -71,6 +72,7 @@ def _gallery(browsed: Browsed, examples: Examples, now: Wanted, left: Left) -> N
     shown = examples.page(now, 0, MOST_SHOWN)
     ids: list[str] = shown["id"].tolist()
     current = leaks_gallery.current(browsed, examples, ids)
+    leaks_gallery.views(browsed)  # only now: a press may have put something into the basket
     with browsed.steps:
         leaks_gallery.draw_steps(browsed.flows, ids, current, number_left=left.number)
     if not ids:

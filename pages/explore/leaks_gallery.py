@@ -41,14 +41,15 @@ def name() -> str:
     return own or url.get("basket") or url.remembered("basket") or annotator.name() or NOBODY
 
 
-def views(store: Store) -> None:
+def views(browsed: Browsed) -> None:
     """Draw the choice between the gallery, the patterns and the basket."""
     try:
-        label = f"Basket ({len(basket.items(store, name()))})"
+        label = f"Basket ({len(basket.items(browsed.flows.store, name()))})"
     except StoreError:
         label = "Basket (!)"
     texts = {GALLERY: "Messages", PATTERNS: "Patterns", TAB: label}
-    page.choice("View", texts, "leaks.tab", "tab", default=GALLERY, visible=False)
+    with browsed.view:
+        page.choice("View", texts, "leaks.tab", "tab", default=GALLERY, visible=False)
 
 
 def draw_basket(flows: Flows) -> None:
@@ -313,7 +314,7 @@ def only_where() -> None:
     """Draw the condition that leaks are filtered by, since the field is behind a button; nothing without one."""
     if condition := url.get("where"):
         with st.container(horizontal=True, vertical_alignment="center", key="leaks_where"):
-            safe.show(tag("div", "Only where ", tag("span", condition, cls="ci-code"), cls="ci-line"))
+            safe.show(tag("div", "Only where ", tag("span", condition, cls="ci-code"), cls="ci-line", title=condition))
             clear_button("Show all", "show.leaks.clear.where")
 
 
@@ -398,20 +399,22 @@ def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now:
         return texts.get(value, value) if shown.many else safe.plain_label(texts.get(value, value))
 
     here = [value for value in now[facet] if value in values]
-    st.session_state[key] = here
+    field = page.fresh(key, here)
+    st.session_state[field] = here
 
     def changed() -> None:
+        page.own(key)
         # An option whose count has changed since the browser drew it comes back as its old text. It stands for one of
         # the earlier choices; if one of them is gone, only those with known texts can be told apart.
-        picked = [value for value in st.session_state[key] if value in values]
+        picked = [value for value in st.session_state[field] if value in values]
         before = [value for value in here if value not in picked]
-        renamed = len(st.session_state[key]) - len(picked)
+        renamed = len(st.session_state[field]) - len(picked)
         chosen = before + picked if renamed and renamed >= len(before) else picked
         part = ",".join(quote(value, safe=" ") for value in chosen)
         url.put(**{shown.param: None if chosen == BY_DEFAULT.get(facet) else part or None})
         st.session_state[FILTERED] = True
 
-    shared: dict[str, Any] = {"key": key, "on_change": url.durable(changed), "format_func": text}
+    shared: dict[str, Any] = {"key": field, "on_change": url.durable(changed), "format_func": text}
     if shown.many:
         st.multiselect(safe.plain_label(shown.title), values, placeholder="all", **shared)
     else:

@@ -260,7 +260,7 @@ def browsed(button: str) -> Browsed | None:
         return None
     url.replace(among=None)
     if several:
-        with chosen.more:
+        with page.behind(chosen.more):
             _among()
     scopes = {chosen.scope.run.id: chosen.scope}
     return Browsed(chosen.flows, scopes, chosen.numbers, chosen.top, chosen.more, *chosen.columns)
@@ -272,7 +272,7 @@ def _every(runs: int, button: str) -> Browsed:
         summary, more_column, *columns = st.columns([4, 3, *BESIDE], vertical_alignment="bottom")
     url.replace(among=ALL)
     more = more_button(more_column, button)
-    with more:
+    with page.behind(more):
         judge = page.choice(
             "Judge",
             JUDGES,

@@ -66,7 +66,7 @@ def run_scope(
     who = judges.get(counts or "", next(iter(judges.values()), ""))
     more = more_button(more_column, f"{button}, {who}" if len(judges) > 1 else button)
     try:
-        with more:
+        with page.behind(more):
             judge = _judge(judges, title)
             flows = shared_flows(store)
             scope = resolve_scope(store, str(run_id), judge_id=judge)
@@ -76,7 +76,7 @@ def run_scope(
         scope = replace(scope, labels=labels)
         with st.spinner("Reading the run", show_time=True):
             numbers = headline(flows, scope)
-        with more:
+        with page.behind(more):
             grounded = _grounded(numbers.quotes)
         if grounded:
             scope = replace(scope, grounded=True)
@@ -89,8 +89,9 @@ def run_scope(
 
 def more_button(column: DeltaGenerator, text: str) -> DeltaGenerator:
     """Draw the button that further choices are behind, and return their place."""
-    label, icon = safe.plain_label(text), ":material/tune:"
-    box: DeltaGenerator = column.popover(label, icon=icon, key="scope.more", width="stretch")
+    box: DeltaGenerator = column.popover(
+        safe.plain_label(text), icon=":material/tune:", key="scope.more", width="stretch"
+    )
     return box
 
 

@@ -76,6 +76,11 @@ def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path,
         expect(page.get_by_text("16 of 40", exact=True)).to_be_visible()
         expect(page).to_have_url(before)
         settled(page)
+        # Not again with the next press, by what the closed list held.
+        press(page, "k")
+        expect(page.get_by_text("15 of 40", exact=True)).to_be_visible()
+        settled(page)
+        assert "recipients=" not in page.url
 
         # The message begins on the first screen of a small laptop, beside another one too, and of a phone.
         beside = f"{page.url}&beside={run_id}"
