@@ -115,6 +115,7 @@ def show() -> None:
                 raise
         finally:
             shell.draw()
+        server.page_drawn.set()
         # After the page, when the modules that it needs have been imported.
         server.spare_libraries()
 

@@ -73,6 +73,7 @@ def test_the_server_listens_before_what_its_pages_need_is_imported(tmp_path: Pat
 def test_a_page_waits_for_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     imports: list[str] = []
     monkeypatch.setattr(server.importlib, "import_module", imports.append)
+    server.page_drawn.set()
     server._libraries.clear()
     page = Thread(target=server.wait_for_libraries)
     page.start()
@@ -89,6 +90,7 @@ def test_a_server_without_one_of_its_libraries_ends(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr(server, "HEAVY", ("a_library_that_is_not_there",))
+    server.page_drawn.set()
     monkeypatch.setattr(server.os, "_exit", ended.append)
     server._import_all()
     assert ended == [1]

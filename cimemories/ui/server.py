@@ -63,6 +63,7 @@ def spare_libraries() -> None:
 
 _libraries = Event()  # set but while the libraries are being imported
 _libraries.set()
+page_drawn = Event()  # set once the first page is
 
 
 def wait_for_libraries() -> None:
@@ -85,6 +86,7 @@ def _import_all() -> None:
         os._exit(1)
     finally:
         _libraries.set()
+    page_drawn.wait()  # the imports below would slow it down
     parts = (".".join(("pages", part.parent.name, part.stem)) for part in _parts(app_root() / "pages"))
     for module in (*LATER, *parts):
         importlib.import_module(module)
