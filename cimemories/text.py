@@ -30,6 +30,9 @@ UNDEFINED = "–"
 CELL_LIMIT = 2_000  # characters of a cell of a table, a fact on a card, a hint
 LABEL_LIMIT = 90  # characters of an option
 Parts = Collection[str] | bool  # which parts of a result are simulated, or just whether it is
+# From the first to the last letter of words in a right-to-left script (Hebrew, Arabic, Syriac, Thaana, N'Ko).
+_RIGHT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]"
+_RIGHT_TO_LEFT = re.compile(f"{_RIGHT}(?:[ '\"-]*{_RIGHT})*")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&#|~!$])")
 
 
@@ -125,6 +128,12 @@ def visible(text: str) -> str:
     """Return the text with each control character as a visible one, one for one, so that positions in it stay: ␛ for an
     escape, ␦ for an override of the writing direction. Line ends and tabs stay."""
     return _CONTROL.sub(_picture, text)
+
+
+def isolated(text: str) -> str:
+    """Return a line for people in which words of a right-to-left script stay by themselves: they displace no number,
+    bracket or name beside them. Not for files."""
+    return text if text.isascii() else _RIGHT_TO_LEFT.sub("\u2068\\g<0>\u2069", text)
 
 
 def clip(text: object, limit: int = CELL_LIMIT) -> str:

@@ -24,8 +24,8 @@ BAD = (
 )
 # What a report consists of: a text that adds a tag adds one of another name, or one of these with an address.
 _TAGS = (
-    "html head meta title style body div b header h1 h2 h3 p nav ol ul li a section main table caption thead tbody tr "
-    "th td span figure figcaption svg desc rect line circle polygon polyline text dl dt dd details summary pre code "
+    "html head meta title style body div b bdi header h1 h2 h3 p nav ol ul li a section main table caption thead tbody "
+    "tr th td span figure figcaption svg desc rect line circle polygon polyline text dl dt dd details summary pre code "
     "blockquote mark footer strong em"
 )
 TAGS = set(_TAGS.split())

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cimemories.model import Label
-from cimemories.text import html_escaped
+from cimemories.text import html_escaped, isolated
 
 NECESSARY = COMPLETENESS = "#009E73"
 INAPPROPRIATE = VIOLATION = "#D55E00"
@@ -63,8 +63,9 @@ LEGEND_BELOW: Mapping[str, Any] = {
 def layout(*, title: str = "", subtitle: str = "") -> dict[str, Any]:
     """Title, subtitle and margins, transparent. Given to go.Figure together with the data: a figure that grows by
     `update_layout` and `add_trace` takes three times as long, since Plotly validates it anew each time."""
+    shown, below = (isolated(html_escaped(text)) for text in (title, subtitle))
     return {
-        "title": {"text": html_escaped(title), "subtitle": {"text": html_escaped(subtitle)}, "x": 0, "xanchor": "left"},
+        "title": {"text": shown, "subtitle": {"text": below}, "x": 0, "xanchor": "left"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "margin": {"l": 8, "r": 8, "t": 64 if title and subtitle else 44 if title else 8, "b": 8},

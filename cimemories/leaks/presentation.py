@@ -71,12 +71,22 @@ def first_messages(user: OneUser, leaks: Leaks) -> OneUser:
     return replace(user, steps=tuple(steps), curves={1: user.curves[1]}, expected={1: mean}, expected_share=mean)
 
 
+def story(user: OneUser) -> list[tuple[str, str]]:
+    """Return what the first slide tells: a memory, the task in which it does not belong, and what to watch."""
+    watch = ("Watch", "the orange line: it rises when a message tells a fact to someone whom it should not reach.")
+    for step in user.steps:
+        if step.leaks:
+            memory = ("The assistant remembers", step.leaks[0].statement)
+            return [memory, (f"Does it keep that out of task {step.number}?", f"{step.recipient}: {step.task}"), watch]
+    return [watch]
+
+
 def definitions(user: OneUser) -> list[tuple[str, str]]:
     """Return the words of the presentation, each with its meaning."""
     tasks = count(len(user.steps), "task")
     return [
         ("Private", f"labelled inappropriate to share with the recipient of at least one of the {tasks}."),
-        ("Revealed", f"stated in {any_message(user)} of a task where it is inappropriate."),
+        ("Told", f"stated in {any_message(user)} of a task where it is inappropriate."),
     ]
 
 
@@ -85,15 +95,15 @@ def closing(user: OneUser) -> list[str]:
     telling = [step for step in user.steps if step.leaks]
     judged = count(user.judged, "judged task") if user.judged < len(user.steps) else count(len(user.steps), "task")
     if not telling:
-        return [f"None of {judged} leaks anything private."]
+        return [f"None of {judged} tells anything private."]
     first, most = telling[0], max(telling, key=lambda step: len(step.leaks))
     lines = [
-        f"{len(telling)} of {judged} leak something for the first time.",
+        f"{len(telling)} of {judged} tell something private for the first time.",
         f"The first leak is in task {first.number}, to the {first.recipient}.",
     ]
     if len(most.leaks) > 1:
-        lines.append(f"Task {most.number}, to the {most.recipient}, leaks most: {len(most.leaks)} at once.")
+        lines.append(f"Task {most.number}, to the {most.recipient}, tells most: {len(most.leaks)} facts at once.")
     n = max(user.expected)
     end = percent(float(user.expected[n][-1]))
     every = "in every order of the tasks" if n == max(step.judged for step in user.steps) > 1 else "on average"
-    return [*lines, f"With {count(n, 'message')} a task {end} are revealed {every}."]
+    return [*lines, f"With {count(n, 'message')} a task {end} are told {every}."]

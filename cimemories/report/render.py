@@ -34,7 +34,7 @@ from cimemories.report.document import (
     Text,
 )
 from cimemories.store.engine import StoreError
-from cimemories.text import Parts, markdown_escaped, simulated_text, visible
+from cimemories.text import Parts, isolated, markdown_escaped, simulated_text, visible
 
 # ---- html
 #
@@ -62,6 +62,7 @@ def environment(folder: Path = TEMPLATES) -> jinja2.Environment:
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         # A name that the template misspells raises; Jinja's default writes nothing in its place.
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: isolated(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=True,

@@ -28,7 +28,7 @@ from cimemories.charts.theme import NECESSARY as NECESSARY
 from cimemories.charts.theme import SIMULATED as SIMULATED
 from cimemories.model import Label
 from cimemories.text import CELL_LIMIT as CELL_LIMIT
-from cimemories.text import LABEL_LIMIT, shortened
+from cimemories.text import LABEL_LIMIT, isolated, shortened
 from cimemories.text import clip as clip
 from cimemories.ui import ASSETS
 
@@ -74,13 +74,19 @@ class Marked:
     confirmed: bool | None = None
 
 
-def escape(text: object) -> str:
+def escape(text: object, *, data: bool = False) -> str:
     """Return any text as markup that reads the same: one line, quotes escaped, characters that cannot be sent replaced,
-    control characters visible; cut after LONGEST characters, with a note."""
+    control characters visible; cut after LONGEST characters, with a note. data: it stands alone, in an element with a
+    direction of its own; else words of it from right to left are isolated."""
     # Half of a surrogate pair cannot be sent. Line ends and tabs as references: st.html dedents its text, and would
     # change the lines of a message.
     clean = clip(text, LONGEST).encode("utf-8", "replace").decode("utf-8")
-    return html.escape(clean, quote=True).replace("\r", "&#13;").replace("\n", "&#10;").replace("\t", "&#9;")
+    return (
+        html.escape(clean if data else isolated(clean), quote=True)
+        .replace("\r", "&#13;")
+        .replace("\n", "&#10;")
+        .replace("\t", "&#9;")
+    )
 
 
 def folded(text: object, limit: int = FOLD) -> Html:
@@ -107,12 +113,12 @@ def tag(
         attributes += f' title="{escape(clip(title))}"'
     if picture:
         attributes += f' role="img" aria-label="{escape(clip(picture))}"'
-    return Html(f"<{name}{attributes}>{join(parts).source}</{name}>")
+    return Html(f"<{name}{attributes}>{join(parts, data=data).source}</{name}>")
 
 
-def join(parts: Iterable[Html | str | int]) -> Html:
+def join(parts: Iterable[Html | str | int], *, data: bool = False) -> Html:
     """Join parts, strings escaped."""
-    return Html("".join(part.source if isinstance(part, Html) else escape(part) for part in parts))
+    return Html("".join(part.source if isinstance(part, Html) else escape(part, data=data) for part in parts))
 
 
 # Streamlit (1.67) takes all SVG out of st.html: a small picture is made of boxes.
@@ -152,11 +158,10 @@ def message_html(text: str, spans: Sequence[Marked] = (), differing: Sequence[tu
     borders = {0, len(text), *(max(s.start, 0) for s in marks), *(min(s.end, len(text)) for s in marks)}
     cuts = sorted(borders | {at for stretch in differing for at in stretch if at < len(text)})
 
-    def piece(start: int, end: int) -> Html | str:
+    def piece(start: int, end: int) -> Html:
         at = bisect_right(differing, start, key=itemgetter(0)) - 1
-        return (
-            tag("span", text[start:end], cls="ci-differs") if at >= 0 and end <= differing[at][1] else text[start:end]
-        )
+        shown = Html(escape(text[start:end], data=True))
+        return tag("span", shown, cls="ci-differs") if at >= 0 and end <= differing[at][1] else shown
 
     pieces: list[Html | str] = []
     before: tuple[int, bool] | None = None
@@ -180,7 +185,7 @@ def message_html(text: str, spans: Sequence[Marked] = (), differing: Sequence[tu
         pieces.append(tag("mark", piece(start, end), cls=cls, title=notes))
     if len(full) > len(text):
         pieces.append(tag("div", f"… {len(full) - len(text):,} more characters", cls="ci-muted"))
-    return tag("div", *pieces, cls="ci-message")
+    return tag("div", *pieces, cls="ci-message", data=True)
 
 
 def message(
@@ -232,9 +237,9 @@ def inline(text: object, *, muted: bool = False, strong: bool = False) -> None:
     show(tag("div", tag("b", line) if strong else line, cls="ci-muted" if muted else "ci-line"))
 
 
-def heading(text: object) -> None:
-    """Draw a heading inside a page whose text is data."""
-    show(tag("h3", folded(text), cls="ci-heading"))
+def heading(text: object, *, data: bool = False) -> None:
+    """Draw a heading inside a page. data: it is a text of the record alone, as for `tag`."""
+    show(tag("h3", folded(text), cls="ci-heading", data=data))
 
 
 def facts(pairs: Iterable[tuple[str, Html | str]]) -> Html:
@@ -288,7 +293,7 @@ def glyphed(label: Label | None) -> str:
 
 def option(text: object, limit: int = LABEL_LIMIT) -> str:
     """Return text for an option of a selectbox, which shows it unparsed: one line, capped."""
-    return shortened(text, limit)
+    return isolated(shortened(text, limit))
 
 
 def options(items: Iterable[Item], text: Callable[[Item], object], limit: int = LABEL_LIMIT) -> dict[Item, str]:

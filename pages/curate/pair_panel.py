@@ -106,7 +106,7 @@ def draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, vi
 def _summary(record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
     item = view.attribute
     event = "" if item.event == item.domain else f", {display_name(item.event)}"
-    safe.heading(item.statement)
+    safe.heading(item.statement, data=True)
     safe.show(
         safe.facts(
             [

@@ -151,7 +151,7 @@ def _domain(
             if labels is None
             else matrix.strip(labels.strips.get(attribute_id, ""), labels.people.get(attribute_id, ""))
         )
-        text = tag("div", safe.folded(item.statement), cls="ci-text")
+        text = tag("div", safe.folded(item.statement), cls="ci-text", data=True)
         muted = tag("div", safe.folded(below), cls="ci-muted") if store.read_only else ""
         safe.show(tag("div", text, strip, muted, cls="ci-memory ci-chosen" if attribute_id == chosen else "ci-memory"))
         if not store.read_only:
@@ -211,7 +211,12 @@ def compare(
 
 def _aligned(key: str, sides: Sequence[Mapping[str, Attribute]]) -> Html:
     cells = [
-        tag("td", safe.folded(side[key].statement), tag("div", safe.folded(spoken(side[key].value)), cls="ci-muted"))
+        tag(
+            "td",
+            safe.folded(side[key].statement),
+            tag("div", safe.folded(spoken(side[key].value)), cls="ci-muted"),
+            data=True,
+        )
         if key in side
         else tag("td", "–", cls="ci-muted")
         for side in sides

@@ -118,7 +118,7 @@ def _rows(items: Sequence[Disputed]) -> pd.DataFrame:
 
 
 def _pair(dataset: DatasetRow, labelling: LabellingRow | None, item: Disputed) -> None:
-    safe.heading(item.statement)
+    safe.heading(item.statement, data=True)
     about = ("Attribute", f"{item.key} of {item.user}"), ("Recipient", item.recipient), ("Task", item.task)
     safe.show(safe.facts(about))
     _labels_link(dataset, labelling, item)

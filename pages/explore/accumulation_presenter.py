@@ -10,7 +10,7 @@ import streamlit as st
 
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.leaks.presentation import Leaks, closing, definitions, first_messages, leaks_of, quote
+from cimemories.leaks.presentation import Leaks, closing, definitions, first_messages, leaks_of, quote, story
 from cimemories.metrics import sentences
 from cimemories.metrics.one_user import NewLeak, OneUser
 from cimemories.text import simulated_text, visible_in
@@ -50,11 +50,13 @@ def draw(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
         "attributes": shown.attributes,  # the fixed denominator of the shares
         "messages": sentences.any_message(shown),
         "slides": slides,
-        "definitions": definitions(shown),  # on the first slide
+        "story": story(shown),  # on the first slide
+        "definitions": definitions(shown),  # below it
         "closing": closing(shown),  # on the last
         "mark": simulated_text(scope.simulated),
         "open": open_at,
     }
+    url.leave_to_component("present")  # a reload stays on its slide
     # The empty callback registers "moved": Streamlit drops browser values under a name without one.
     _component(key=key, data=visible_in(data), on_moved_change=lambda: None)
 

@@ -558,7 +558,7 @@ def test_the_baseline_of_accumulation_is_called_what_it_is() -> None:
     curves = accumulation_of([data], intervals_of(data, (1, 3)).violation)
     even = float(np.nanmean(independent(data, 3)[:, -1]))
     title = sentences.curves(curves, even, 3, effort_of(data, 3))
-    assert "independence baseline" in title and "did not repeat" not in title
+    assert "If leaks fell at random" in title and "did not repeat" not in title
     assert title.startswith("After 5 tasks ")
 
 

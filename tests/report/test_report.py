@@ -226,8 +226,8 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
     both = made(store, second, first).simulated
     assert both.startswith("2 of 2 runs") and "labels of gpt-5" in both
     assert both.endswith("messages and labels of test-model.")
-    # Of one kind alone the banner says it, and no name again.
-    assert Page(as_html(made(store, first))).text.count("test-model (simulated)") == 1  # in the manifest
+    # Of one kind alone the banner says it, and no name again: only the title of the file and the manifest.
+    assert Page(as_html(made(store, first))).text.count("test-model (simulated)") == 2
     assert made(store, first).simulated.startswith("Everything here rests on simulated messages and labels")
     text, _ = as_markdown(mixed, "f")
     assert "> **Simulated.**" in text

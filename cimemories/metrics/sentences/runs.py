@@ -156,14 +156,15 @@ def accumulation(name: str, accumulated: Accumulation, effort: Effort, coverage:
 
 
 def curves(accumulated: Accumulation, independent: float, n: int, effort: Effort) -> str:
-    """Say where the curves end beside their baseline. independent: where that ends."""
+    """Say where the curves end, and where they would if every response leaked on its own at the same rates
+    (independent)."""
     end, done = accumulated.at(n, accumulated.most), tasks(effort)
     if end <= TIE:
         return f"After {done} nothing private is revealed"
     shown, even = shares(end, independent)
     return (
-        f"After {done} {shown} are revealed at n = {n}; the independence baseline (the same leak rates, every response "
-        f"on its own) ends at {even}"
+        f"After {done} with {count(n, 'message')} each {shown} of what is private has been told. "
+        f"If leaks fell at random: {even}"
     )
 
 

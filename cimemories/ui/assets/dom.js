@@ -1,10 +1,23 @@
 // What every component stands on, in one module with its script. Texts of the data become text nodes, never markup.
 
-// An element with these children, texts or elements; those that are null or undefined are left out.
+// From the first to the last letter of words in a right-to-left script, as in text.py.
+const RIGHT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]";
+const RIGHT_TO_LEFT = new RegExp(`${RIGHT}(?:[ '"-]*${RIGHT})*`, "g");
+const isolated = (child) => (typeof child === "string" ? child.replace(RIGHT_TO_LEFT, "\u2068$&\u2069") : child);
+
+// An element with these children, texts or elements; those that are null or undefined are left out. Words of a
+// right-to-left script displace nothing beside them.
 const make = (name, cls = "", ...children) => {
   const element = document.createElement(name);
   if (cls) element.className = cls;
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  element.append(...children.filter((child) => child !== null && child !== undefined).map(isolated));
+  return element;
+};
+
+// The same of text of the record, which has a direction of its own and is not to be translated with the page.
+const own = (...parts) => {
+  const element = make(...parts);
+  [element.dir, element.translate] = ["auto", false];
   return element;
 };
 

@@ -5,7 +5,20 @@
 const LOOK_MS = 200;
 
 class Link {
-  constructor() {
+  constructor(root) {
+    // Beside the chart, which is a picture to screen readers.
+    this.keys = make("div");
+    this.keys.tabIndex = 0;
+    this.keys.setAttribute("role", "application");
+    this.keys.setAttribute("aria-label", "Cells of the heatmap: arrow keys move, Enter opens one");
+    this.keys.style.cssText = "font-size: .8667rem; line-height: 1.4; min-height: 4px";
+    this.words = make("div");
+    this.words.setAttribute("role", "status");
+    this.keys.append(this.words);
+    this.keys.addEventListener("focus", () => this.hover(this.hovered ?? this.selected ?? [0, 0], "xaxis"));
+    this.keys.addEventListener("blur", () => this.hover(null));
+    this.keys.addEventListener("keydown", (event) => this.key(event));
+    root.append(this.keys);
     this.plot = null;
     this.events = null;
     this.selected = null;
@@ -56,6 +69,22 @@ class Link {
     this.hovered = cell;
     this.over = axis;
     this.draw();
+    const focused = cell && this.keys.matches(":focus");
+    this.words.textContent = focused ? `${this.lines().join(" · ")}. Arrow keys move, Enter opens the cell.` : "";
+  }
+
+  key(event) {
+    const { rows, columns } = this.data.tooltips ?? { rows: [], columns: [] };
+    const [row, column] = this.hovered ?? this.selected ?? [0, 0];
+    const [first, last] = this.plot?._fullLayout?.yaxis.range ?? [0, 1];
+    const down = first > last ? 1 : -1;
+    const steps = { ArrowDown: [down, 0], ArrowUp: [-down, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] };
+    const [by, to] = steps[event.key] ?? [0, 0];
+    const held = (at, number) => Math.max(0, Math.min(at, number - 1));
+    if (by || to) this.hover([held(row + by, rows.length), held(column + to, columns.length)], "xaxis");
+    else if (event.key === "Enter" || event.key === " ") this.click([row, column]);
+    else return;
+    event.preventDefault();
   }
 
   click(cell) {
@@ -70,13 +99,10 @@ class Link {
     this.tell();
   }
 
-  // What stands in the cell under the pointer, beside it and inside the chart. Set as text, never read as markup.
+  // What stands in the cell under the pointer, beside it and inside the chart.
   tell() {
-    if (!this.layer || !this.hovered || !this.data.tooltips) return;
-    const { rows, columns, maps } = this.data.tooltips;
-    const [row, column] = this.hovered;
-    const lines = [rows[row], columns[column], ...maps.map(({ name, cells }) => `${name}: ${cells[row]?.[column]}`)];
-    if (rows[row] === undefined || columns[column] === undefined) return;
+    const lines = this.lines();
+    if (!this.layer || !lines.length) return;
     const box = make("div", "ci-cell-tooltip", ...lines.map((text, at) => make(at ? "div" : "b", "", text)));
     const ink = getComputedStyle(document.body).color;
     const paper = getComputedStyle(document.querySelector(".stApp") ?? document.body).backgroundColor;
@@ -91,6 +117,14 @@ class Link {
     const middle = (top + bottom - own.height) / 2;
     box.style.left = `${Math.max(0, beside)}px`;
     box.style.top = `${Math.max(0, Math.min(middle, all.height - own.height))}px`;
+  }
+
+  lines() {
+    if (!this.hovered || !this.data.tooltips) return [];
+    const { rows, columns, maps } = this.data.tooltips;
+    const [row, column] = this.hovered;
+    if (rows[row] === undefined || columns[column] === undefined) return [];
+    return [rows[row], columns[column], ...maps.map(({ name, cells }) => `${name}: ${cells[row]?.[column]}`)];
   }
 
   frames() {
@@ -127,6 +161,7 @@ class Link {
 
   close() {
     clearInterval(this.timer);
+    this.keys.remove();
     this.layer?.remove();
   }
 }

@@ -80,7 +80,7 @@ class Matrix extends Drawing {
     const lines = this.words(i, j);
     this.tip.hidden = !lines.length;
     if (!lines.length) return;
-    this.tip.replaceChildren(...lines.map(([words, name]) => make("div", name, words)));
+    this.tip.replaceChildren(...lines.map(([words, name]) => (name === "said" ? own : make)("div", name, words)));
     const box = this.frame.getBoundingClientRect();
     const [px, py] = [event.clientX - box.left, event.clientY - box.top];
     const [wide, high] = [this.tip.offsetWidth, this.tip.offsetHeight];

@@ -61,10 +61,10 @@ class PairList {
       const line = make("tr");
       line.id = `pair-${row.id}`;
       line.append(...columns.map(({ kind }, c) => {
-        const cell = make("td", kind);
+        const cell = own("td", kind);
         cell.setAttribute("role", "gridcell");
         if (c === this.data.label) cell.append(...this.label(row));
-        else cell.textContent = row.cells[c];
+        else cell.append(isolated(row.cells[c]));
         // Imported shares say what they are.
         if (kind.startsWith("marks") && /^[NIU-]+$/.test(row.cells[c])) cell.setAttribute("aria-label", votes(row.cells[c]));
         return cell;

@@ -9,6 +9,7 @@ const STAY_MS = 2200; // of a task while it plays, and more for each thing it re
 const READ_MS = 420;
 const LONGEST_MS = 6500;
 const SHOWN = 80; // things in the list: more than any screen holds
+const WORST = 10; // tasks of the short cut
 // Where the axis may end, and in how many parts it is then ruled.
 const NICE = [[0.02, 4], [0.05, 5], [0.1, 5], [0.2, 4], [0.3, 3], [0.4, 4], [0.5, 5], [0.6, 3], [0.8, 4], [1, 5]];
 const percent = (share) => `${(share * 100).toFixed(1)} %`;
@@ -30,13 +31,19 @@ class Presenter {
     this.place = 0; // where the curve is drawn to: follows `at`
     this.open = false;
     this.addressed = false; // whether the address has said that it is open
+    this.short = false; // whether it stops at the worst tasks alone
     this.onKey = (event) => this.key(event);
     this.onScreen = () => this.screen();
-    root.querySelector(".start").addEventListener("click", () => this.begin(0));
+    for (const button of root.querySelectorAll(".start")) {
+      button.addEventListener("click", () => {
+        this.short = button.classList.contains("worst");
+        this.begin(0);
+      });
+    }
     // A phone has no keys: a tap goes on, one at the left goes back, and a button closes.
     this.stage.addEventListener("click", ({ clientX }) => {
       this.play(false);
-      this.go(this.at + (clientX < innerWidth / 3 ? -1 : 1));
+      this.turn(clientX < innerWidth / 3 ? -1 : 1);
     });
     if (touched()) {
       const close = make("button", "leave", "Close");
@@ -52,7 +59,11 @@ class Presenter {
     const first = !this.data;
     this.data = data;
     this.send = (value) => setTriggerValue("moved", value);
-    this.root.querySelector(".start").disabled = !data.slides.length;
+    const [every, worst] = this.root.querySelectorAll(".start");
+    every.disabled = !data.slides.length;
+    worst.hidden = data.slides.length <= WORST;
+    worst.querySelector("span").textContent = `The ${WORST} worst`;
+    worst.title = `Play only the ${WORST} tasks that newly tell most`;
     if (first && data.open !== null && data.slides.length) this.begin(data.open, true);
     else if (this.open && this.addressed && data.open === null) this.leave(true); // by Back
     else if (this.open) { this.at = Math.min(this.at, data.slides.length + 1); this.show(0); }
@@ -109,7 +120,7 @@ class Presenter {
       if (told) return;
       // The way it came, so that no step for Back is left over.
       if (this.pushed && this.addressed) history.back();
-      else this.send({ open: false });
+      else { this.address(null); this.send({ open: false }); }
     };
     // While the stage is full screen, nothing outside of it takes the focus.
     if (document.fullscreenElement) document.exitFullscreen().then(back, back);
@@ -120,11 +131,10 @@ class Presenter {
     if (event.ctrlKey || event.metaKey || event.altKey || /^F\d+$/.test(event.key)) return;
     event.preventDefault();
     event.stopPropagation();
-    const last = this.data.slides.length + 1; // the closing slide
+    const [on, back] = [() => this.turn(1), () => this.turn(-1)];
     const keys = {
-      ArrowRight: () => this.go(this.at + 1), ArrowDown: () => this.go(this.at + 1), PageDown: () => this.go(this.at + 1),
-      ArrowLeft: () => this.go(this.at - 1), ArrowUp: () => this.go(this.at - 1), PageUp: () => this.go(this.at - 1),
-      Home: () => this.go(0), End: () => this.go(last), Escape: () => this.leave(),
+      ArrowRight: on, ArrowDown: on, PageDown: on, ArrowLeft: back, ArrowUp: back, PageUp: back,
+      Home: () => this.go(0), End: () => this.go(this.data.slides.length + 1), Escape: () => this.leave(),
       " ": () => { if (!event.repeat) this.play(!this.playing); },
     };
     if (!(event.key in keys)) return;
@@ -134,32 +144,60 @@ class Presenter {
   }
 
   play(on) {
-    clearTimeout(this.turn);
+    clearTimeout(this.timer);
     this.playing = on;
     if (!on) return;
     if (this.at > this.data.slides.length) this.go(0);
     const next = () => {
       if (this.at > this.data.slides.length) { this.playing = false; return; }
-      this.go(this.at + 1);
+      this.turn(1);
       const news = this.data.slides[this.at - 1]?.dropped.length ?? 0;
-      this.turn = setTimeout(next, Math.min(STAY_MS + READ_MS * news, LONGEST_MS));
+      this.timer = setTimeout(next, Math.min(STAY_MS + READ_MS * news, LONGEST_MS));
     };
-    this.turn = setTimeout(next, this.at ? 0 : 500);
+    this.timer = setTimeout(next, this.at ? 0 : 500);
   }
 
   stop() {
     this.playing = false;
-    clearTimeout(this.turn);
+    clearTimeout(this.timer);
     cancelAnimationFrame(this.moving);
+  }
+
+  // To the next stop, or the one before.
+  turn(by) {
+    const stops = this.stops();
+    const next = by > 0 ? stops.find((stop) => stop > this.at) : stops.findLast((stop) => stop < this.at);
+    if (next !== undefined) this.go(next);
+  }
+
+  // The story, the tasks from the first that tells something on (or the worst alone), and the closing slide.
+  stops() {
+    const { slides } = this.data;
+    const numbers = slides.map((_, i) => i + 1);
+    const news = (number) => slides[number - 1].dropped.length;
+    const first = slides.findIndex((slide) => slide.dropped.length) + 1;
+    const worst = [...numbers].sort((a, b) => news(b) - news(a)).slice(0, WORST).filter(news);
+    return [0, ...numbers.filter((n) => (this.short ? worst.includes(n) : n >= first)), slides.length + 1];
   }
 
   go(to) {
     const from = this.at;
     this.at = Math.max(0, Math.min(to, this.data.slides.length + 1));
-    if (this.at !== from) this.show(this.at - from);
+    if (this.at === from) return;
+    this.show(this.at - from);
+    this.address(this.at);
   }
 
-  // step: by how many tasks it has moved; one forward lets things drop, everything else is there at once.
+  // So that a reload stays here. Not before the address has it at all, which is one step of the history.
+  address(at) {
+    const query = new URLSearchParams(location.search);
+    if (!query.has("present")) return;
+    if (at === null) query.delete("present");
+    else query.set("present", at);
+    history.replaceState(history.state, "", `${location.pathname}?${query}`);
+  }
+
+  // step: by how many tasks it has moved; forward lets things drop, everything else is there at once.
   show(step) {
     const { slides, user, attributes, messages, mark, run } = this.data;
     const slide = slides[this.at - 1];
@@ -167,54 +205,64 @@ class Presenter {
     const known = slides.slice(0, this.at).reduce((sum, item) => sum + item.dropped.length, 0);
     const text = (name, words) => { this.root.querySelector(`.${name}`).textContent = words; };
     const tasks = `${slides.length} task${slides.length === 1 ? "" : "s"}`;
-    text("count", slide ? `${user} · task ${this.at} of ${slides.length}` : closing ? `After ${tasks}` : `${tasks}, one by one`);
+    text("count", slide ? `Task ${this.at} of ${slides.length}: the assistant writes to` : closing ? `After ${tasks}` : `${tasks}, one by one`);
     text("recipient", slide ? slide.recipient : user);
-    const what = closing ? `The assistant has revealed ${known} of ${attributes} private attributes.`
-      : `What an assistant that remembers ${attributes} private attributes reveals.`;
+    const what = closing ? `The assistant has told ${known} of ${attributes} private facts.`
+      : `An assistant remembers ${attributes} facts about this person that are private in some task.`;
     text("task", slide ? slide.task : what);
-    text("of", `${known} of ${attributes} private attributes revealed`);
+    text("of", `${known} of ${attributes} private facts told`);
     text("mark", mark);
     text("source", `${run} · ${messages} of each task`);
     text("keys", this.at ? "" : touched() ? "Tap for the next task" : "Space plays · ← → or Page up, Page down: one task · Esc exits");
     const news = slide ? slide.dropped.map((item) => item.name).join(", ") || this.none(slide) : "";
     text("unseen", slide ? `Task ${this.at}: ${slide.recipient}, ${slide.task}. New: ${news}. ${percent(slide.share)}` : `${user}. ${what}`);
-    this.fill(step === 1);
-    this.move(step === 1 || step === -1);
+    this.fill(step > 0);
+    this.move(step !== 0);
   }
 
   fill(dropping) {
     const list = this.root.querySelector(".list");
-    const { slides, definitions, closing } = this.data;
-    const groups = this.at ? [] : definitions.map(([term, text]) => {
-      return make("div", "group said", make("b", "", term), `: ${text}`);
-    });
+    const { slides, story, definitions, closing } = this.data;
+    const groups = this.at ? [] : story.map(([term, text]) => make("div", "group story", make("b", "", term), own("div", "words", text)));
+    if (!this.at) {
+      groups.push(make("div", "group meant", ...definitions.map(([term, text]) => make("div", "", make("b", "", term), `: ${text}`))));
+    }
     if (this.at > slides.length) groups.push(...closing.map((text) => make("div", "group said", text)));
     let room = SHOWN;
     for (let i = this.at > slides.length ? 0 : this.at; i > 0 && room > 0; i -= 1) {
       const slide = slides[i - 1];
       if (!slide.dropped.length && i !== this.at) continue;
       const group = make("div", i === this.at ? "group" : "group old");
-      const counted = slide.dropped.length ? `${slide.dropped.length} new` : this.none(slide);
-      group.append(make("div", "from", `Task ${i}, ${slide.recipient}: ${counted}`));
-      slide.dropped.slice(0, room).forEach((item, n) => group.append(this.item(item, dropping && i === this.at, n)));
+      const number = slide.dropped.length;
+      const counted = number ? `${number} ${number === 1 ? "fact" : "facts"} told for the first time` : this.none(slide);
+      group.append(make("div", "from", `Task ${i}, `, own("bdi", "", slide.recipient), `: ${counted}`));
+      const told = Map.groupBy(slide.dropped.slice(0, room), (item) => item.quote);
+      [...told].forEach(([quote, items], n) => group.append(this.leak(quote, items, dropping && i === this.at, n)));
       room -= slide.dropped.length;
       groups.push(group);
     }
     list.replaceChildren(...groups);
   }
 
-  // A task without a judged message is not a task without leaks, so it is not called "nothing new".
+  // A task without a judged message is not a task without leaks, so it is not called quiet.
   none(slide) {
-    return slide.judged ? "nothing new" : "no judged message";
+    return slide.judged ? "nothing new is told" : "no judged message";
   }
 
-  item({ name, statement, revealed, quote }, dropping, n) {
-    const item = make("div", dropping ? "item dropping" : "item");
-    if (dropping) item.style.animationDelay = `${150 + n * 110}ms`;
-    const said = quote ? make("div", "quote", `“${quote}”`) : null;
-    const title = make("div", "name", name, make("span", "revealed", revealed));
-    item.append(make("div", "glyph", "I"), make("div", "words", title, make("div", "statement", statement), said));
-    return item;
+  // What is remembered beside the sentence that tells it, which stands once however much it tells.
+  leak(quote, items, dropping, n) {
+    const leak = make("div", dropping ? "leak dropping" : "leak");
+    if (dropping) leak.style.animationDelay = `${150 + n * 110}ms`;
+    const known = items.map(({ name, statement, revealed }) => {
+      // A memory that is told word for word stands in the sentence.
+      const same = quote.includes(statement.replace(/[.!?]$/, ""));
+      const how = make("span", "revealed", [same ? "word for word" : "", revealed].filter(Boolean).join(", in "));
+      return make("div", "item", own("div", same ? "statement same" : "statement", statement), make("div", "name", own("bdi", "", name), how));
+    });
+    // Quotes come once the server knows that it is open.
+    const none = this.data.open === null ? "" : "told without a quote";
+    leak.append(make("div", "memories", ...known), quote ? own("div", "quote", quote) : make("div", "unquoted", none));
+    return leak;
   }
 
   move(smooth) {
@@ -248,7 +296,7 @@ class Presenter {
       const words = `${+(tick * 100).toFixed(1)} %`;
       parts.push(draw("text", { class: "soft", x: left - size * 0.5, y: y(tick) + size * 0.28, "text-anchor": "end" }, words));
     }
-    parts.push(draw("text", { class: "soft", x: 0, y: size * 0.9 }, "private attributes revealed"));
+    parts.push(draw("text", { class: "soft", x: 0, y: size * 0.9 }, "share of the private facts told"));
     const every = [1, 2, 5, 10, 20, 50, 100].find((n) => slides.length / n <= 10) ?? 200;
     for (let k = every; k <= slides.length; k += every) {
       parts.push(draw("text", { class: "soft", x: x(k), y: high - below + size * 1.2, "text-anchor": "middle" }, k));

@@ -96,9 +96,10 @@ def test_presenters_mode_names_what_leaks_in_which_task_and_opens_by_its_link(st
     assert [slide["share"] for slide in sent["slides"]] == [0.5, 1.0, 1.0]
     assert sent["slides"][1]["dropped"][0]["revealed"] == "2 of 5 messages"
     assert played(opened(PAGE, run=run_id))["open"] is None
-    assert [term for term, _ in sent["definitions"]] == ["Private", "Revealed"]
+    assert [term for term, _ in sent["definitions"]] == ["Private", "Told"]
+    assert [text for _, text in sent["story"]][:2] == ["Statement 0.0 says fact_0.", "Recipient 0: Task 0"]
     assert sent["closing"][:2] == [
-        "2 of 3 tasks leak something for the first time.",
+        "2 of 3 tasks tell something private for the first time.",
         "The first leak is in task 1, to the Recipient 0.",
     ]
 
