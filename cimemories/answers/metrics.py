@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from cimemories.answer import Answer, Column, Table
+from cimemories.compare.baselines import run_baselines, run_dropped
 from cimemories.compare.norms import PerNorm, per_norm
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, judge_title
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import effort
-from cimemories.metrics.baselines import run_baselines, run_dropped
 from cimemories.metrics.breakdown import breakdown
 from cimemories.metrics.corrections import CorrectedNumber, corrections
 from cimemories.metrics.headline import Headline, headline

@@ -23,6 +23,7 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.answer import Answer, Column, Table, in_math
+from cimemories.compare.baselines import Baseline, run_baselines
 from cimemories.compare.common_flows import common_parts, left_of_each
 from cimemories.compare.ranking import (
     ANY_SIZE,
@@ -40,7 +41,6 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.processes import each_block
 from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, settled, simulated_parts
-from cimemories.metrics.baselines import Baseline, run_baselines
 from cimemories.metrics.blocks import Counted, counted_numbers, judged_digest
 from cimemories.metrics.headline import Headline, deviation, headline
 from cimemories.metrics.intervals import intervals

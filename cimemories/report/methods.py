@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jinja2
 
+from cimemories.compare.baselines import run_dropped
 from cimemories.compare.leaderboard import Line
 from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.compositions import CompositionError
@@ -24,7 +25,6 @@ from cimemories.flows.arrays import blocks as blocks_of
 from cimemories.flows.scope import Combine, Labels, Scope
 from cimemories.manifest import PromptPart
 from cimemories.metrics import sentences
-from cimemories.metrics.baselines import run_dropped
 from cimemories.metrics.corrections import corrections
 from cimemories.metrics.uncertainty import LEAST_USERS
 from cimemories.report.document import (

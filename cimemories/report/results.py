@@ -22,6 +22,7 @@ from cimemories.charts.lines import Line as Curve
 from cimemories.charts.lines import mean_line, shade
 from cimemories.charts.theme import DASHES, GREY, RUN_COLOURS
 from cimemories.compare import leaderboard
+from cimemories.compare.baselines import run_dropped
 from cimemories.compare.difference import against, joined, takeaway
 from cimemories.compare.leaderboard import Line
 from cimemories.compare.norms import per_norm
@@ -34,7 +35,6 @@ from cimemories.leaks.gallery import SEVERITY
 from cimemories.leaks.table import leak_rows
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, accumulation, baseline, effort
-from cimemories.metrics.baselines import run_dropped
 from cimemories.metrics.corrections import corrections
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import intervals, rate_intervals

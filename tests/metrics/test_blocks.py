@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from worlds import add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.answer import plain
+from cimemories.compare.baselines import run_baselines, run_dropped
 from cimemories.compare.difference import difference, paired_on_common, takeaway
 from cimemories.compare.leaderboard import leaderboard
 from cimemories.compare.norms import per_norm
@@ -44,7 +45,6 @@ from cimemories.leaks.examples import FULL, WHERE, examples, pages
 from cimemories.leaks.gallery import Facet
 from cimemories.metrics import breakdown as groups
 from cimemories.metrics.accumulation import Order, accumulation, baseline, effort
-from cimemories.metrics.baselines import run_baselines, run_dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import as_frame, cell_flows, flows_of_both, grid
 from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals

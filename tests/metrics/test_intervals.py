@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cimemories.compare.baselines import baselines, dropped
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, Ints, Names, retained
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.metrics import violation as metrics_violation
-from cimemories.metrics.baselines import baselines, dropped
 from cimemories.metrics.breakdown import group_sums
 from cimemories.metrics.intervals import intervals_of, paired_arrays
 
