@@ -53,14 +53,14 @@ def test_from_a_deep_link_over_a_cell_of_the_heatmap_to_the_leaked_sentence_and_
     serving.settled(page)
     expect(page.get_by_role("dialog")).to_have_count(0)
     # 49 columns are named by their spheres.
-    expect(chart.locator(".xtick text").first).to_have_text("finance")
+    expect(chart.locator(".xtick text").first).to_have_text("housing")
     expect(chart.locator(".xtick text")).to_have_count(10)
     named = chart.locator(".ytick text").first.evaluate("element => getComputedStyle(element).fill")
     assert named == page.locator(".ci-head h2").evaluate("element => getComputedStyle(element).color")
     box = chart.locator(".nsewdrag").first.bounding_box()
     assert box is not None
     # Employment to the disability services office, where most leaks.
-    at = (box["x"] + box["width"] * 27.5 / 49, box["y"] + box["height"] * 0.25)
+    at = (box["x"] + box["width"] * 30.5 / 49, box["y"] + box["height"] * 0.25)
     page.mouse.move(*at)
     expect(page.locator(".ci-cell-tooltip").first).to_contain_text("pairs")
     page.mouse.click(*at)

@@ -81,8 +81,9 @@ def test_a_study_from_an_empty_workspace_to_its_report(tmp_path: Path, browser: 
             page.get_by_role("button", name="Download").click()
         report = ReportPage(Path(download.value.path()).read_text())
         assert report.headings[1][1].startswith("Abstract")
-        assert "memory of the dataset people: 2 profiles" in report.text
-        assert {"sim-careful (simulated)", "sim-oversharing (simulated)"} <= set(report.table("Runs, the highest"))
+        assert "Measured on 2 synthetic users" in report.text
+        assert "Everything here rests on simulated messages and labels" in report.text
+        assert {"sim-careful", "sim-oversharing"} <= set(report.table("Runs, the highest"))
     store = open_store(workspace)
     with store.read() as connection:
         written = [(row.status, row.judged, row.simulated) for row in runs.all_rows(connection)]

@@ -34,7 +34,7 @@ FIRST = Combine.ONE
 RANK_SMALL = "all"
 RANKED = {
     "": "those that cover most, small runs below",
-    RANK_SMALL: "all, on the contexts and samples that they have in common",
+    RANK_SMALL: "all, on what they have in common",
 }
 # A part of the page sets the page's takeaway by it, once, as soon as it is known.
 SetTakeaway = Callable[[str], None]
