@@ -401,8 +401,12 @@ def _axis(item: Proposal, spreading: _Spreading) -> None:
         safe.plain_label(f"{_AXES[item.axis]} ({count(len(item.pairs), 'pair')})"),
         key=key,
         help=safe.plain_label(item.reason, 200),
-        on_change=lambda: spreading.axes.symmetric_difference_update({item.axis}),
+        on_change=url.durable(partial(_choose, spreading, item.axis, key)),
     )
+
+
+def _choose(spreading: _Spreading, axis: Axis, key: str) -> None:
+    (spreading.axes.add if st.session_state[key] else spreading.axes.discard)(axis)
 
 
 def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, proposed: Sequence[Proposal]) -> None:

@@ -218,9 +218,9 @@ def test_names_and_shares_of_one_user_rest_on_the_same_messages(sqlite_store: St
     assert user.curves[3].tolist() == pytest.approx([0, 0.3, 0.6, 0.6])
     # After one task two of the three that may be it have revealed one attribute of two.
     assert user.expected_share.tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
-    assert "stated in any judged message (3 to 5 a task)" in dict(definitions(user))["Revealed"]
+    assert "stated in any judged message (3 to 5 a task)" in dict(definitions(user))["Told"]
     single = first_messages(user, leaks_of(flows, scope, user.profile))
-    assert "stated in the first message" in dict(definitions(single))["Revealed"]
+    assert "stated in the first message" in dict(definitions(single))["Told"]
     tasks = CliRunner().invoke(cli, ["accumulate", run, "--profile", "0", "--workspace", str(store.workspace)]).stdout
     assert "leak in 3 tasks, listed order, stated in any judged message (3 to 5 a task)" in tasks
 

@@ -269,7 +269,7 @@ def test_a_flow_that_means_nothing_is_an_error_with_what_is_near(
 
 def test_names_that_never_meet_say_where_they_do(ready: tuple[Flows, Scope], file: Path) -> None:
     with pytest.raises(
-        SeedError, match="nobody with 'fact_0' is tested in such a context.*'Recipient 1' \\(recipient\\)"
+        SeedError, match="no profile with 'fact_0' is tested in such a context.*'Recipient 1' \\(recipient\\)"
     ):
         of_ready(ready, file, "flows:\n  - fact_0 -> recipient 0: {limit: never, task: task 1}")
 
