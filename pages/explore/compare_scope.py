@@ -105,10 +105,11 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         judge = _judge(judges)
     with n_column:
         n = _samples(max(offered[run_id].samples for run_id in chosen))
-    flows = shared_flows(store)
+    flows, line = shared_flows(store), st.container(horizontal=True)
     try:
         scopes = scopes_of_rows(store, [offered[run_id] for run_id in chosen], judge)
-        against = label_choice(flows, scopes[0])
+        with line:
+            against = label_choice(flows, scopes[0])
         scopes = [replace(scope, labels=against) for scope in scopes]
         with st.spinner("Reading the runs", show_time=True):
             rank_small = url.get("ranked") == RANK_SMALL
@@ -117,9 +118,10 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         page.error("These runs cannot be compared.", str(problem))
         return None
     if board.has_small or rank_small:
-        page.choice(
-            "Ranked runs", RANKED, "compare.ranked", "ranked", help="Violation@n grows with n and with contexts."
-        )
+        with line:
+            page.choice(
+                "Ranked runs", RANKED, "compare.ranked", "ranked", help="Violation@n grows with n and with contexts."
+            )
     if len(scopes) > MANY and is_behind(store, scopes[0]):
         page.notice(BEHIND)
     return Compared(flows, tuple(scopes), n, board.rule, board)
