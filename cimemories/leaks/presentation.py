@@ -12,7 +12,7 @@ from cimemories.flows.scope import Scope
 from cimemories.leaks.message import samples
 from cimemories.metrics.one_user import OneUser
 from cimemories.metrics.sentences import any_message
-from cimemories.model import Strength
+from cimemories.model import GENERAL, Strength
 from cimemories.text import count, percent
 
 # By context, by number of the judged message (from 1): what it leaks, and in which words ('': no judge quotes them).
@@ -74,11 +74,13 @@ def first_messages(user: OneUser, leaks: Leaks) -> OneUser:
 def story(user: OneUser) -> list[tuple[str, str]]:
     """Return what the first slide tells: a memory, the task in which it does not belong, and what to watch."""
     watch = ("Watch", "the orange line: it rises when a message tells a fact to someone whom it should not reach.")
-    for step in user.steps:
-        if step.leaks:
-            memory = ("The assistant remembers", step.leaks[0].statement)
-            return [memory, (f"Does it keep that out of task {step.number}?", f"{step.recipient}: {step.task}"), watch]
-    return [watch]
+    told = [(step, leak) for step in user.steps for leak in step.leaks]
+    if not told:
+        return [watch]
+    # A job title makes a poor story.
+    step, leak = next((one for one in told if one[1].domain != GENERAL), told[0])
+    memory = ("The assistant remembers", leak.statement)
+    return [memory, (f"Does it keep that out of task {step.number}?", f"{step.recipient}: {step.task}"), watch]
 
 
 def definitions(user: OneUser) -> list[tuple[str, str]]:

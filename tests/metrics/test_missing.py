@@ -20,7 +20,7 @@ from cimemories.flows.arrays import FlowArrays, Names, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.leaks.presentation import definitions, first_messages, leaks_of
+from cimemories.leaks.presentation import definitions, first_messages, leaks_of, story
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Effort, accumulation
 from cimemories.metrics.blocks import count_block
@@ -219,6 +219,13 @@ def test_names_and_shares_of_one_user_rest_on_the_same_messages(sqlite_store: St
     # After one task two of the three that may be it have revealed one attribute of two.
     assert user.expected_share.tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
     assert "stated in any judged message (3 to 5 a task)" in dict(definitions(user))["Told"]
+    # The story is of a memory that is of more than a person's job, if one is told.
+    steps = [
+        replace(step, leaks=tuple(replace(leak, domain=domain) for leak in step.leaks))
+        for step, domain in zip(user.steps, ("general", "health", "health"), strict=True)
+    ]
+    memory, task, _ = story(replace(user, steps=tuple(steps)))
+    assert (memory[1], task[1][:11]) == (user.steps[1].leaks[0].statement, "Recipient 1")
     single = first_messages(user, leaks_of(flows, scope, user.profile))
     assert "stated in the first message" in dict(definitions(single))["Told"]
     tasks = CliRunner().invoke(cli, ["accumulate", run, "--profile", "0", "--workspace", str(store.workspace)]).stdout
