@@ -2,7 +2,7 @@
 
     domain = 'health' and (claimed / draws >= 0.5 or statement ilike '%debt%')
 
-The text itself never reaches the database. It is parsed here, and the SQL is written anew from the names of columns,
+The text itself never reaches the database. It is parsed here, and the SQL is written again from the names of columns,
 these operators and parameters, so that no function, subquery or file can be in it:
 
     or, and, not, = <> < <= > >=, [not] between, in, like, ilike, is [not] null, + - * /, ( ), 'texts' and numbers

@@ -95,8 +95,10 @@ class DrawnQueue {
     const button = make("button", "main next", "Next", make("kbd", "", "Enter"));
     button.type = "button";
     button.addEventListener("click", () => this.proceed());
-    const right = answer.says === says ? "Right" : "Not right";
-    const box = make("div", "one", make("b", "", `${right}: ${glyph} ${label}`), make("div", "", `${means} ${why}`));
+    const isRight = answer.says === says;
+    const known = `${isRight ? "Right" : "Not right"}: ${glyph} ${label}`;
+    const said = isRight ? "" : `. You: ${this.answered(answer)}`;
+    const box = make("div", "one", make("b", "", known), said, make("div", "", `${means} ${why}`));
     box.style.borderLeftColor = colour;
     return make("div", "given", box, button);
   }
@@ -104,8 +106,8 @@ class DrawnQueue {
   draw() {
     const card = this.over ? undefined : this.card;
     const box = this.part("card");
-    const anew = box.dataset.card !== (card?.id ?? ""); // not at each message of the page
-    if (anew) {
+    const isNew = box.dataset.card !== (card?.id ?? ""); // not at each message of the page
+    if (isNew) {
       this.shownAt = performance.now();
       const reason = card && this.data.causes.length && this.reasons.get(pairOf(card.id));
       this.choice = reason ? { reason } : {};
@@ -124,14 +126,14 @@ class DrawnQueue {
       box.replaceChildren(...context, make("div", "muted", words));
     } else {
       const answer = this.answers.get(card.id);
-      const parts = answer ? [make("div", "said", `You: ${this.answered(answer)}`)] : context;
+      const said = answer && make("div", "said", `You: ${this.answered(answer)}`);
+      const parts = this.learned ? [this.feedback(card.known, answer)] : answer ? [said] : context;
       const words = card.question.map(([text, kind]) => (kind ? ofData(make("bdi", kind, text)) : text));
       if (words.length) parts.push(make("div", "question", ...words));
       parts.push(ofData(make("div", "title", card.title)));
       if (card.warning) parts.push(make("div", "warning", card.warning));
       if (card.given.length) parts.push(this.given(card.given));
       if (this.choice.reason) parts.push(make("div", "muted", `Reason: ${this.choice.reason}`));
-      if (this.learned) parts.splice(1, 0, this.feedback(card.known, answer));
       const seen = !this.blind || answer;
       const text = card.text.map(([piece, kind]) => (kind && seen ? make("mark", "", piece) : piece));
       if (text.length) parts.push(ofData(make("div", "text", ...text)));
@@ -140,15 +142,15 @@ class DrawnQueue {
       box.replaceChildren(...parts, this.more(card));
     }
     box.classList.toggle("long", this.cards.some(({ text }) => text.length));
-    if (anew) box.scrollTop = 0; // a long message was read to its end, and the next one has to begin at its first line
+    if (isNew) box.scrollTop = 0; // a long message was read to its end, and the next one has to begin at its first line
     box.dataset.card = card?.id ?? "";
     if (this.data.causes.length) this.chosen();
     this.drawLast();
     this.drawAnswers();
     this.beside();
     this.changed();
-    if (anew && card) this.reveal();
-    if (anew) this.follow();
+    if (isNew && card) this.reveal();
+    if (isNew) this.follow();
   }
 
   // What few need of a card: pages about it, and names of the data.
