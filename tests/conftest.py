@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -70,9 +71,15 @@ WAITING = (
     "test_lost_database.py",
 )
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
-# Of these rooms the tests on PostgreSQL are long ones: the numbers are counted from the same arrays on each engine, and
-# metrics/test_headline.py has those of each.
-COUNTED_FROM_ARRAYS = ("metrics", "compare")
+# Of these rooms and files the tests on PostgreSQL are long ones, but for those of several at once: test_golden.py asks either
+# engine for all numbers, labels and exports, and what the engines do differently is tested in tests/store and review.
+LONG_ON_POSTGRES_ROOMS = {
+    *("agreement", "answers", "compare", "curation", "evaluation", "exchange", "extras", "flows", "formats", "labels"),
+    *("metrics", "pages", "seeds"),
+    *("test_assignments.py", "test_comments.py", "test_decision_effect.py", "test_review_exchange.py"),
+    *("test_executor_pause.py", "test_openings.py", "test_training.py", "test_versions.py"),
+}
+AT_ONCE = re.compile("at_once|at_the_same|same_moment|meanwhile|take_turns|share_a_claim")
 # For `database` or `store`, with indirect=True: where what differs between the engines is tested at a lower level.
 LONG_ON_POSTGRES = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])]
 # (database, kills) of tests that kill a process over and over, with indirect=["database"]: few, or many on each engine.
@@ -110,8 +117,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     items.sort(key=order)
     for item in items:
-        room, is_headline = item.path.parent.name, item.path.name == "test_headline.py"
-        if item.get_closest_marker("postgres") and room in COUNTED_FROM_ARRAYS and not is_headline:
+        is_of_room = LONG_ON_POSTGRES_ROOMS.intersection(item.path.parts)
+        if item.get_closest_marker("postgres") and is_of_room and not AT_ONCE.search(item.name):
             item.add_marker("long")
 
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from conftest import Database
 from golden import record
 
+# The larger world on PostgreSQL: so every kind of query is asked of either engine, and the rooms in conftest.py whose
+# tests ask SQLite alone rest on this.
+WORLDS = [
+    ("tiny", "sqlite"),
+    pytest.param("small", "sqlite", marks=pytest.mark.long),
+    pytest.param("small", "postgres", marks=pytest.mark.postgres),
+]
 
-@pytest.mark.parametrize("world", ["tiny", "small"])
-def test_numbers_and_exports_are_those_that_were_recorded(tmp_path: Path, world: str) -> None:
-    answers = record.recorded(world, tmp_path, quick=True)
+
+@pytest.mark.parametrize(("world", "bare_database"), WORLDS, indirect=["bare_database"])
+def test_numbers_and_exports_are_those_that_were_recorded(tmp_path: Path, world: str, bare_database: Database) -> None:
+    answers = record.recorded(world, tmp_path, bare_database.url, quick=True)
     before = record.read()
     assert list(record.differences({question: before.get(question) for question in answers}, answers)) == []
 
