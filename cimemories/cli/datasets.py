@@ -45,8 +45,8 @@ TAKEN_BY = {  # which formats an option of `export` is for; --replace is for tho
     "--labelling": ("labelled", "huggingface", *OF_A_RUN),
     "--no-calls": ("huggingface",),
     "--judge": OF_A_RUN,
-    "--organization": tuple(OF_EXTRAS),
-    "--replace": ("official", "labelled", "huggingface", "results", FLOWS),
+    "--organization": ("every-eval-ever",),
+    "--replace": ("official", "labelled", "huggingface", "results", FLOWS, "preferences"),
 }
 OFFLINE_PER_DOMAIN = 5  # as in the released data
 
@@ -107,14 +107,15 @@ def export(
         str,
         Argument(
             metavar="DATASET",
-            help="Name of the dataset; for results, flows and every-eval-ever, id or name of a run.",
+            help="Name of the dataset; for results, flows, preferences and every-eval-ever, id or name of a run.",
         ),
     ],
     form: Annotated[
         str,
         Option(
             "--format",
-            help="official, labelled, huggingface, results, flows or every-eval-ever.",
+            help="official, labelled, huggingface, results, flows, preferences (pairs of messages that TRL reads) or "
+            "every-eval-ever.",
         ),
     ],
     out: Annotated[
@@ -123,7 +124,7 @@ def export(
             "--out",
             "-o",
             help="File to write; for every-eval-ever a folder, for huggingface a folder with everything, a .zip of it, "
-            "or labels alone as .parquet or .csv.",
+            "or labels alone as .parquet or .csv; for preferences .jsonl or .parquet.",
         ),
     ],
     labelling: LabellingOption = None,
@@ -162,7 +163,8 @@ def export(
     if kind is None:
         dataset = full_id(store, dataset, WorkKind.RUN)
     if form in OF_EXTRAS:
-        extras.load(OF_EXTRAS[form])(here, dataset, out, labelling, judge, organization)
+        options = {"labelling": labelling, "judge": judge, "organization": organization, "replace": replace}
+        extras.load(OF_EXTRAS[form])(here, dataset, out, **options)
         return
     with files.written_for_user(out, here.workspace):
         if form == FLOWS:

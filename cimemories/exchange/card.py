@@ -53,6 +53,11 @@ def dataset_card(store: Store, name: str, *, licence: str = "", labelling_id: st
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+def licence_of(row: DatasetRow) -> str:
+    """Return what is known of the licence of a dataset, by its origin."""
+    return OWN_LICENCE if row.origin in _ORIGINS else OFFICIAL_LICENCE
+
+
 @cache  # compiling takes a tenth of the time of a report
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
@@ -136,7 +141,7 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
             for item in ran
         ],
         "bibtex": load_published().paper.bibtex,
-        "licence": " ".join(licence.split()) or (OWN_LICENCE if row.origin in _ORIGINS else OFFICIAL_LICENCE),
+        "licence": " ".join(licence.split()) or licence_of(row),
     }
 
 

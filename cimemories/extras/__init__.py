@@ -29,12 +29,12 @@ class Extra:
 
     commands: modules that add the command to `cli.base.cli`; "review audit" is one of the group `review`. corrections:
     modules that correct Violation@n by audits (metrics/corrections.py). engines: classes that do work in place of this
-    process (llm/engines.py). exports: functions that write a run in a format of `export` (cli/datasets.py). panels:
-    functions that draw a part of a page, such as "leaks.why", whose page documents their arguments; those of "report"
-    return blocks of the report, and modules of "review" are an order of the queue (pages/curate/review_queue.py), of
-    "judge_audit" a kind of audit (pages/evaluate/judge_audit.py). results: readers of files of results
-    (evaluation/importing.py). memory: memory systems (memory/systems.py). pytest: modules that are plugins of
-    pytest."""
+    process (llm/engines.py). exports: functions that write a run in a format of `export`, with its options
+    (cli/datasets.py). panels: functions that draw a part of a page, such as "leaks.why", whose page documents their
+    arguments; those of "report" return blocks of the report, and modules of "review" are an order of the queue
+    (pages/curate/review_queue.py), of "judge_audit" a kind of audit (pages/evaluate/judge_audit.py). results: readers
+    of files of results (evaluation/importing.py). memory: memory systems (memory/systems.py). pytest: modules that are
+    plugins of pytest."""
 
     commands: Mapping[str, str] = field(default_factory=dict)
     corrections: Mapping[str, str] = field(default_factory=dict)

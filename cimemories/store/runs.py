@@ -129,9 +129,14 @@ def run_responses(connection: sa.Connection, run_id: str, judge_id: int, profile
 def sent_prompts(connection: sa.Connection, request_hashes: Collection[str]) -> dict[str, str]:
     """Return what was sent in each of these requests, as one text: the messages' contents with a blank line between
     them."""
+    sent = sent_messages(connection, request_hashes).items()
+    return {digest: "\n\n".join(str(each.get("content", "")) for each in of) for digest, of in sent}
+
+
+def sent_messages(connection: sa.Connection, request_hashes: Collection[str]) -> dict[str, list[dict[str, str]]]:
+    """Return the messages, each with role and content, that were sent in each of these requests."""
     sent = calls.bodies(connection, request_hashes).items()
-    messages = {digest: json.loads(body).get("messages", []) for digest, body in sent}
-    return {digest: "\n\n".join(str(each.get("content", "")) for each in of) for digest, of in messages.items()}
+    return {digest: json.loads(body).get("messages", []) for digest, body in sent}
 
 
 # ---- sweeps

@@ -16,7 +16,9 @@ from cimemories.text import part_names
 FORMAT = "every-eval-ever"
 
 
-def export(here: Here, run_id: str, folder: Path, labelling: str | None, judge: int | None, organization: str) -> None:
+def export(
+    here: Here, run_id: str, folder: Path, *, labelling: str | None, judge: int | None, organization: str, **_: object
+) -> None:
     """Write the record of a run below a folder, and print its path."""
     if folder.is_file():
         raise StoreError(f"{folder} is a file. Name a folder: records go below its data/{BENCHMARK}.")

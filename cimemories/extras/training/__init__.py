@@ -1,0 +1,8 @@
+"""What a model is trained with: pairs of messages for preference training (docs/onward.md)."""
+
+from cimemories.extras import Extra
+
+
+def register() -> Extra:
+    """Register the format of `cimemories export`."""
+    return Extra(exports={"preferences": "cimemories.extras.training.command:export"})
