@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from cimemories.store.engine import StoreError
+from cimemories.text import complaint
 
 
 @dataclass(frozen=True, eq=False)  # by identity, so that it can be hashed with its labels
@@ -189,23 +190,12 @@ def _described(model: type[Settings]) -> dict[str, Described]:
 
 def explained(model: type[Settings], error: ValidationError) -> str:
     """Return the error of the first invalid value, in plain words."""
-    problem = error.errors(include_url=False, include_input=True)[0]
+    problem = error.errors(include_url=False)[0]
     name = str(problem["loc"][0]) if problem["loc"] else ""
     described = model.described().get(name)
-    called = described.option if described else name
-    value = problem["input"]
-    match problem["type"]:
-        case "value_error":
-            # The error of one setting, or of several together.
-            return f"{described.option}: {problem['ctx']['error']}" if described else str(problem["ctx"]["error"])
-        case "literal_error" if described:
-            return f"{called} is one of {', '.join(described.choices)}, not '{value}'."
-        case "greater_than_equal":
-            return f"{called} is {problem['ctx']['ge']:.15g} or more, not {value}."
-        case "less_than_equal":
-            return f"{called} is {problem['ctx']['le']:.15g} at most, not {value}."
-        case "extra_forbidden":
-            return f"there is no setting '{name}'. There are: {', '.join(model.described() or model.model_fields)}."
-        case "missing":
-            return f"the setting '{name}' is missing."
-    return f"{called}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, not '{value}'."
+    if problem["type"] == "value_error":
+        # The error of one setting, or of several together.
+        return f"{described.option}: {complaint(problem)}" if described else complaint(problem)
+    if problem["type"] == "extra_forbidden":
+        return f"there is no setting '{name}'. There are: {', '.join(model.described() or model.model_fields)}."
+    return f"{described.option if described else name} {complaint(problem)}."

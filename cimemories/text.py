@@ -1,5 +1,5 @@
 """Texts for display: shares and counts, one line of a long text, escaping for HTML and Markdown, control characters
-made visible, credentials in addresses hidden.
+made visible, credentials in addresses hidden, what is wrong with a value that a user gave.
 
 Names and messages come from models, files and other people. A terminal obeys control characters (they move the cursor,
 set the title, write to the clipboard), and an override of the writing direction shows `evil.example` as something
@@ -11,6 +11,8 @@ import html
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
+
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 # C0 and C1 controls, the line separators that only some programs break lines at, and the embeddings, overrides and
 # isolates of the writing direction. Its plain marks stay: people who write Arabic or Hebrew need them.
@@ -208,6 +210,70 @@ _JSON = {
 def json_problem(message: str) -> str:
     """Translate a message of Python's JSON decoder into plain words; return any other message unchanged."""
     return _JSON.get(message, message)
+
+
+# What pydantic finds wrong with a value, in plain words: in files, seeds and settings alike.
+
+
+def refused(reason: str, about: str = "field") -> PydanticCustomError:
+    """Return the error of a validator. about: the part that the reason names itself, so that the message does not: a
+    field (no), repeated or bad keys, or the profile as a whole."""
+    return PydanticCustomError("reason", "{reason}", {"reason": reason, "about": about})
+
+
+def complaint(error: ErrorDetails) -> str:
+    """Return what is wrong with a value, without its field."""
+    problem, value = error["type"], error["input"]
+    if problem in ("reason", "value_error"):
+        return str(error["ctx"]["reason" if problem == "reason" else "error"])
+    context: dict[str, Any] = {"what": kind(value), "text": shown(value, 40), **error.get("ctx", {})}
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        context["what"] += f" '{context['text']}'" if isinstance(value, str) else f" {context['text']}"
+    context["size"] = len(value) if isinstance(value, str | list | dict) else 0
+    context["unit"] = "characters" if isinstance(value, str) else "items"
+    if problem in _REASONS:
+        return _REASONS[problem].format(**context)
+    return re.sub(r"^\w+ should ", "must ", error["msg"])
+
+
+_REASONS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a known field",
+    "string_too_short": "is blank; write a text",
+    "too_short": "needs {min_length:,} {unit} or more, and has {size:,}",
+    **dict.fromkeys(("enum", "literal_error"), "must be one of {expected}, not '{text}'"),
+    "greater_than": "must be more than {gt:.15g}, not {text}",
+    "greater_than_equal": "must be {ge:.15g} or more, not {text}",
+    "less_than_equal": "must be {le:.15g} or less, not {text}",
+    "less_than": "must be less than {lt:,}, not {text}",
+    **dict.fromkeys(
+        ("too_long", "string_too_long"), "has {size:,} {unit}, more than the {max_length:,} allowed; shorten it"
+    ),
+    "string_type": "must be text, not {what}",
+    **dict.fromkeys(
+        ("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "must be a whole number, not {what}"
+    ),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "must be a finite number, not {what}"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false, not {what}"),
+    **dict.fromkeys(("list_type", "tuple_type"), "must be a list, not {what}"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object, not {what}"),
+}
+
+
+def shown(text: object, limit: int = 80) -> str:
+    """Return a piece of a file that is fit for a one-line message: nothing unprintable, never long."""
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)[: limit + 1])
+    return plain if len(plain) <= limit else plain[: limit - 1] + "…"
+
+
+def kind(value: object) -> str:
+    """Return the JSON type of a value, in plain words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    names = {int: "a number", float: "a decimal number", str: "text", list: "a list", dict: "an object"}
+    return next((name for python, name in names.items() if isinstance(value, python)), type(value).__name__)
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes these for the start of a formula

@@ -32,9 +32,10 @@ from cimemories.evaluation.compositions import LabelSource
 from cimemories.files import uploaded
 from cimemories.formats import importing as formats_importing
 from cimemories.formats import review_events
-from cimemories.formats.reading import FormatError, shown
+from cimemories.formats.reading import FormatError
 from cimemories.store import datasets
 from cimemories.store.engine import DATABASE_URL, Store, StoreError, open_store
+from cimemories.text import shown
 
 MEMORY = 2 << 30  # bytes; without a file the process has 0.15 of these
 SECONDS = 900  # the largest upload (256 MB of results) takes about two minutes

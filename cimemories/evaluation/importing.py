@@ -30,7 +30,7 @@ from cimemories.evaluation.sessions import Sessions, read_sessions, session_orde
 from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
 from cimemories.formats.official import ProfileFile
-from cimemories.formats.reading import FormatError, file_hash, shown
+from cimemories.formats.reading import FormatError, file_hash
 from cimemories.formats.results import FULL, ExportedRun, Result, ResultsFile
 from cimemories.model import JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength
 from cimemories.store import datasets, judgements, labellings, runs, work
@@ -39,7 +39,7 @@ from cimemories.store.engine import Store, StoreError, canonical_json, storable
 from cimemories.store.labellings import SharedLabels
 from cimemories.store.runs import IMPORTED, ImportedResponse
 from cimemories.store.team import log
-from cimemories.text import count
+from cimemories.text import count, shown
 from cimemories.version import __version__
 
 IN_MEMORY = 32 << 20  # bytes of what was read; more goes to a temporary file

@@ -19,12 +19,13 @@ from typing import Annotated, Any, BinaryIO
 
 from pydantic import Field
 
-from cimemories.formats.reading import FormatError, Record, checked, loads, numbered_lines, opened, shown
+from cimemories.formats.reading import FormatError, Record, checked, loads, numbered_lines, opened
 from cimemories.model import ChatRequest
 from cimemories.store import calls
 from cimemories.store.archive import request_of
 from cimemories.store.calls import Answer, Exchange
 from cimemories.store.engine import Store
+from cimemories.text import shown
 
 # ---- recorded calls as a file: what one workspace paid for, another can be given
 #

@@ -24,11 +24,11 @@ from cimemories.formats.reading import (
     loads,
     numbered_lines,
     opened,
-    shown,
     unpacked,
 )
 from cimemories.formats.tables import TABLES, Folder, Row
 from cimemories.store.engine import content_hash
+from cimemories.text import shown
 
 MANIFEST = "manifest.json"
 LARGEST_MANIFEST = 4 << 20  # bytes; it is read whole, unchecked

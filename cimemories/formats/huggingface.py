@@ -36,14 +36,12 @@ from cimemories.formats.reading import (
     checked,
     checked_text,
     file_hash,
-    refused,
     rows,
     separator,
-    shown,
 )
 from cimemories.model import GENERAL, Attribute, Context, Profile, canonical_event
 from cimemories.store.labellings import STAND_IN, SharedLabels
-from cimemories.text import count
+from cimemories.text import count, refused, shown
 
 # ---- a row
 

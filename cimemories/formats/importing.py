@@ -27,14 +27,14 @@ from cimemories.formats.bundle import MANIFEST, opened_bundle
 from cimemories.formats.huggingface import is_header, read_columns
 from cimemories.formats.labelled import read_labelled
 from cimemories.formats.official import ProfileFile, read_profiles
-from cimemories.formats.reading import BAD_ZIP, FormatError, file_hash, opened, shown
+from cimemories.formats.reading import BAD_ZIP, FormatError, file_hash, opened
 from cimemories.formats.tables import FOLDER, check, notes_of, opened_folder, prefix_of
 from cimemories.store import archive, datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Connection, Store, StoreError
 from cimemories.store.labellings import SharedLabels
 from cimemories.store.team import log
-from cimemories.text import count
+from cimemories.text import count, shown
 
 Kind = Literal["profiles", "labelled", "huggingface", "folder", "bundle", "results", "inspect"]
 OF_RUNS: tuple[Kind, ...] = ("results", "inspect")

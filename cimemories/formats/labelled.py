@@ -33,15 +33,12 @@ from cimemories.formats.reading import (
     Repeating,
     checked,
     checked_text,
-    complaint,
     opened,
-    refused,
-    shown,
     text_problem,
 )
 from cimemories.model import LONGEST_STATEMENT, Persona, Profile
 from cimemories.store.labellings import STAND_IN, SharedLabels
-from cimemories.text import count
+from cimemories.text import complaint, count, refused, shown
 
 COMBINED = "labels_combined"
 TOLERANCE = 2e-3  # shares may be rounded to three places

@@ -38,12 +38,8 @@ from cimemories.formats.reading import (
     Repeating,
     Statement,
     checked_text,
-    complaint,
     elements,
-    kind,
     opened,
-    refused,
-    shown,
     text_problem,
     too_long,
 )
@@ -60,7 +56,7 @@ from cimemories.model import (
     canonical_event,
 )
 from cimemories.store.labellings import SharedLabels
-from cimemories.text import count
+from cimemories.text import complaint, count, kind, refused, shown
 
 MOST_ATTRIBUTES = 5_000  # of a profile
 MOST_CONTEXTS = 2_000  # of a profile

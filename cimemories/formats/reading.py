@@ -35,12 +35,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
 
 from cimemories.files import NotAFileError, open_regular
 from cimemories.model import LONGEST_NAME, LONGEST_STATEMENT
 from cimemories.store.engine import StoreError
-from cimemories.text import json_problem
+from cimemories.text import complaint, json_problem, refused, shown
 
 MOST_PROFILES = 10_000  # of a file, which one transaction writes; the largest study planned for has 1,000
 LONGEST_CELL = 1 << 20  # bytes of a text in Parquet or CSV; prompts, the longest, have some tens of thousands
@@ -50,22 +49,6 @@ M = TypeVar("M", bound=BaseModel)
 
 class FormatError(ValueError):
     """A file that cannot be imported or written. The message is one line: file, record, field and what to do."""
-
-
-def shown(text: object, limit: int = 80) -> str:
-    """Return a piece of a file that is fit for a one-line message: nothing unprintable, never long."""
-    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)[: limit + 1])
-    return plain if len(plain) <= limit else plain[: limit - 1] + "…"
-
-
-def kind(value: object) -> str:
-    """Return the JSON type of a value, in plain words."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true or false"
-    names = {int: "a number", float: "a decimal number", str: "text", list: "a list", dict: "an object"}
-    return next((name for python, name in names.items() if isinstance(value, python)), type(value).__name__)
 
 
 # ---- files
@@ -195,12 +178,6 @@ class Repeating(dict[str, Any]):
         self.repeated = repeated
 
 
-def refused(reason: str, about: str = "field") -> PydanticCustomError:
-    """Return the error of a validator. about: the part that the reason names itself, so that the message does not: a
-    field (no), repeated or bad keys, or the profile as a whole."""
-    return PydanticCustomError("reason", "{reason}", {"reason": reason, "about": about})
-
-
 class Cells(dict[str, Any]):
     """A row of CSV: texts, which stand for numbers too, and None for an empty cell."""
 
@@ -274,42 +251,6 @@ LongText = Annotated[str, AfterValidator(_storable)]
 Text = Annotated[LongText, Field(max_length=LONGEST_STATEMENT)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]  # PostgreSQL's INTEGER
-
-
-def complaint(error: ErrorDetails) -> str:
-    """Return what is wrong with a value, without its field, in plain words; pydantic's are for programmers."""
-    if error["type"] == "reason":
-        return str(error["ctx"]["reason"])
-    reason = _REASONS.get(error["type"], "cannot be used as it is ({what}); compare it with docs/formats.md")
-    value = error["input"]
-    context: dict[str, Any] = {"what": kind(value), "text": shown(value, 40), **error.get("ctx", {})}
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        context["what"] += f" '{context['text']}'" if isinstance(value, str) else f" {context['text']}"
-    context["size"] = len(value) if isinstance(value, str | list | dict) else 0
-    context["unit"] = "characters" if isinstance(value, str) else "items"
-    return reason.format(**context)
-
-
-_REASONS = {
-    "missing": "is missing",
-    "extra_forbidden": "is not known",
-    "string_too_short": "is blank; write a text",
-    "literal_error": "must be one of {expected}, not '{text}'",
-    "greater_than_equal": "must be {ge:g} or more, not {text}",
-    "less_than_equal": "must be {le:g} or less, not {text}",
-    "less_than": "must be less than {lt:,}, not {text}",
-    **dict.fromkeys(
-        ("too_long", "string_too_long"), "has {size:,} {unit}, more than the {max_length:,} allowed; shorten it"
-    ),
-    "string_type": "must be text, not {what}",
-    **dict.fromkeys(
-        ("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "must be a whole number, not {what}"
-    ),
-    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "must be a finite number, not {what}"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false, not {what}"),
-    **dict.fromkeys(("list_type", "tuple_type"), "must be a list, not {what}"),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object, not {what}"),
-}
 
 
 def checked(model: type[M], raw: object, where: str) -> M:

@@ -40,7 +40,6 @@ from cimemories.formats.reading import (
     numbered_lines,
     once,
     opened,
-    shown,
 )
 from cimemories.model import (
     LONGEST_NAME,
@@ -52,6 +51,7 @@ from cimemories.model import (
 )
 from cimemories.store.datasets import RecalledLine
 from cimemories.store.labellings import SharedLabels
+from cimemories.text import shown
 
 # ---- what an entry of a context may hold
 

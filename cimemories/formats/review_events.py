@@ -36,7 +36,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator
 
 from cimemories.access.roles import Role
-from cimemories.formats.reading import Cells, FormatError, checked, refused, rows, shown, written_whole
+from cimemories.formats.reading import Cells, FormatError, checked, rows, written_whole
 from cimemories.formats.tables import Table, one_of, table, write_rows
 from cimemories.store import datasets, decisions
 from cimemories.store.audits import AuditVerdict
@@ -45,7 +45,7 @@ from cimemories.store.decisions import EVENT_KINDS, Places, ReviewImport, UidGen
 from cimemories.store.engine import Connection, Store, StoreError, storable
 from cimemories.store.reviews import MarkKind
 from cimemories.store.team import log
-from cimemories.text import FORMULA, count, listed
+from cimemories.text import FORMULA, count, listed, refused, shown
 
 _WHERE = (
     "event:name uid:author? dataset:text? dataset_hash:text? simulated:truth? profile:integer profile_name:text? "

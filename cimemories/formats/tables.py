@@ -46,8 +46,6 @@ from cimemories.formats.reading import (
     is_inside,
     loads,
     opened,
-    refused,
-    shown,
     unpacked,
 )
 from cimemories.model import (
@@ -63,7 +61,7 @@ from cimemories.store.archive import LETTERS, NO_VOTE, request_of
 from cimemories.store.engine import StoreError, content_hash
 from cimemories.store.labellings import IMPORTED
 from cimemories.store.work import ENDED
-from cimemories.text import count
+from cimemories.text import count, refused, shown
 
 Row = dict[str, Any]
 

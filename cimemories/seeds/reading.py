@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, V
 
 from cimemories.files import NotAFileError, open_regular, uploaded
 from cimemories.installation import app_root
+from cimemories.text import complaint
 
 SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or app_root() / "seeds")
 LARGEST_FILE = 1_000_000  # bytes; the largest file that ships has about 20,000
@@ -28,6 +29,7 @@ DEEPEST = 30  # lists and mappings inside one another; the C loader dies of very
 MOST_VALUES = 50_000  # lists, mappings and scalars, what an alias stands for counted each time
 LONGEST_NUMBER = 100  # characters
 PROBLEMS_NAMED = 10
+_IN_QUOTES = " (in quotes: yes, no, on and off are true and false in YAML)"
 _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 T = TypeVar("T")
@@ -254,7 +256,8 @@ def checked(path: Path, content: object, schema: type[S], lines: Lines | None = 
             return f"line {lines(location)}, " if lines else ""
 
         problems = [
-            f"{where(p['loc'])}{_field(p['loc'])}: {_in_words(p['msg'])}{_hint(p['type'], p['input'])}"
+            f"{where(p['loc'])}{_field(p['loc'])}: {complaint(p)}"
+            f"{_IN_QUOTES if (p['type'], type(p['input'])) == ('string_type', bool) else ''}"
             for p in error.errors(include_url=False)
             # Items that are wrong are not counted, so that a list of them would be called too short as well.
             if not (p["type"] == "too_short" and len(p["input"]) >= p["ctx"]["min_length"])
@@ -263,24 +266,6 @@ def checked(path: Path, content: object, schema: type[S], lines: Lines | None = 
         named = problems[:PROBLEMS_NAMED] + ([f"and {more} more"] if more > 0 else [])
         # Chained to nothing: pydantic's error repeats the input, which may hold a password.
         raise SeedError(f"{path}: {'; '.join(named)}") from None
-
-
-# What pydantic says of a value, and what it says of a missing or unknown field, as people say it.
-_SHOULD = re.compile(r"^(?:Input|Value|String|List|Tuple|Dictionary|Set) should ")
-_UNQUOTED = "string_type", bool
-_WORDS = {"Field required": "is missing", "Extra inputs are not permitted": "is not a field that is known here"}
-
-
-def _in_words(message: str) -> str:
-    message = _WORDS.get(message, message).removeprefix("Value error, ")
-    short = _SHOULD.sub("must ", message).replace(" after validation, not ", ", and there are ")
-    # Behind the comma stands how it tried to read a number.
-    return re.sub(r"(must be a valid \w+), .*", r"\1", short)
-
-
-def _hint(problem: str, value: object) -> str:
-    """Return advice for a word that YAML reads as a truth value."""
-    return " (in quotes: yes, no, on and off are true and false in YAML)" if (problem, type(value)) == _UNQUOTED else ""
 
 
 def _field(location: Iterable[int | str]) -> str:

@@ -488,10 +488,10 @@ def test_a_run_of_a_version_before_is_found_and_repeated(sqlite_store: Store) ->
     [
         ({"foo": 1}, "there is no setting 'foo'. There are: dataset, model, "),
         ({"judges": []}, "there is no setting 'judges'. There are: dataset, model, "),
-        ({"samples": "many"}, "--samples: "),
-        ({"samples": 0}, "--samples is 1 or more, not 0."),
-        ({"timeout": 0.05}, "--timeout is 0.1 or more, not 0.05."),
-        ({"mitigation": "hope"}, "--mitigation is one of none, gate, rewrite, not 'hope'."),
+        ({"samples": "many"}, "--samples must be a whole number, not text 'many'"),
+        ({"samples": 0}, "--samples must be 1 or more, not 0."),
+        ({"timeout": 0.05}, "--timeout must be 0.1 or more, not 0.05."),
+        ({"mitigation": "hope"}, "--mitigation must be one of 'none', 'gate' or 'rewrite', not 'hope'."),
         ({"max_tokens": "all"}, "--max-tokens: a token limit is a number, 1 or more, or `server`"),
     ],
 )

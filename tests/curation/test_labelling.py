@@ -290,7 +290,7 @@ def test_a_labelling_takes_the_key_and_the_timeout_that_it_is_given_again(sqlite
 def test_settings_that_cannot_be_are_refused_when_they_are_given() -> None:
     given = {"dataset": "small", "model": "m", "base_url": "http://x/v1"}
     for wrong, message in [
-        ({"draws": 0}, "--draws is 1 or more, not 0"),
+        ({"draws": 0}, "--draws must be 1 or more, not 0"),
         ({"max_tokens": "none"}, "`server` to leave the limit"),
         ({"prices": "cheap"}, "--price: prices are PROMPT/CACHED/COMPLETION"),
         ({"cap": 5.0}, "a cap needs the prices"),

@@ -56,9 +56,12 @@ def test_a_setting_is_read_as_people_type_it(given: dict[str, Any], value: objec
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"thinking": "loud"}, "--thinking is one of default, on, off, low, medium, high, not 'loud'"),
-        ({"samples": 0}, "--samples is 1 or more, not 0"),
-        ({"seed": 2**31}, "--seed is 2147483647 at most, not 2147483648"),
+        (
+            {"thinking": "loud"},
+            "--thinking must be one of 'default', 'on', 'off', 'low', 'medium' or 'high', not 'loud'",
+        ),
+        ({"samples": 0}, "--samples must be 1 or more, not 0"),
+        ({"seed": 2**31}, "--seed must be 2147483647 or less, not 2147483648"),
         ({"max_tokens": "many"}, "a token limit is a number"),
         ({"sampling": {"stream": True}}, "the tool itself sets stream"),
         ({"memory": "some"}, "no memory composition 'some'"),

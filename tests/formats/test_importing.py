@@ -196,7 +196,7 @@ def test_what_is_no_file_of_ours_is_said(fresh: Store, data: bytes, message: str
         ({STATEMENT: {"necessary": True}}, "necessary must be a finite number, not true or false"),
         ({STATEMENT: {"necessary": 1.5, "private": -0.5}}, "necessary must be 1 or less, not 1.5"),
         ({STATEMENT: {"necessary": 10**400}}, "necessary must be a finite number, not a number 1000"),
-        ({STATEMENT: {"inappropriate": 1.0}}, "inappropriate is not known"),
+        ({STATEMENT: {"inappropriate": 1.0}}, "inappropriate is not a known field"),
         ({STATEMENT: 1}, "must be an object, not a number"),
         ({"My rent is low.": {"necessary": 1.0}}, "'My rent is low.' is not a memory statement of this profile"),
         ([1], f"'{LABELS}' must be an object, not a list"),

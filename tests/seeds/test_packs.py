@@ -136,7 +136,7 @@ BROKEN_CONTEXTS = [
     ("!!python/object/apply:os.system ['true']", ["not valid YAML"]),
     ("[" * 100_000, ["more than 30 deep"]),
     ("- " * 100_000, ["more than 30 deep"]),
-    ("a: &a [x, x, x]\n" + "".join(f"b{i}: &b{i} [*a, *a]\n" for i in range(50)), ["b0: is not a field"]),
+    ("a: &a [x, x, x]\n" + "".join(f"b{i}: &b{i} [*a, *a]\n" for i in range(50)), ["b0: is not a known field"]),
     ("#" + "x" * 1_000_000, ["1,000,001 bytes"]),
 ]
 BROKEN_PERSONAS = [

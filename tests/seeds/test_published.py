@@ -114,11 +114,11 @@ FIGURE = ["models", 0, "figures", 0]
     ("changed", "message"),
     [
         (change([*FIGURE, "printed"], "15.8%"), "which is not the value"),
-        (change([*FIGURE, "value"], 14.8), "less than or equal to 1"),
+        (change([*FIGURE, "value"], 14.8), "value: must be 1 or less"),
         (change([*FIGURE, "n"], None), "a violation needs n"),
         (change([*FIGURE, "tasks"], 3), "accumulation"),
         (change([*FIGURE, "domain"], "finance"), "domain and context go together"),
-        (change([*FIGURE, "source"], "my memory"), "not a field that is known"),
+        (change([*FIGURE, "source"], "my memory"), "source: is not a known field"),
         (change(["models", 1, "aliases"], ["openai/gpt_4O"]), "model given more than once"),
         (change(["models", 1, "aliases"], ["--"]), "neither letters nor digits"),
         (change(["all_models", 0, "low"], 0.9), "low is above high"),

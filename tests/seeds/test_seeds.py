@@ -176,10 +176,12 @@ class TestErrors:
 
     def test_a_word_that_is_a_truth_value_is_explained(self, tmp_path: Path) -> None:
         (tmp_path / "c.yaml").write_text("pack: off\ncontexts: [{task: Ask, recipient: Boss}]\n")
-        with pytest.raises(SeedError, match=r"pack: must be a valid string \(in quotes: yes, no, on and off are true"):
+        with pytest.raises(
+            SeedError, match=r"pack: must be text, not true or false \(in quotes: yes, no, on and off are true"
+        ):
             seeds.load_contexts(tmp_path / "c.yaml")
         (tmp_path / "c.yaml").write_text("pack: 3\ncontexts: [{task: Ask, recipient: Boss, sphere: legal}]\n")
-        with pytest.raises(SeedError, match=r"pack: must be a valid string$"):
+        with pytest.raises(SeedError, match=r"pack: must be text, not a number"):
             seeds.load_contexts(tmp_path / "c.yaml")
 
     def test_same_context_twice(self, tmp_path: Path) -> None:

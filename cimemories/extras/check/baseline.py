@@ -31,7 +31,7 @@ from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, content_hash, now
-from cimemories.text import visible
+from cimemories.text import complaint, visible
 from cimemories.version import __version__
 
 FORMAT, VERSION = "cimemories-baseline", 1
@@ -124,9 +124,9 @@ def read_baseline(path: Path) -> Baseline:
         raise SeedError(f"{path}: cannot be read ({error.strerror or error})") from None
     except ValidationError as error:
         # Without the cause: pydantic's error repeats the input.
-        first = error.errors(include_input=False, include_url=False)[0]
+        first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))[:100] or "the file as a whole"
-        raise SeedError(f"{path}: no baseline ({visible(place)}: {visible(first['msg'][:200])}). {again}") from None
+        raise SeedError(f"{path}: no baseline ({visible(place)} {visible(complaint(first))}). {again}") from None
 
 
 def baseline_text(flows: Flows, scope: Scope, numbers: Headline) -> str:

@@ -40,12 +40,12 @@ from cimemories.formats.reading import (
     file_hash,
     loads,
     opened,
-    shown,
     too_long,
 )
 from cimemories.formats.results import FULL, LONGEST_MESSAGE, NO_JUDGEMENT, ExportedJudge, ExportedRun, Result
 from cimemories.model import LONGEST_NAME, JudgementStatus, Label, Profile, ResponseStatus, Strength
 from cimemories.store.labellings import STAND_IN, SharedLabels
+from cimemories.text import shown
 
 TASK = "cimemories"  # the key of LoggedTask in the metadata of a log
 PROFILES = "profiles"  # in the metadata of a log, beside it

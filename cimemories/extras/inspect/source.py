@@ -20,12 +20,12 @@ from cimemories.evaluation.importing import import_file
 from cimemories.extras.inspect.log import LoggedLabels
 from cimemories.flows.labels import default_labelling
 from cimemories.formats.importing import is_export
-from cimemories.formats.reading import shown
 from cimemories.labels.whatif import effective_labels
 from cimemories.model import Attribute, Profile
 from cimemories.store import datasets
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, chosen_workspace, open_store
+from cimemories.text import shown
 
 _log = logging.getLogger(__name__)
 
