@@ -71,8 +71,8 @@ WAITING = (
     "test_lost_database.py",
 )
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
-# Of these rooms and files the tests on PostgreSQL are long ones, but for those of several at once: test_golden.py asks either
-# engine for all numbers, labels and exports, and what the engines do differently is tested in tests/store and review.
+# Of these rooms and files the tests on PostgreSQL are long ones, but for those of several at once: test_golden.py asks
+# either engine for all numbers, labels and exports, and what the engines do differently is tested in tests/store.
 LONG_ON_POSTGRES_ROOMS = {
     *("agreement", "answers", "compare", "curation", "evaluation", "exchange", "extras", "flows", "formats", "labels"),
     *("metrics", "pages", "seeds"),

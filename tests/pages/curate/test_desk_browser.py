@@ -371,71 +371,6 @@ def test_a_judge_is_audited_blind_and_each_verdict_is_recorded_once(app: str, br
     serving.leave(page)
 
 
-def test_disputes_are_settled_by_keys_in_two_tabs_and_nothing_is_lost_by_leaving(
-    app: str, browser: Browser, record: World
-) -> None:
-    (person, _) = records(record.store, record.id)
-    pairs = [(a, person.context_ids[0]) for a in person.attribute_ids[:7]]
-    record.decide("Ada", pairs, Label.NECESSARY)
-    record.decide("Bob", pairs, Label.INAPPROPRIATE)
-    record.decide("Dot", pairs[-1:], Label.AMBIGUOUS)
-
-    def settled() -> dict[str, tuple[str, str | None]]:
-        own = decisions.standing(record.history("Dot"))
-        return {f"{a}.{c}": (str(d.label), d.cause) for (a, c), d in own.items() if d.source == decisions.ADJUDICATED}
-
-    def here(page: Page) -> str:
-        return pair(page).rpartition(".")[0]
-
-    address = f"{app}/review?dataset={record.id}&tab=adjudication"
-    page = begin(browser, address, "Dot")
-    second = another_tab(page, address)
-    ready(second)
-    expect(card(page).locator(".given .one")).to_have_count(2)
-    assert "Bob" not in page.locator("body").inner_text()
-    wanted = {}
-    for keys, said in (("n1", ("necessary", "norm unclear")), ("i2", ("inappropriate", "statement unclear"))):
-        wanted[here(page)] = said
-        for key in keys:
-            page.keyboard.press(key)
-    by_back(page)  # at once, before it is saved
-    ready(page)
-    expect(page.locator(".bench .progress")).to_contain_text("2 of 7 done")
-    saved(page)
-    assert settled() == wanted
-    # What is on the second tab's screen stays, and the last word on it counts; then comes what the first one has left.
-    for done in (2, 2, 3):
-        wanted[here(second)] = ("ambiguous", "guideline gap")
-        second.keyboard.press("u")
-        second.keyboard.press("3")
-        saved(second)
-        expect(second.locator(".bench .progress")).to_contain_text(f"{done} of 7 done")
-    second.close(run_before_unload=False)
-    page.reload()
-    ready(page)
-    expect(page.locator(".bench .progress")).to_contain_text("3 of 7 done")
-    assert settled() == wanted and len(wanted) == 3
-    # Undo reaches behind the visit.
-    page.keyboard.press("z")
-    saved(page)
-    del wanted[here(page)]
-    assert settled() == wanted
-    page.keyboard.press("r")
-    page.keyboard.type("n1 read it twice")
-    page.keyboard.press("Enter")
-    for _ in range(4):  # one's own comes last, with a warning
-        expect(card(page).locator(".warning")).to_have_count(0)
-        page.keyboard.press("n")
-        page.keyboard.press("4")
-    expect(card(page).locator(".warning")).to_contain_text("You gave one of these answers")
-    page.keyboard.press("n")
-    page.keyboard.press("4")
-    expect(card(page)).to_contain_text("No pair is in dispute")
-    expect(page.locator(".bench .progress")).to_contain_text("7 of 7 done")
-    assert [d.reason for d in record.history("Dot") if d.reason] == ["n1 read it twice"]
-    serving.leave(page)
-
-
 def grid(page: Page, address: str) -> None:
     """Open Labels, and wait for its matrix or list."""
     page.goto(address)
@@ -501,48 +436,6 @@ def test_the_matrix_is_decided_by_keys_and_buttons_and_z_takes_back_what_is_newe
     saved(page)
     expect(page.locator("tr[aria-selected='true']")).to_have_attribute("id", f"pair-{attributes[4]}")
     assert record.standing("Grace").keys() == set(pairs[:4])
-    serving.leave(page)
-
-
-def test_the_list_of_one_context_is_decided_by_keys_and_what_the_matrix_left_unsaved_is_sent(
-    running: Server, browser: Browser, record: World
-) -> None:
-    (person, _) = records(record.store, record.id)
-    context = person.context_ids[3]
-    pairs = [f"{a}.{context}" for a in person.attribute_ids]
-    address = f"{running.address}/labels?dataset={record.id}&profile={person.id}&context={context}"
-    page = serving.open_page(browser, f"{address}&attribute={person.attribute_ids[0]}")
-    page.get_by_label("Your name").fill("Zoe")
-    page.get_by_label("Your name").press("Enter")
-    expect(page.locator(".st-key-who")).to_contain_text("Zoe")
-    serving.settled(page)
-    page.get_by_role("grid").focus()
-    with running.suspended():
-        page.keyboard.press("n")
-        page.keyboard.press("i")
-        expect(page.locator(".matrix .state")).to_have_text("2 not saved yet")
-        page.close()
-    page = another_tab(page, f"{address}&show=context")
-    page.get_by_role("grid").wait_for()
-    saved(page)
-    assert record.standing("Zoe") == {pairs[0]: "inappropriate"} and len(record.history("Zoe")) == 2
-    serving.settled(page)
-    for key in "niu" * 4:  # no wait between: each is for the row that the person was on
-        page.keyboard.press("j")
-        page.keyboard.press(key)
-    page.keyboard.press("z")
-    saved(page)
-    assert record.standing("Zoe") == dict(
-        zip(pairs[:12], ["inappropriate", *(CODES[key] for key in "niu" * 4)], strict=False)
-    )
-    row = page.locator("tr[aria-selected='true']")
-    expect(row).to_have_attribute("id", f"pair-{person.attribute_ids[12]}")
-    expect(row).to_be_in_viewport()
-    expect(page.locator(".st-key-pair h3").first).to_have_text(person.profile.attributes[12].statement)
-    expect(page.locator(".pair-list tbody tr").nth(2)).to_contain_text("Iinappropriatedecided by Zoe")
-    page.locator(".pair-list tbody tr").nth(5).click()
-    expect(page.locator(".st-key-pair h3").first).to_have_text(person.profile.attributes[5].statement)
-    page.wait_for_url(re.compile(rf"attribute={person.attribute_ids[5]}\b"))
     serving.leave(page)
 
 
