@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import fcntl
 import gc
+import gzip
 import json
 import logging
 import os
@@ -38,7 +39,8 @@ import run_record
 import sqlalchemy as sa
 import typer.main
 import typer.testing
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal import charmap
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
@@ -54,7 +56,9 @@ if TYPE_CHECKING:
 
 # Shared machines stall now and then; a stall is no failure of what is tested. More examples take 40 s of the processor:
 # `make test-long` tries them, as "wide".
-settings.register_profile("project", deadline=None, print_blob=True, max_examples=25)
+settings.register_profile(
+    "project", deadline=None, print_blob=True, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("wide", settings.get_profile("project"), max_examples=200)
 settings.load_profile("project")
 
@@ -148,6 +152,20 @@ def pytest_configure(config: pytest.Config) -> None:
     # Typer makes the whole command line anew each time that it is called: 0.08 s of the processor.
     typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
     _compile_statements_once()
+    if not hasattr(config, "workerinput"):
+        _write_what_utf_8_encodes()
+
+
+def _write_what_utf_8_encodes() -> None:
+    """Write what hypothesis looks up before it draws text: in a new checkout each worker would try 1.1 million characters
+    for it, which takes 4 s of the processor, and fails its own check of speed where the machine is busy."""
+    file = charmap.charmap_file("codec-v2-utf-8")
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with gzip.open(file, "wt") as out:
+            json.dump(
+                [[[0, 0xD7FF], [0xE000, 0x10FFFF]], []], out
+            )  # all but the surrogates, and all of it there and back
 
 
 def _compile_statements_once() -> None:
