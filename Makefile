@@ -92,7 +92,7 @@ lock: $(VENV)/installed-dev
 # package index, which says nothing about them.
 resolve: $(VENV)/installed-dev
 	@UV_HTTP_RETRIES=1 $(BIN)/uv pip compile pyproject.toml --constraint constraints.txt --universal --quiet \
-		--output-file /dev/null --python-version 3.11 --extra inspect --extra memory --extra team --extra ray \
+		--output-file /dev/null --python-version 3.11 --extra inspect --extra mcp --extra memory --extra team --extra ray \
 		--extra letta --extra graphiti --extra dev \
 		|| { [ $$? -eq 2 ] && echo "not checked whether the extras install together"; }
 

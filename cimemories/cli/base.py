@@ -175,6 +175,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         made = {name: group(**{f.name: values.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
         command(**values, **made)
 
+    expanded.groups = tuple(groups.values())  # type: ignore[attr-defined]
     return _described(expanded, command, parameters | of_groups)
 
 
@@ -202,6 +203,11 @@ def _described(
     function.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     described: Callable[..., None] = function
     return described
+
+
+def takes(command: Any, group: type) -> bool:
+    """Return whether a command takes this dataclass of options, or one that is made from it."""
+    return any(issubclass(item, group) for item in getattr(command.callback, "groups", ()))
 
 
 def group(name: str, help: str) -> Application:
