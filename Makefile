@@ -28,7 +28,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(VENV)/installed-dev system
 	$(PYTEST) $(PARALLEL)
 
-# What takes too long for each change: many kills, soaks, wide worlds, real installs, and eight times the examples of the
+# What takes too long for each change: many kills, soaks, wide worlds, real installs, and many more examples of the
 # tests by hypothesis. Where all pass, this and test-scale write tests/last_run_*.txt, to be committed: CI says by them
 # when they last did.
 test-long: $(VENV)/installed-dev system

@@ -54,12 +54,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
     from slow_simulator import SlowSimulator
 
-# Shared machines stall now and then; a stall is no failure of what is tested. More examples take 40 s of the processor:
-# `make test-long` tries them, as "wide".
-settings.register_profile(
-    "project", deadline=None, print_blob=True, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("wide", settings.get_profile("project"), max_examples=200)
+# Shared machines stall now and then, which is no failure of what is tested; and what a fixture opens may be used by all
+# examples of a test. `make test-long` tries more of them, as "wide".
+NO_FAULTS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("project", deadline=None, print_blob=True, max_examples=12, suppress_health_check=NO_FAULTS)
+settings.register_profile("wide", settings.get_profile("project"), max_examples=100)
 settings.load_profile("project")
 
 # Files that wait for long, for processes and locks, and so are not among those of tests/costs.txt.
@@ -157,8 +156,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _write_what_utf_8_encodes() -> None:
-    """Write what hypothesis looks up before it draws text: in a new checkout each worker would try 1.1 million characters
-    for it, which takes 4 s of the processor, and fails its own check of speed where the machine is busy."""
+    """Write what hypothesis looks up before it draws text. In a new checkout each worker would try 1.1 million
+    characters for it, which takes 4 s of the processor, and fails its own check of speed on a busy machine."""
     file = charmap.charmap_file("codec-v2-utf-8")
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)

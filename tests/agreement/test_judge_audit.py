@@ -251,7 +251,7 @@ def test_with_everything_audited_the_corrected_rate_is_the_true_rate(run: tuple[
         assert (estimate.corrected.value, estimate.corrected.low, estimate.corrected.why) == (None, None, CHANCE)
 
 
-@settings(max_examples=15)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     seed=st.integers(0, 10_000),
     rate=st.floats(0.05, 0.3),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from edited import content, history, profiles
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import add_labels, add_profiles, make_profile
 
@@ -87,7 +87,7 @@ def next_context_edit(model: list[Profile], step: tuple[Any, ...]) -> tuple[Edit
     return editing.edit_of("context", None if everyone else number, before, context), new
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 2)
 @given(steps=st.lists(STEPS, min_size=1, max_size=12))
 def test_any_series_of_edits_gives_what_plain_python_gives(store: Store, steps: list[Any]) -> None:
     model = [make_profile(i, attributes=2, contexts=2) for i in range(2)]

@@ -144,7 +144,7 @@ class TestStatements:
 
 
 class TestRepeatable:
-    @settings(max_examples=15)
+    @settings(max_examples=settings().max_examples // 2)
     @given(st.integers(0, 2**40), st.integers(0, 6), st.integers(0, 6))
     def test_the_first_of_many_are_the_few(self, seed: int, few: int, more: int) -> None:
         assert list(generate_profiles(few + more, seed=seed))[:few] == list(generate_profiles(few, seed=seed))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from evaluating import add_labelled, assert_whole, numbers, simulated
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cimemories.evaluation import planning, runs
@@ -49,7 +49,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
 
 
 @given(data=st.data())
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 4)
 def test_numbers_do_not_depend_on_concurrency_order_or_worker(
     planned: tuple[Path, str, dict[str, object], str], data: st.DataObject
 ) -> None:

@@ -14,7 +14,7 @@ import worlds
 from conftest import LONG_ON_POSTGRES, Copies
 from evaluating import ROOT, import_bytes
 from exchanging import content, counts, odd_world, profiles_of, write_bundle
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_dataset, add_labels, records
 
@@ -67,7 +67,7 @@ def effective(store: Store, dataset_id: int, labelling_id: str) -> list[list[lis
 
 
 @pytest.mark.parametrize("database", LONG_ON_POSTGRES, indirect=True)
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 3)
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_folder_gives_back_every_vote_call_decision_rule_and_edit(
     store: Store, other: Store, tmp_path_factory: pytest.TempPathFactory, seed: int, zipped: bool
@@ -164,7 +164,7 @@ def test_the_same_content_gives_the_same_bytes(store: Store, tmp_path: Path, end
 # ---- bundles of before
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 4)
 @given(st.integers(0, 2**32), st.sampled_from(["jsonl", "parquet"]), st.booleans())
 def test_a_bundle_is_still_read(
     store: Store, other: Store, tmp_path_factory: pytest.TempPathFactory, seed: int, encoding: str, zipped: bool
@@ -191,7 +191,7 @@ def test_a_bundle_that_an_earlier_version_wrote_is_read(sqlite_store: Store) -> 
 # ---- the authors' formats
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 3)
 @given(st.integers(0, 2**32))
 def test_profiles_come_back_and_are_the_same_bytes_again(
     store: Store, tmp_path_factory: pytest.TempPathFactory, seed: int
@@ -208,7 +208,7 @@ def test_profiles_come_back_and_are_the_same_bytes_again(
     assert (folder / "one.json").read_bytes() == (folder / "two.json").read_bytes()
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 3)
 @given(st.integers(0, 2**32))
 def test_shares_come_back_by_persona_with_the_same_labels(
     store: Store, tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from official_files import JUNK, OFFICIAL, RECORD, RENT, expected_profiles, needs_official
 
@@ -117,7 +117,6 @@ def types_of(profile: Profile) -> list[object]:
     return [[type(item) for item in value] if isinstance(value, list) else type(value) for value in values]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(profiles_, min_size=1, max_size=2))
 def test_export_then_import_gives_equal_profiles(profiles: list[Profile]) -> None:
     again = parse_profiles(write_profiles(profiles).encode(), "export.json").profiles

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_call, add_dataset, add_labels, add_profiles, make_profile, records
 
@@ -110,7 +110,6 @@ def standing(decided: Sequence[tuple[int, int, str, Label | None]], a: int, c: i
 
 
 @given(cast=ballots, decided=choices)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_matrix_is_what_votes_and_decisions_say(
     shared: Store, cast: list[Verdict | None], decided: list[tuple[int, int, str, Label | None]]
 ) -> None:
@@ -171,7 +170,6 @@ def mixed_profile(domains: Sequence[str], events: Sequence[str], spheres: Sequen
 
 
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_view_holds_each_asked_row_once_in_unbroken_groups(shared: Store, data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 6))
     domains = data.draw(st.lists(st.sampled_from(["legal", "finance", "general", "odd"]), min_size=size, max_size=size))

@@ -259,7 +259,7 @@ coverage: 0.5
 """
 
 
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**16), page=st.integers(1, 9), side=st.sampled_from([By.DOMAIN, By.PROFILE, By.ATTRIBUTE]))
 def test_pages_of_a_cell_are_the_cell(
     two_ways: tuple[Flows, Flows, list[Scope]], seed: int, page: int, side: By

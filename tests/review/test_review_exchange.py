@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reviewed import A, N, X, reviewed
 from worlds import add_dataset, add_labels, make_profile, records
@@ -152,7 +152,7 @@ def state(store: Store, row: DatasetRow) -> tuple[Any, ...]:
     return shown, {places[a]: d.uid for (a, _), d in effective.items()}, comments
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 2)
 @given(
     generated=st.lists(EVENT, max_size=8),
     split=st.data(),

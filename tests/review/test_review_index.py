@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_call, add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
@@ -230,7 +230,7 @@ def random_filters(data: st.DataObject, world: World) -> Filters:
     )
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 2)
 @given(random=st.randoms(use_true_random=False), data=st.data())
 def test_a_selection_is_what_plain_python_selects(shared: Store, random: Any, data: st.DataObject) -> None:
     world = build(shared, random)
@@ -248,7 +248,7 @@ def test_a_selection_is_what_plain_python_selects(shared: Store, random: Any, da
     assert len({tuple(order) for order in orders}) > 1
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 3)
 @given(random=st.randoms(use_true_random=False))
 def test_cards_say_what_the_record_says(shared: Store, random: Any) -> None:
     world = build(shared, random)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_run, records
 
@@ -73,7 +73,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_undo_without_limit_brings_back_what_stood_before(world: World, steps: list[Any]) -> None:
     store, _, _, _ = world

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import add_dataset, records
 
@@ -64,7 +64,6 @@ STEPS = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_undoing_brings_back_what_stood_before(store: Store, steps: list[Any]) -> None:
     dataset = add_dataset(store, name=f"world {id(steps)} {len(steps)} {hash(str(steps))}", profiles=1).id

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import (
     add_dataset,
@@ -38,7 +38,6 @@ from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.rows import MOST_PARAMETERS, insert_rows
 
 # One record serves all cases of a property: each case writes under a name of its own.
-one_record = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 numbers = itertools.count()
 assert tables.edit.metadata is tables.metadata
 
@@ -140,7 +139,6 @@ def exact(profile: Profile) -> tuple[Profile, str]:
     return profile, repr(profile)
 
 
-@one_record
 @given(items=st.lists(profiles(), min_size=1, max_size=3))
 def test_a_profile_comes_back_as_it_was(store: Store, items: list[Profile]) -> None:
     dataset = add_profiles(store, items, f"dataset {next(numbers)}")

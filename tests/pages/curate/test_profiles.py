@@ -10,7 +10,7 @@ import pytest
 import serving
 from conftest import Copies
 from hostile_names import LABELLED, MARKUP
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paging import FOLDS, button, double_click, labels, nodes, opened, page_html
 from playwright.sync_api import Browser, expect
@@ -50,7 +50,6 @@ def labelled(workspace: Store) -> DatasetRow:
 WORDS = st.text(st.sampled_from("abAB éÉßẞσςΣ%_\\'日"), min_size=1, max_size=5)
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(statements=st.lists(WORDS, min_size=1, max_size=5), wanted=WORDS)
 def test_search_finds_what_reading_every_statement_finds(store: Store, statements: list[str], wanted: str) -> None:
     attributes = tuple(Attribute(f"k{i}", 1, "finance", "move", text) for i, text in enumerate(statements))
