@@ -108,6 +108,33 @@ def shortened(text: object, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
+def told_apart(texts: Sequence[object], limit: int) -> list[str]:
+    """Shorten each text to `limit` characters as `shortened` does, but where several would be cut alike, leave out of
+    their common beginning what hides in what they differ: 'meta-llama/Llama-3…on official, strict prompt'."""
+    lines = [_one_line(text) for text in texts]
+    head, room = limit // 3, limit - limit // 3 - 1
+    alike: dict[str, set[str]] = {}
+    for line in lines:
+        if len(line) > limit:
+            alike.setdefault(line[: limit - 1], set()).add(line)
+    shown = []
+    for line in lines:
+        same = sorted(alike.get(line[: limit - 1], ())) if len(line) > limit else []
+        if len(same) < 2:
+            shown.append(shortened(line, limit))
+            continue
+        # The longest beginning that it shares is one with a neighbour in their order.
+        at = same.index(line)
+        neighbours = [other for other in same[max(at - 1, 0) : at + 2] if other != line]
+        # Not strict: a text may be the beginning of another. os.path.commonprefix does the same, and is for paths.
+        pairs = ([*zip(line, other, strict=False), ("", line)] for other in neighbours)
+        shared = max(next(n for n, (a, b) in enumerate(compared) if a != b) for compared in pairs)
+        words = [n + 1 for n in range(max(len(line) - room, head), shared) if line[n] == " "]
+        start = words[0] if words and len(line) - words[0] <= room else max(min(shared, len(line) - room), head)
+        shown.append(f"{line[:head]}…{shortened(line[start:], room)}")
+    return shown
+
+
 def html_escaped(text: object, limit: int | None = None) -> str:
     """Return one line as HTML that reads the same; limit: as in `shortened`."""
     return html.escape(_one_line(text) if limit is None else shortened(text, limit))

@@ -38,7 +38,7 @@ from cimemories.compare.sweeps import OverK, SweepFigure
 from cimemories.metrics import sentences
 from cimemories.metrics.uncertainty import Interval
 from cimemories.seeds.published import Axis, PublishedMeasure
-from cimemories.text import count, html_escaped, percent, shortened, simulated_text
+from cimemories.text import count, html_escaped, percent, shortened, simulated_text, told_apart
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -163,7 +163,7 @@ def trade_off(figure: SweepFigure) -> Drawing | None:
 
     if not figure.series:
         return None
-    traces = []
+    traces, names = [], told_apart([item.name for item in figure.series], LONGEST_NAME)
     for at, item in enumerate(figure.series):
         colour, lines = RUN_COLOURS[at % len(RUN_COLOURS)], [point.line for point in item.points]
         hover = [
@@ -180,7 +180,7 @@ def trade_off(figure: SweepFigure) -> Drawing | None:
                 hover,
                 error_x=error_bars([line.violation for line in lines], colour),
                 error_y=error_bars([line.completeness for line in lines], colour),
-                name=shortened(item.name, LONGEST_NAME),
+                name=names[at],
                 text=[html.escape(point.tick) for point in item.points],
                 textposition="bottom right",
                 line={"color": colour, "width": 2, "dash": DASHES[at % len(DASHES)]},
