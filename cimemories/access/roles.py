@@ -38,7 +38,7 @@ MAY = {
     Role.VIEWER: "look at everything and export it",
     Role.ANNOTATOR: "decide, audit and comment",
     Role.CURATOR: "change datasets, labels and the guideline, assign slices and adjudicate",
-    Role.OPERATOR: "start and stop runs and servers, and set costs",
+    Role.OPERATOR: "start and stop runs and servers, set costs, and tag runs",
     Role.ADMIN: "give people their roles, and read the log",
 }
 

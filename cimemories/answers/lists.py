@@ -6,7 +6,7 @@ A row has more than people see: all that `--json` and `to_frame()` give.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +89,7 @@ COLUMNS = {
     "model": Column("text", "Model"),
     "n": Column("count", "n"),
     "name": Column("text", "Name"),
+    "note": Column("wide", "Note"),
     "origin": Column("text", "Origin"),
     "parent": Column("text", "Based on"),
     "parts": Column("text", "Parts", "By status"),
@@ -114,6 +115,7 @@ COLUMNS = {
     "status": Column("text", "Status"),
     "step": Column("text", "Step"),
     "subject": Column("wide", "Of"),
+    "tags": Column("text", "Tags"),
     "task": Column("text", "Task"),
     "threshold": Column("percent", "Threshold"),
     "title": Column("text", "Title"),
@@ -204,33 +206,42 @@ def rules(store: Store, dataset_id: int) -> Listing:
 
 def runs(rows: Sequence[RunRow], datasets: Mapping[int, str]) -> Listing:
     """Return these runs, in their order. datasets: names by id; responses, judgements: messages, and judgements of the
-    first judge, by status; simulated: its messages or its judge are."""
+    first judge, by status; simulated: its messages or its judge are; tags: words with a space between them."""
     listed = [
         attributes(row, "id name model samples status error judged expected coverage responses judgements")
-        | attributes(row, "simulated created finished sweep")
-        | {"dataset": datasets.get(row.dataset, "")}
+        | attributes(row, "simulated created finished sweep note")
+        | {"dataset": datasets.get(row.dataset, ""), "tags": " ".join(row.tags)}
         for row in rows
     ]
-    return _listing(listed, "id name dataset model samples status judged expected coverage created simulated", "Runs")
+    shown = f"id name{_described(rows)} dataset model samples status judged expected coverage created simulated"
+    return _listing(listed, shown, "Runs")
 
 
-def runs_with_settings(store: Store) -> Listing:
-    """Return every run as `runs` does, but slower, with more columns: judges (names), answers (which servers gave
-    them), and its settings: judge_settings, prompts (hashes), reference, and those of `RunSpec` that are not among the
-    others. None where the record does not have a setting: the run was imported, or planned before there was one."""
+def _described(rows: Iterable[RunRow]) -> str:
+    """Return the columns of what people say of these runs: ' tags note', less what none of them has."""
+    rows = list(rows)
+    return "".join(f" {name}" for name in ("tags", "note") if any(getattr(row, name) for row in rows))
+
+
+def runs_with_settings(store: Store, tag: str | None = None) -> Listing:
+    """Return every run, or those with a tag, as `runs` does, but slower, with more columns: judges (names), answers
+    (which servers gave them), and its settings: judge_settings, prompts (hashes), reference, and those of `RunSpec`
+    that are not among the others. None where the record does not have a setting: the run was imported, or planned
+    before there was one."""
     here = contents(store)
-    ids = [row.id for row in here.runs]
+    chosen = [row for row in here.runs if tag in (None, *row.tags)]
+    ids = [row.id for row in chosen]
     with store.read() as connection:
         judges = {run_id: judgements.of_run(connection, run_id) for run_id in ids}
         sources = calls.origins(connection, ids)
-    shown = runs(here.runs, here.dataset_names)
+    shown = runs(chosen, here.dataset_names)
     rows = [
         values
         | {"judges": ", ".join(judge.name for judge in judges[row.id])}
         | {"answers": [source.as_json() for source in sources[row.id]]}
         # What the record says of every run goes before what was asked for.
         | {name: value for name, value in _settings(row).items() if name not in values}
-        for row, values in zip(here.runs, shown.records(), strict=True)
+        for row, values in zip(chosen, shown.records(), strict=True)
     ]
     return Listing(rows, {**shown.columns, "judges": COLUMNS["judges"]}, shown.caption)
 
@@ -261,6 +272,7 @@ def runs_with_numbers(lines: Sequence[RunLine]) -> Listing:
         attributes(line.run, "id name model status judged expected coverage prompt_level created")
         | attributes(line, "dataset memory mitigation does_task n")
         | {"mark": simulated_text(line.simulated), "judges": ", ".join(line.judges)}
+        | {"tags": " ".join(line.run.tags), "note": line.run.note}
         | {"cost": line.cost.shown}
         | {
             f"{name}{end}": getattr(getattr(line, name), field)
@@ -270,8 +282,8 @@ def runs_with_numbers(lines: Sequence[RunLine]) -> Listing:
         for line in lines
     ]
     shown = (
-        "name mark status judged expected coverage violation completeness does_task n prompt_level memory mitigation "
-        "judges cost created model dataset id"
+        f"name{_described(line.run for line in lines)} mark status judged expected coverage violation completeness "
+        "does_task n prompt_level memory mitigation judges cost created model dataset id"
     )
     return _listing(rows, shown, "Runs")
 

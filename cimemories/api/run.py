@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -41,7 +41,8 @@ class Run:
     """One run of a workspace, as it was when it was looked up. Made by `ws.runs[...]` and `ws.run(...)`.
 
     id, name, model, dataset (name), samples (messages a context), status, created (datetime in UTC), coverage (judged
-    over planned messages, None where none is planned), simulated (which parts come from a simulator).
+    over planned messages, None where none is planned), simulated (which parts come from a simulator), tags (a tuple of
+    words) and note; set these two to record others, as in `run.tags = [*run.tags, "pilot"]`.
 
     Most methods take what numbers rest on as keywords (`reading`), as the command line does. labels: 'decisions' (of
     people, then the consensus; default), 'consensus', or the id of a labelling. rule: 'paper', or a rule of the
@@ -86,6 +87,28 @@ class Run:
     @property
     def simulated(self) -> tuple[str, ...]:
         return self._row.simulated_parts
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._row.tags
+
+    @tags.setter
+    def tags(self, words: Iterable[str]) -> None:
+        self._describe(tags=[words] if isinstance(words, str) else words)
+
+    @property
+    def note(self) -> str:
+        return self._row.note
+
+    @note.setter
+    def note(self, text: str) -> None:
+        self._describe(note=text)
+
+    def _describe(self, **about: Any) -> None:
+        from cimemories.flows import catalogue
+
+        catalogue.describe_run(self._session.store, self.id, **about)
+        self._row = catalogue.run_of(self._session.store, self.id)
 
     @property
     def manifest(self) -> dict[str, Any]:

@@ -376,8 +376,8 @@ class Runs:
     def to_frame(self) -> pd.DataFrame:
         """One row a run, oldest first, in the columns of `cimemories runs --json`: id, name, dataset, model, samples
         (messages a context), status, error, judged and expected (messages), coverage (their share), responses and
-        judgements (by status), simulated, created and finished (datetimes in UTC), sweep (its id), judges (names),
-        answers (which servers gave them); then its settings, a column each.
+        judgements (by status), simulated, created and finished (datetimes in UTC), sweep (its id), tags (with a space
+        between them), note, judges (names), answers (which servers gave them); then its settings, a column each.
 
         base_url, prompt_level, memory, memory_order, sessions, mitigation and seed are known of every run. The others
         are what was asked for: all settings of docs/settings.md, judge_settings, prompts (their hashes) and reference.

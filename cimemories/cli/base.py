@@ -38,7 +38,7 @@ ENDING_SECONDS = 10.0  # how long an interrupted command may clean up before ano
 # The commands of each module of this folder, in the order of `--help`; those of extras come after them. `--help` and
 # `--version` load none of them: all together take 1.5 s, most of it for SQLAlchemy.
 MODULES = {
-    "runs": "run judge repeat runs stop resume",
+    "runs": "run judge repeat runs tag stop resume",
     "datasets": "import export datasets generate packs",
     "labels": "label labellings consensus rules judges",
     "sweeps": "sweep",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -280,15 +280,36 @@ def repeat(
 
 
 @cli.command()
-def runs(here: Here) -> None:
+def runs(here: Here, tag: Annotated[str | None, Option(help="Only the runs with this tag.")] = None) -> None:
     """List the runs.  Example: cimemories runs --json"""
     from cimemories.answers import lists
 
     if here.as_json:
-        output.as_json(lists.runs_with_settings(here.record))
+        output.as_json(lists.runs_with_settings(here.record, tag))
         return
     contents = lists.contents(here.record)
-    output.listing(lists.runs(contents.runs, contents.dataset_names))
+    output.listing(lists.runs([row for row in contents.runs if tag in (None, *row.tags)], contents.dataset_names))
+
+
+@cli.command()
+def tag(
+    run_id: Run,
+    place: Place,
+    tags: Annotated[list[str] | None, Argument(metavar="[TAG]...", help="Its tags from now on; '' for none.")] = None,
+    note: Annotated[str | None, Option(help="Its note from now on; '' for none.")] = None,
+) -> None:
+    """Set the tags of a run, or its note; what is not given stays. Prints both.
+
+    Example: cimemories tag run-3f9a1c2e pilot strict --note "With the prompt of May"
+    """
+    from cimemories.flows import catalogue
+
+    store = place.record
+    if tags or note is not None:
+        catalogue.describe_run(store, run_id, tags or None, note)
+    row = catalogue.run_of(store, run_id)
+    output.line(f"tags  {' '.join(row.tags) or 'none'}")
+    output.line(f"note  {row.note or 'none'}")
 
 
 @cli.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -150,6 +150,12 @@ def pause(store: Store, work_id: str) -> bool:
         if stopped:
             log.add(connection, f"{work.kind_of(work_id)}.paused", work_id)
     return stopped
+
+
+def describe_run(store: Store, run_id: str, tags: Iterable[str] | None = None, note: str | None = None) -> None:
+    """Replace the tags of a run, or its note, or both; see `runs.describe`."""
+    with store.write(Role.OPERATOR) as connection:
+        log.add(connection, "run.described", run_id, **runs.describe(connection, run_id, tags, note))
 
 
 def cancel(store: Store, work_id: str) -> bool:

@@ -60,6 +60,7 @@ from cimemories.store import calls, labellings
 from cimemories.store.archive import LETTERS, NO_VOTE, request_of
 from cimemories.store.engine import StoreError, content_hash
 from cimemories.store.labellings import IMPORTED
+from cimemories.store.runs import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS
 from cimemories.store.work import ENDED
 from cimemories.text import count, refused, shown
 
@@ -122,6 +123,8 @@ KINDS: dict[str, Any] = {
     "statement": Statement,
     "text": Text,
     "long": LongText,
+    "tags": Annotated[OneLine, Field(max_length=MOST_TAGS * (LONGEST_TAG + 1))],
+    "note": Annotated[Text, Field(max_length=LONGEST_NOTE)],
     "count": Count,
     "integer": Annotated[int, Field(ge=-(2**31), lt=2**31)],
     "age": Annotated[int, Field(ge=0, le=150)],
@@ -241,7 +244,7 @@ TABLES: dict[str, Table] = {
         "runs": (
             "number:count name:line dataset_hash:text model:line endpoint:text simulated:truth samples:count "
             "seed:integer? prompt_level:text prompt_hash:text composition:text parameters:object manifest:object "
-            "status:ended error:long? created:text finished:text?"
+            "status:ended error:long? created:text finished:text? tags:tags? note:note?"
         ),
         "run_calls": "run:>runs call:text asked:truth?",
         "recalls": "number:count profile:>profiles system:text lines:lines seconds:real? cost:numbers?",

@@ -72,6 +72,7 @@ SCHEMAS = (
     Schema("0015", "The same as 0013", "run.explains"),
     Schema("0016", "The model that answered, where it is another one", "call.served_model"),
     Schema("0017", "Paragraphs that prompts share, stored once", "passage request.passages"),
+    Schema("0018", "Tags and notes of runs", "run.tags run.note"),
 )
 HEAD = SCHEMAS[-1].number
 # Alembic's, which wrote it at first: databases of today have it.

@@ -233,7 +233,8 @@ class Settled:
 @dataclass(frozen=True)
 class RunRow:
     """One run in a list. `responses` and `judgements` are counts by status; judgements are those of the first judge.
-    explains: the run of which this one explains a leak; such a run is in no list of runs."""
+    explains: the run of which this one explains a leak; such a run is in no list of runs. tags, note: what people say
+    of it."""
 
     id: str
     name: str
@@ -257,6 +258,8 @@ class RunRow:
     sweep: str | None = None
     cell: int | None = None
     explains: str | None = None
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def given_name(self) -> str:
@@ -433,7 +436,8 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
     runs = []
     for row in rows:
         counts = {"responses": dict(responses[row["id"]]), "judgements": dict(judged[row["id"]])}
-        runs.append(made(RunRow, row, status=work.shown_status(row, _missing(**counts)), **counts))
+        about = {"tags": tuple((row["tags"] or "").split()), "note": row["note"] or ""}
+        runs.append(made(RunRow, row, status=work.shown_status(row, _missing(**counts)), **counts, **about))
     return runs
 
 
@@ -642,6 +646,39 @@ def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, ModelCall
     for part in calls_by_model(connection, [run_id]):
         stages[part.kind] = stages[part.kind].plus(part) if part.kind in stages else part
     return stages
+
+
+LONGEST_TAG, MOST_TAGS, LONGEST_NOTE = 40, 20, 2_000  # characters, tags of a run, characters
+
+
+def describe(
+    connection: sa.Connection, run_id: str, tags: Iterable[str] | None = None, note: str | None = None
+) -> dict[str, str]:
+    """Replace the tags of a run, or its note, or both; None leaves one as it is. Return what was written, by column.
+    Raises StoreError for a run that is not there, a tag that is not one short word, too many tags, and a note that is
+    too long or holds control characters other than line ends and tabs."""
+    values: dict[str, str] = {}
+    if tags is not None:
+        words = dict.fromkeys(tag.strip() for tag in tags if tag.strip())
+        for word in words:
+            plain_name(word, "tag")
+            if len(word.split()) > 1:
+                raise StoreError(f"the tag '{word}' is more than one word. Write {'-'.join(word.split())}.")
+            if len(word) > LONGEST_TAG:
+                raise StoreError(f"a tag has at most {LONGEST_TAG} characters. Say more in the note of the run.")
+        if len(words) > MOST_TAGS:
+            raise StoreError(f"a run has at most {MOST_TAGS} tags, and these are {len(words)}.")
+        values["tags"] = storable(" ".join(words))
+    if note is not None:
+        values["note"] = storable(note.replace("\r\n", "\n")).strip()
+        if len(values["note"]) > LONGEST_NOTE:
+            raise StoreError(f"a note has at most {LONGEST_NOTE:,} characters, and this one {len(values['note']):,}.")
+        plain_name(values["note"].replace("\n", " ").replace("\t", " "), "note")
+    work.load(connection, run_id)
+    if values:
+        stored = {column: text or None for column, text in values.items()}
+        connection.execute(sa.update(run).where(run.c.id == run_id).values(**stored))
+    return values
 
 
 def delete(connection: sa.Connection, run_id: str) -> list[str]:

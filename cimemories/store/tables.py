@@ -345,6 +345,7 @@ run = _table(
     *optional(Integer, "cell"),
     *work_columns(),
     *optional(Text, "explains"),  # the run of which this one explains a leak; null: a run of its own
+    *optional(Text, "tags", "note"),  # what people say of it: words with a space between them, and a text
     Index("ix_run_dataset", "dataset"),
     Index("ix_run_sweep", "sweep"),
     Index("ix_run_explains", "explains"),

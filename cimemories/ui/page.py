@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -462,6 +463,26 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
         notice("Some runs of the link are not here (any more), or are of another dataset.")
     help = f"Runs of one dataset with at least one judgement. None chosen: {everything}."
     return several("Runs", names, key, "runs", most=most, placeholder=everything, help=help)
+
+
+BY_TAG = "by"  # an address names a tag with a # before it
+
+
+def run_tag(
+    tags: Iterable[Sequence[str]],
+    key: str,
+    *,
+    grouped: bool = False,
+    also: Callable[[], Mapping[str, url.Value]] = dict,
+) -> str:
+    """Draw the choice of a tag, if there are any, and return it as '#pilot'; '' for all runs. tags: of each run.
+    grouped: offer BY_TAG too, all runs, a group a tag. also: as of `choice`."""
+    counts = Counter(f"#{word}" for words in tags for word in words)
+    if not counts:
+        return ""
+    options = {"": "all"} | ({BY_TAG: "all, a group each"} if grouped else {})
+    options |= {word: f"{word} ({number})" for word, number in sorted(counts.items())}
+    return choice("Tag", options, key, "tag", boxed=True, also=also)
 
 
 def number(label: str, param: str, default: float, least: float, most: float, step: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import streamlit as st
@@ -37,7 +38,7 @@ from cimemories.model import WorkStatus
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.runs import IMPORTED, RunRow
+from cimemories.store.runs import IMPORTED, LONGEST_NOTE, RunRow
 from cimemories.store.upkeep import deleting
 from cimemories.text import count, exact_percent, percent, sentence, visible, visible_in
 from cimemories.ui import exports, once, page, safe, shell, tables, url
@@ -419,6 +420,7 @@ def draw(store: Store, row: RunRow) -> None:
             f"This run was imported from a file{f' ({file})' if file else ''}. Its messages were written elsewhere, so "
             "it cannot be resumed or repeated. You can still add judges."
         )
+    _draw_description(store, row)
     live = row.status in ACTIVE
     with page.Reporting("Its warnings could not be read.", StoreError):
         # While it runs, unjudged messages are not worth a note.
@@ -432,6 +434,32 @@ def draw(store: Store, row: RunRow) -> None:
         "runs.box.manifest",
         lambda: st.json(visible_in(row.manifest.recorded)),
     )
+
+
+def _draw_description(store: Store, row: RunRow) -> None:
+    """Draw the tags and the note of a run, and the form that changes them."""
+    if row.tags or row.note:
+        words = safe.tag("b", *(f"#{word} " for word in row.tags))
+        safe.show(safe.tag("div", words, safe.tag("span", safe.folded(row.note), data=True), cls="ci-line"))
+
+    def change() -> None:
+        tags = st.multiselect(
+            "Tags",
+            sorted({word for other in catalogue.all_runs(store) for word in other.tags}),
+            default=row.tags,
+            format_func=safe.option,
+            key=f"runs.tags.{row.id}.{version}",
+            accept_new_options=True,
+            placeholder="short words, such as pilot",
+        )
+        note = st.text_area("Note", row.note, max_chars=LONGEST_NOTE, key=f"runs.note.{row.id}.{version}")
+        with page.Reporting("Tags and note stay as they were.", StoreError):
+            describe = partial(catalogue.describe_run, store, row.id, tags, note)
+            once.button("Save", describe, key=f"runs.describe.{row.id}")
+
+    # Another key for other values, as of another window: a field would keep what it held, and save that.
+    version = hash((row.tags, row.note))
+    page.fold("Tags and note", ":material/sell:", "runs.box.describe", change)
 
 
 def _live(store: Store, row: RunRow, was_active: bool) -> None:

@@ -89,6 +89,7 @@ HEADS = (
     Head(""),
 )
 BESIDE = 4  # of these, if a run is open
+LONGEST = 300  # characters of a name in the list, which has room for what tells runs apart
 
 
 def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
@@ -96,11 +97,12 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
     chosen = next((row for row in rows if row.id == run_id), None)
     if run_id is not None and chosen is None:
         page.notice("The run in the link does not exist (any longer). Choose one from the list.")
+    tag = page.run_tag((row.tags for row in rows), "runs.tag", grouped=True)
     active = frozenset(row.id for row in rows if row.status in ACTIVE)
     counting = bool(_uncounted(run_lines(shared_flows(store), rows, known=True)))
     listed = st.fragment(_list, run_every=LOOK if active or counting else None)
     if chosen is None:
-        listed(store, None, active, counting)
+        listed(store, None, active, counting, tag)
 
         def columns() -> None:
             with st.spinner("Counting the runs", show_time=True):
@@ -112,7 +114,7 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
     left, right = st.columns([2, 3], gap="medium")
     # Named, so that the panel stands alone if there is no room for both (ui/assets/style.css).
     with left, st.container(key="beside_panel"):
-        listed(store, chosen.id, active, counting)
+        listed(store, chosen.id, active, counting, tag)
     with right, st.container(key="panel", border=True):
         if st.button("Close", icon=":material/close:", key="show.runs.close", help="Back to the list"):
             url.drop("run", "beside")
@@ -128,8 +130,8 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
             )
 
 
-def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_counting: bool) -> None:
-    """Draw the runs, newest first, those of a sweep together, and act on the buttons in them."""
+def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_counting: bool, tag: str) -> None:
+    """Draw the runs, newest first, those of a sweep together, or by tag, and act on the buttons in them."""
     rows = catalogue.all_runs(store)[::-1]
     active = frozenset(row.id for row in rows if row.status in ACTIVE)
     if active != was_active:
@@ -139,7 +141,14 @@ def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_coun
     sweeps = {row.id: row for row in catalogue.all_sweeps(store)}
     groups: dict[str, Group] = {}
     for line in lines:
-        row = _row(line, differs[line.run.id], chosen)
+        row, words = _row(line, differs[line.run.id], chosen), line.run.tags
+        if tag == page.BY_TAG:
+            for word in words or ("",):
+                group = groups.setdefault(word, Group((), f"#{word}", f"#{safe.option(word)}" if word else "no tag"))
+                groups[word] = replace(group, rows=(*group.rows, row))
+            continue
+        if tag and tag[1:] not in words:
+            continue
         key, new = line.run.id, Group(())  # a run outside a sweep is a group of its own, without a heading
         if sweep := sweeps.get(line.run.sweep or ""):
             going = sweep.status in ACTIVE
@@ -201,6 +210,7 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
     active = run.status in ACTIVE
     # A run without a name is called after both.
     named = run.model in run.name and line.dataset in run.name
+    about = () if named else (safe.option(f"{run.model} on {line.dataset}"),)
     buttons = [("Cancel", "cancel")] if active else [("Resume", "resume")] if run.status in RESUMABLE else []
     chips = [(simulated_text(line.simulated), "simulated")] if line.simulated else []
     coverage = run.coverage or 0.0
@@ -218,8 +228,10 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
         numbers = (Cell(text="" if active else "counting"),) * 2
     cells = (
         Cell(
-            text=safe.option(run.name),
-            small="" if named else safe.option(f"{run.model} on {line.dataset}"),
+            text=safe.option(run.name, LONGEST),
+            small=" · ".join(
+                filter(None, [*about, *(f"#{safe.option(word)}" for word in run.tags), safe.option(run.note)])
+            ),
             hint=run.id,
             chips=[*chips, *((safe.option(text), "") for text in differs)],
             opens=True,

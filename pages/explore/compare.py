@@ -15,7 +15,7 @@ TITLE = "Compare"
 LEADERBOARD = "leaderboard"
 KEPT = "compare.kept"
 # Parameters of this page's addresses alone, and those shared with other pages.
-OWN = ("tab", "runs", "ranked", "against", "axis", "change")
+OWN = ("tab", "runs", "tag", "ranked", "against", "axis", "change")
 SHARED = ("dataset", "run", "judge", "n", "labels", "sweep")
 TABS = {
     LEADERBOARD: "Leaderboard",

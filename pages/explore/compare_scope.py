@@ -19,6 +19,7 @@ from cimemories.compare.leaderboard import (
     scopes_of_rows,
     settings_apart,
 )
+from cimemories.evaluation.spec import names
 from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
@@ -84,14 +85,19 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
     why."""
     data_column, run_column, judge_column, n_column = st.columns([3, 6, 3, 2], vertical_alignment="bottom")
     with data_column:
-        names = {row.id: row.name for row in catalogue.all_datasets(store)}
+        datasets = {row.id: row.name for row in catalogue.all_datasets(store)}
         counts = Counter(row.dataset for row in rows)
         busiest = sorted(counts, key=lambda i: (-counts[i], -i))
-        texts = {i: f"{names.get(i, i)} ({count(counts[i], 'run')})" for i in busiest}
+        texts = {i: f"{datasets.get(i, i)} ({count(counts[i], 'run')})" for i in busiest}
         dataset = page.select("Dataset", busiest, texts.__getitem__, "compare.dataset", "dataset")
+    line = st.container(horizontal=True)
     offered = {row.id: row for row in reversed(rows) if row.dataset == dataset}
+    with line:
+        tag = page.run_tag((row.tags for row in offered.values()), "compare.tag", also=lambda: {"runs": None})
+    if tag:
+        offered = {run_id: row for run_id, row in offered.items() if tag[1:] in row.tags}
     with run_column:
-        named = {run_id: row.name for run_id, row in offered.items()}
+        named = names([*offered.values()])
         newest = list(offered)[:MOST_UNCHOSEN]
         everything = "all" if len(newest) == len(offered) else f"the {MOST_UNCHOSEN} newest"
         chosen = page.runs(named, "compare.runs", f"{everything} judged runs of the dataset")
@@ -105,7 +111,7 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         judge = _judge(judges)
     with n_column:
         n = _samples(max(offered[run_id].samples for run_id in chosen))
-    flows, line = shared_flows(store), st.container(horizontal=True)
+    flows = shared_flows(store)
     try:
         scopes = scopes_of_rows(store, [offered[run_id] for run_id in chosen], judge)
         with line:

@@ -126,6 +126,7 @@ def test_what_people_do_takes_the_role_that_the_documentation_gives(
         ),
         (Role.CURATOR, lambda: catalogue.use_rule(store, data.id, "paper")),
         (Role.OPERATOR, lambda: catalogue.cancel(store, run)),
+        (Role.OPERATOR, lambda: catalogue.describe_run(store, run, ["pilot"])),
         (Role.ADMIN, lambda: people.give(store, "bob@example.org", Role.VIEWER)),
     ]
     for role in RANKED:

@@ -265,6 +265,22 @@ def test_an_unknown_name_says_what_there_is(demo: cimemories.Workspace) -> None:
         run.leaks(strength="strong")
 
 
+def test_tags_and_a_note_are_recorded_as_they_are_set(sqlite_store: Store) -> None:
+    small(sqlite_store)
+    with cimemories.open(sqlite_store.workspace) as ws:
+        (run,) = ws.runs
+        run.tags = [*run.tags, "pilot"]
+        run.note = "With the prompt of May."
+        assert (run.tags, run.note) == (("pilot",), "With the prompt of May.")
+        frame = ws.runs.to_frame()
+    assert (frame.tags[0], frame.note[0]) == ("pilot", "With the prompt of May.")
+    listed = CliRunner().invoke(cli, ["tag", run.id, "strict", "-w", str(sqlite_store.workspace)])
+    assert listed.stdout == "tags  strict\nnote  With the prompt of May.\n"
+    place = ["-w", sqlite_store.workspace]
+    assert [row["tags"] for row in printed("runs", "--tag", "strict", *place)] == ["strict"]
+    assert printed("runs", "--tag", "pilot", *place) == []
+
+
 def test_a_name_of_several_runs_asks_for_the_id(sqlite_store: Store) -> None:
     run_id = small(sqlite_store)
     with cimemories.open(sqlite_store.workspace) as ws:

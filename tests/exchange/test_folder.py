@@ -22,6 +22,7 @@ from cimemories.evaluation import planning
 from cimemories.evaluation.runs import execute
 from cimemories.evaluation.spec import JudgeSpec
 from cimemories.exchange import exporting
+from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
@@ -64,6 +65,7 @@ def world(sqlite_store: Store) -> Store:
         lost = {"status": "failed", "cause": "memory: recall failed", "text": None, "shown": None}
         connection.execute(sa.update(response).where(response.c.id == first).values(lost))
     (dataset,) = {row.dataset for row in all_runs(sqlite_store)}
+    catalogue.describe_run(sqlite_store, all_runs(sqlite_store)[0].id, ["pilot", "ב"], "The first\nof four.")
     with sqlite_store.write() as connection:
         for person in records(sqlite_store, dataset):
             pair = person.attribute_ids[0], person.context_ids[0]
@@ -99,9 +101,10 @@ def test_an_empty_workspace_has_the_same_numbers_afterwards(world: Store, other:
     assert result.dataset.simulated
     assert numbers(other) == numbers(world)
     here, there = all_runs(world), all_runs(other)
-    assert [(r.status, r.responses, r.judgements) for r in there] == [
-        (r.status, r.responses, r.judgements) for r in here
+    assert [(r.status, r.responses, r.judgements, r.tags, r.note) for r in there] == [
+        (r.status, r.responses, r.judgements, r.tags, r.note) for r in here
     ]
+    assert (there[0].tags, there[0].note) == (("pilot", "ב"), "The first\nof four.")
     assert content(other, result.dataset.id) == content(world, here[0].dataset)
     before = counts(other)
     assert not import_file(other, tmp_path / "hub").new and counts(other) == before
@@ -149,6 +152,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ballots", {"verdicts": "N"}, "row 1: verdicts must have one of"),
         ("prompts", {"template": "Say all."}, "row 1: hash is not the SHA-256 of the template"),
         ("runs", {"name": "a\nb"}, "row 1: name has a line break"),
+        ("runs", {"tags": "a\nb"}, "row 1: tags has a line break"),
+        ("runs", {"note": "x" * 3_000}, "row 1: note "),
         ("messages", {"status": "lost"}, "row 1: status must be one of 'owed', 'ok'"),
         ("messages", {"memory": "[0, 0]"}, "row 1: memory [0, 0] has a number twice"),
         ("messages", {"call": "0"}, "row 1: call '0' is not in the table of calls"),

@@ -130,6 +130,8 @@ SINCE = (  # of the migrations after these
     "ALTER TABLE call DROP COLUMN served_model",
     "ALTER TABLE request DROP COLUMN passages",
     "DROP TABLE passage",
+    "ALTER TABLE run DROP COLUMN tags",
+    "ALTER TABLE run DROP COLUMN note",
 )
 
 

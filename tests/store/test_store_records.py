@@ -28,6 +28,7 @@ from worlds import (
     settle_response,
 )
 
+from cimemories.flows import catalogue
 from cimemories.flows.labels import NECESSARY
 from cimemories.model import (
     ChatRequest,
@@ -40,7 +41,7 @@ from cimemories.model import (
     Verdict,
 )
 from cimemories.store import calls, datasets, decisions, judgements, labellings, runs, tables, work
-from cimemories.store.engine import Store, canonical_json
+from cimemories.store.engine import Store, StoreError, canonical_json
 
 
 def counts(store: Store) -> dict[str, int]:
@@ -353,6 +354,32 @@ def test_a_judgement_stays_unless_it_had_only_failed(store: Store) -> None:
         assert judgements.reveal_counts(connection, run_id, [another]).all() == []
         assert runs.named(connection, run_id).judgements == {"ok": 1, "unparsed": 1}
         assert math.isclose(runs.named(connection, run_id).coverage or 0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("tags", "note", "message"),
+    [
+        (["two words"], None, "Write two-words"),
+        (["a\u202eb"], None, "control characters or overrides"),
+        (["x" * 41], None, "at most 40 characters"),
+        ([str(n) for n in range(21)], None, "at most 20 tags, and these are 21"),
+        (None, "x" * 2_001, "at most 2,000 characters, and this one 2,001"),
+        (None, "\x1b[2J", "control characters or overrides"),
+    ],
+)
+def test_tags_and_notes_that_cannot_be_shown_safely_are_refused(
+    store: Store, tags: list[str] | None, note: str | None, message: str
+) -> None:
+    run_id = add_run(store, add_dataset(store, profiles=1).id, 1, {})
+    catalogue.describe_run(store, run_id, ["kept", "kept", " "], "One line\r\nand another.")
+    with pytest.raises(StoreError, match=message):
+        catalogue.describe_run(store, run_id, tags, note)
+    row = catalogue.run_of(store, run_id)
+    assert (row.tags, row.note) == (("kept",), "One line\nand another.")
+    catalogue.describe_run(store, run_id, note="")
+    assert (catalogue.run_of(store, run_id).tags, catalogue.run_of(store, run_id).note) == (("kept",), "")
+    with pytest.raises(StoreError, match="run-00000000"):
+        catalogue.describe_run(store, "run-00000000", ["a"])
 
 
 def test_tokens_are_counted_once_for_each_call(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -309,6 +310,30 @@ def test_an_imported_run_says_so_and_is_not_resumed(store: Store) -> None:
     labels = [item.label for item in app.button]
     assert "was imported from a file" in page_html(app)
     assert not {"Resume", "Retry failed calls", "Repeat this run"} & set(labels)
+
+
+def test_tags_and_a_note_are_set_on_the_page_and_runs_are_grouped_by_them(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    one, two = add_run(store, data.id, 2, {}), add_run(store, data.id, 3, {})
+    assert "runs.tag" not in {item.key for item in opened(RUNS).selectbox}, "nothing to choose from"
+    app = opened(RUNS, "runs.box.describe", run=one)
+    app.multiselect[0].set_value(["two words"]).run()
+    button(app, "Save").click().run()
+    assert "Write two-words." in page_html(app) and rows(store)[0].tags == ()
+    app.multiselect[0].set_value(["pilot"])
+    app.text_area[0].set_value(f"Mind the budget. {HOSTILE}").run()
+    button(app, "Save").click().run()
+    assert (rows(store)[0].tags, rows(store)[1].tags) == (("pilot",), ())
+    assert "#pilot" in page_html(app) and "Mind the budget." in page_html(app) and "<img" not in page_html(app)
+
+    def groups(**query: str) -> list[tuple[str, list[str]]]:
+        sent = [node.proto.json for node in opened(RUNS, **query).get("bidi_component")]
+        (data,) = [json.loads(text) for text in sent if '"groups"' in text]
+        return [(group.get("title", ""), [row["id"] for row in group["rows"]]) for group in data["groups"]]
+
+    assert groups() == [("", [two]), ("", [one])]
+    assert groups(tag="#pilot") == [("", [one])]
+    assert groups(tag="by") == [("no tag", [two]), ("#pilot", [one])]
 
 
 def test_runs_side_by_side_say_in_what_they_differ(store: Store) -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run, ask, plan_run, records
 
 from cimemories.cli import cli
+from cimemories.flows import catalogue
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import ResponseStatus
 from cimemories.report.collect import collect
@@ -126,6 +127,17 @@ def test_the_address_says_which_runs(world: tuple[int, str, str, str]) -> None:
     app.multiselect[0].set_value([careful, part]).run()
     assert app.query_params["runs"] == f"{careful}.{part}"
     assert leaky not in page_html(app)
+
+
+def test_the_choice_of_runs_is_narrowed_to_a_tag(store: Store, world: tuple[int, str, str, str]) -> None:
+    _, leaky, careful, part = world
+    for run_id in (leaky, part):
+        catalogue.describe_run(store, run_id, ["pilot"])
+    app = opened(COMPARE, runs=f"{leaky}.{careful}")
+    app.selectbox(key="compare.tag").set_value("#pilot").run()
+    assert app.query_params["tag"] == "#pilot" and "runs" not in app.query_params
+    assert "onerror" not in page_html(app), "the name of the third's model"
+    assert len(app.multiselect(key="compare.runs").options) == 2
 
 
 def test_what_is_covered_is_told_of_ranked_runs_alone(world: tuple[int, str, str, str]) -> None:
