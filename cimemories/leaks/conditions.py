@@ -16,9 +16,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from cimemories.model import LONGEST_STATEMENT
 from cimemories.store.engine import StoreError
 
-LONGEST, DEEPEST = 1_000, 30  # characters of a condition, and brackets inside brackets
+# Characters of a condition without its texts, and of a pattern; of all of it, which may name two statements; brackets
+# inside brackets.
+LONGEST, LONGEST_WITH_TEXTS, DEEPEST = 1_000, 2 * LONGEST_STATEMENT + 1_000, 30
 Kind = Literal["text", "number", "truth"]
 _NUMBERS = ("profile", "attribute", "context", "claimed", "reveals", "draws", "judges")
 _TEXTS = (
@@ -49,9 +52,11 @@ class _Part(NamedTuple):
 @lru_cache(maxsize=64)
 def condition(text: str) -> Condition:
     """Return a condition as SQL. Raises StoreError that says what is wrong with the text, and where."""
-    if len(text) > LONGEST:
-        raise StoreError(f"the condition is longer than {LONGEST:,} characters. Shorten it.")
+    if len(text) > LONGEST_WITH_TEXTS:
+        raise StoreError(f"the condition is longer than {LONGEST_WITH_TEXTS:,} characters. Shorten it.")
     parser = _Parser(text)
+    if len(text) - sum(len(token.text) for token in parser.tokens if token.kind == "text") > LONGEST:
+        raise StoreError(f"the condition is longer than {LONGEST:,} characters, its texts left out. Shorten it.")
     part = parser.any_of()
     if parser.now:
         raise parser.wrong(f"'{parser.now}' is not expected here")
@@ -188,6 +193,8 @@ class _Parser:
         token = self.now
         if left.kind != "text" or token is None or token.kind != "text":
             raise self.wrong(f"'{word}' needs a column of text, and a pattern such as '%debt%'")
+        if len(token.text) > LONGEST:
+            raise self.wrong(f"a pattern has at most {LONGEST:,} characters")
         self.at += 1
         # A regular expression, which DuckDB matches in linear time; its own `like` may take far longer.
         parts = ({"%": ".*", "_": "."}.get(letter) or _quoted(letter) for letter in token.text)

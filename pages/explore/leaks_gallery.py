@@ -304,7 +304,7 @@ def draw_condition() -> None:
         value=url.get("where") or "",
         put=put,
         typed=True,
-        max_chars=conditions.LONGEST,
+        max_chars=conditions.LONGEST_WITH_TEXTS,
         placeholder="domain = 'health' and claimed / draws >= 0.5",
         help=COLUMNS_HELP,
     )

@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cimemories.leaks import gallery
-from cimemories.leaks.conditions import COLUMNS, DEEPEST, LONGEST, condition, equal
+from cimemories.leaks.conditions import COLUMNS, DEEPEST, LONGEST, LONGEST_WITH_TEXTS, condition, equal
+from cimemories.model import LONGEST_STATEMENT
 from cimemories.store.engine import StoreError
 
 ROWS: list[dict[str, object]] = [
@@ -83,6 +84,9 @@ def test_a_condition_finds_what_it_says(text: str, expected: list[str]) -> None:
         ("domain = $1", "not expected here"),
         ("(" * (DEEPEST + 1) + "claimed = 1", "brackets inside each other"),
         ("claimed = 1" + " " * LONGEST, "longer than"),
+        ("claimed = 1 and " * 70 + "domain = 'health'", "its texts left out"),
+        (f"domain = '{'x' * LONGEST_WITH_TEXTS}'", "longer than"),
+        (f"domain like '{'%a' * LONGEST}'", "a pattern has at most"),
     ],
 )
 def test_what_is_no_condition_is_refused_with_the_reason(text: str, why: str) -> None:
@@ -109,6 +113,7 @@ def test_a_text_is_refused_or_becomes_a_condition_that_the_database_takes(text: 
 
 @given(st.text(max_size=30))
 @example("o'b' or 1 = 1 --")
+@example("I owe the bank, " * (LONGEST_STATEMENT // 16))
 def test_equal_finds_its_values_whatever_they_are(value: str) -> None:
     text = equal({"domain": value, "claimed": 3})
     with duckdb.connect() as connection:
