@@ -151,15 +151,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # Typer makes the whole command line anew each time that it is called: 0.08 s of the processor.
     typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
     _compile_statements_once()
-    if not hasattr(config, "workerinput"):
-        _write_what_utf_8_encodes()
 
 
-def _write_what_utf_8_encodes() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
     """Write what hypothesis looks up before it draws text. In a new checkout each worker would try 1.1 million
     characters for it, which takes 4 s of the processor, and fails its own check of speed on a busy machine."""
     file = charmap.charmap_file("codec-v2-utf-8")
-    if not file.exists():
+    if not hasattr(session.config, "workerinput") and not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         with gzip.open(file, "wt") as out:
             json.dump(

@@ -149,6 +149,7 @@ def test_each_back_is_one_page_with_its_own_address_and_title(app: str, browser:
     serving.leave(page)
 
 
+@pytest.mark.long
 def test_a_run_that_ends_after_back_leaves_its_address_alone(app: str, browser: Browser) -> None:
     page = serving.open_page(browser, app)
     sockets: list[WebSocketRoute] = []
@@ -211,6 +212,7 @@ URL.createObjectURL = (script) => address(new Blob(["await window.loaded;", scri
 """
 
 
+@pytest.mark.long
 def test_defaults_of_a_page_that_was_left_stay_out_of_the_next_address(app: str, browser: Browser) -> None:
     page = serving.open_page(browser, f"{app}/accumulation", script=SLOW_SCRIPTS)
     expect(page.locator(".stApp[data-test-script-state='notRunning'] .st-key-shell")).to_be_attached()
@@ -223,6 +225,7 @@ def test_defaults_of_a_page_that_was_left_stay_out_of_the_next_address(app: str,
     serving.leave(page)
 
 
+@pytest.mark.long
 def test_a_finger_on_a_link_leads_on_from_a_field_that_was_typed_into(app: str, browser: Browser) -> None:
     # Busy: what the finger brings about is there before any timer that began with it.
     busy = """addEventListener("pointerdown", ({timeStamp}) => { while (performance.now() < timeStamp + 700); })"""

@@ -185,17 +185,13 @@ def of_one_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "moments",
-    [["judged"], pytest.param(["reading", "labelled", "judged"], marks=pytest.mark.long)],
-    ids=["late", "each"],
-)
+@pytest.mark.long
 def test_killed_in_the_middle_it_is_finished_the_next_time(
-    moments: list[str], chat_requests: list[object], of_one_profile: Path, tmp_path: Path
+    chat_requests: list[object], of_one_profile: Path, tmp_path: Path
 ) -> None:
     workspace = tmp_path / "workspace"
     store = open_store(workspace)
-    for moment in moments:
+    for moment in ("reading", "labelled", "judged"):
         process = Forked(outside(), first=PREPARE.format((str(workspace), str(of_one_profile), moment)))
         assert process.wait(timeout=120) == -signal.SIGKILL, process.communicate()
         assert demo_parts.is_wanted(store)

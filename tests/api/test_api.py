@@ -141,9 +141,10 @@ def test_a_leaderboard_is_that_of_the_command_line(demo: cimemories.Workspace, f
 
 def test_leaks_are_those_of_the_command_line(demo: cimemories.Workspace, folder: Path) -> None:
     run = demo.runs[AVERAGE]
-    expected = printed("leaks", run.id, "--top", 0, "-w", folder)["leaks"]
-    frame = run.leaks(excerpts=True)
-    assert len(frame) == len(expected) > 100 and list(frame.columns) == list(expected[0])
+    finance = "domain = 'finance'"
+    expected = printed("leaks", run.id, "--where", finance, "--top", 0, "-w", folder)["leaks"]
+    frame = run.leaks(where=finance, excerpts=True)
+    assert len(frame) == len(expected) > 10 and list(frame.columns) == list(expected[0])
     for name in frame.columns:
         assert frame[name].tolist() == [row[name] for row in expected], name
     where = "domain = 'health' and claimed / draws >= 0.2"
@@ -153,7 +154,7 @@ def test_leaks_are_those_of_the_command_line(demo: cimemories.Workspace, folder:
     assert patterns["number"].sum() == len(run.leaks(where=where)) > 1
     with pytest.raises(StoreError, match="cannot be grouped by 'colour'"):
         run.leaks(by=["colour"])
-    assert set(run.leaks()["strength"]) == {"full"} and len(run.leaks(strength=None)) >= len(frame)
+    assert set(run.leaks()["strength"]) == {"full"} and len(run.leaks(strength=None)) >= len(run.leaks())
     assert list(run.leaks().columns) == list(run.leaks(strength="implied").columns)
 
 

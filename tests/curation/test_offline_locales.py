@@ -24,18 +24,14 @@ BORROWED_NAMES = {"en_AU", "en_CA"}
 
 
 @cache
-def providers(locale: str) -> dict[str, Any]:
-    return {p.__provider__.rsplit(".")[-1]: p for p in Faker(locale).get_providers()}
-
-
-@cache
 def profiles(locale: str) -> list[Profile]:
-    return list(generate_profiles(6, seed=17, locale=locale, per_domain=7))
+    return list(generate_profiles(3, seed=17, locale=locale, per_domain=2))
 
 
 @pytest.mark.parametrize("locale", LOCALES)
-def test_names_and_addresses_are_those_of_the_locale(locale: str) -> None:
-    person, address = providers(locale)["person"], providers(locale)["address"]
+def test_names_and_addresses_are_those_of_the_locale_each_on_one_line_and_none_twice(locale: str) -> None:
+    providers: dict[str, Any] = {p.__provider__.rsplit(".")[-1]: p for p in Faker(locale).get_providers()}
+    person, address = providers["person"], providers["address"]
     assert address.__lang__ == locale
     assert person.__lang__ == ("en_US" if locale in BORROWED_NAMES else locale)
     for profile in profiles(locale):
@@ -43,11 +39,6 @@ def test_names_and_addresses_are_those_of_the_locale(locale: str) -> None:
         first = [" ".join(name.split()) for name in lists[profile.sex]]
         ends = str.endswith if locale in FAMILY_NAME_FIRST else str.startswith
         assert any(ends(profile.name, name) for name in first), (profile.name, profile.sex)
-
-
-@pytest.mark.parametrize("locale", LOCALES)
-def test_biography_and_statements_carry_them_on_one_line_and_none_twice(locale: str) -> None:
-    for profile in profiles(locale):
         statements = {attribute.key: attribute.statement for attribute in profile.attributes}
         assert profile.name in statements["name"]
         assert profile.address in statements["address"]
@@ -76,14 +67,13 @@ def test_every_other_locale_is_refused_by_name_and_with_a_choice() -> None:
             generate_profiles(1, locale=locale)
 
 
-@pytest.mark.parametrize("written", ["ja-JP", "JA_jp", "ja_JP"])
-def test_other_ways_to_write_a_locale_give_the_same_profiles(written: str) -> None:
-    assert known_locale(written) == "ja_JP"
-    assert list(generate_profiles(6, seed=17, locale=written, per_domain=7)) == profiles("ja_JP")
+def test_other_ways_to_write_a_locale_give_the_same_profiles() -> None:
+    assert {known_locale(written) for written in ("ja-JP", "JA_jp", "ja_JP")} == {"ja_JP"}
+    assert list(generate_profiles(3, seed=17, locale="ja-JP", per_domain=2)) == profiles("ja_JP")
 
 
-@pytest.mark.parametrize("locale", ["en_GB", "hi_IN", "ja_JP", "pt_BR"])
-def test_from_the_command_line_to_the_record(tmp_path: Path, locale: str) -> None:
+def test_from_the_command_line_to_the_record(tmp_path: Path) -> None:
+    locale = "hi_IN"
     arguments = ("generate", "-d", "small", "--profiles", 2, "--seed", 17, "--locale", locale, "--workspace", tmp_path)
     made = cli_inside(outside(), *arguments)
     assert made.returncode == 0, made.stderr

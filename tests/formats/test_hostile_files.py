@@ -340,18 +340,23 @@ BEFORE = json.dumps([RECORD]).encode()[:-1]
 @pytest.mark.parametrize(
     ("start", "piece", "size"),
     [
-        (b"", b" ", 300 << 20),
-        (b"[", b"\n", 300 << 20),
         (BEFORE + b",", b" ", 300 << 20),
-        (b"", b"[],", 60 << 20),
-        (b"[", b"[],", 60 << 20),
-        (b'[{"bio": [', b"[],", 60 << 20),
+        (b"[", b"[],", 16 << 20),
         (b'[{"contexts": [', b"[],", 16 << 20),
-        (BEFORE[:-1] + b', "labels": [', b"[],", 16 << 20),
-        (BEFORE[:-1] + b', "labels": {"a": [', b"{},", 16 << 20),
-        (b'{"bio": [', b"[],", 60 << 20),
-        (b'{"run": "', b" ", 60 << 20),
-        (b"memory_statement,label,name,attribute,prompt\n", b"[],", 60 << 20),
+        (b"memory_statement,label,name,attribute,prompt\n", b"[],", 16 << 20),
+        *(
+            pytest.param(*endless, marks=pytest.mark.long)
+            for endless in (
+                (b"", b" ", 300 << 20),
+                (b"[", b"\n", 300 << 20),
+                (b"", b"[],", 60 << 20),
+                (b'[{"bio": [', b"[],", 60 << 20),
+                (BEFORE[:-1] + b', "labels": [', b"[],", 16 << 20),
+                (BEFORE[:-1] + b', "labels": {"a": [', b"{},", 16 << 20),
+                (b'{"bio": [', b"[],", 60 << 20),
+                (b'{"run": "', b" ", 60 << 20),
+            )
+        ),
     ],
 )
 def test_endless_input_is_refused_soon(

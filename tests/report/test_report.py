@@ -80,6 +80,11 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str
     store.close()
 
 
+@pytest.fixture(scope="module")
+def both(still: tuple[Store, str, str]) -> Report:
+    return made(*still)
+
+
 def test_the_numbers_are_those_of_the_worked_example(still: tuple[Store, str, str]) -> None:
     store, first, _ = still
     page = Page(as_html(made(store, first)))
@@ -135,11 +140,9 @@ def test_the_abstract_and_the_figure_of_a_run_that_has_only_begun_say_so(sqlite_
     ]
 
 
-def test_both_forms_say_the_same(still: tuple[Store, str, str]) -> None:
-    store, first, second = still
-    report = made(store, first, second)
-    text, pictures = as_markdown(report, "figures")
-    page, other = Page(as_html(report)), Page(MarkdownIt("commonmark").enable("table").render(text))
+def test_both_forms_say_the_same(both: Report) -> None:
+    text, pictures = as_markdown(both, "figures")
+    page, other = Page(as_html(both)), Page(MarkdownIt("commonmark").enable("table").render(text))
     assert [title.removesuffix(" #").strip() for level, title in page.headings if level == 2] == [
         title for level, title in other.headings if level == 2
     ]
@@ -153,10 +156,11 @@ def test_both_forms_say_the_same(still: tuple[Store, str, str]) -> None:
     assert len(pictures) == page.tags["figure"] >= 7
 
 
-def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tuple[Store, str, str]) -> None:
+def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(
+    still: tuple[Store, str, str], both: Report
+) -> None:
     store, first, second = still
-    report = made(store, first, second)
-    page = Page(as_html(report))
+    page = Page(as_html(both))
     flows = Flows(store)
     compared = difference(flows, resolve_scope(store, first), resolve_scope(store, second))
     assert compared.names == ("test-model", "gpt-5") and all(text in page.text for text in compared.words)
@@ -209,12 +213,12 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
     assert clean.chips == []
     assert "banner" not in clean.values("class")
     change(store, first, simulated=True)
-    page = Page(as_html(made(store, first)))
+    report = made(store, first)
+    page = Page(as_html(report))
     plain = {caption.strip() for caption, _ in page.tables if caption} - set(page.chips)
     of_labels = {"The personas that vote", "Pairs with a consensus by domain", "Who prevents a consensus"}
     assert {caption for caption in plain if not caption.startswith(("The run ", "The labelling "))} <= of_labels
     assert "banner" in page.values("class")
-    report = made(store, first)
     assert all(figure.simulated and "SIMULATED" in _texts(figure.svg) for figure in report.figures())
     mixed = made(store, second, first)
     assert mixed.simulated.startswith("1 of 2 runs rest on what is simulated")
@@ -227,8 +231,9 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
     assert both.startswith("2 of 2 runs") and "labels of gpt-5" in both
     assert both.endswith("messages and labels of test-model.")
     # Of one kind alone the banner says it, and no name again: only the title of the file and the manifest.
-    assert Page(as_html(made(store, first))).text.count("test-model (simulated)") == 2
-    assert made(store, first).simulated.startswith("Everything here rests on simulated messages and labels")
+    report = made(store, first)
+    assert Page(as_html(report)).text.count("test-model (simulated)") == 2
+    assert report.simulated.startswith("Everything here rests on simulated messages and labels")
     text, _ = as_markdown(mixed, "f")
     assert "> **Simulated.**" in text
     assert "test-model (simulated)" in text
@@ -238,10 +243,16 @@ def _texts(svg: Any) -> str:
     return " ".join(svg.itertext())
 
 
-def test_the_same_record_gives_the_same_bytes(still: tuple[Store, str, str]) -> None:
+def test_the_same_record_gives_the_same_bytes_without_a_browser(
+    still: tuple[Store, str, str], both: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, first, second = still
-    scopes = [resolve_scope(store, run_id) for run_id in (first, second)]
-    one, two = (collect(Flows(store), scopes, made=CLOCK) for _ in range(2))
+    for name in ("kaleido", "choreographer"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setenv("BROWSER_PATH", "/nowhere")
+    monkeypatch.setenv("PATH", "")
+    one = both
+    two = collect(Flows(store), [resolve_scope(store, run_id) for run_id in (first, second)], made=CLOCK)
     assert as_html(one) == as_html(two)
     assert as_markdown(one, "f") == as_markdown(two, "f")
     later = as_html(made(store, first, second, clock=datetime(2027, 5, 6, 7, 8, tzinfo=UTC))).splitlines()
@@ -250,18 +261,8 @@ def test_the_same_record_gives_the_same_bytes(still: tuple[Store, str, str]) -> 
     assert all("Made on 2026-03-01 at 12:00 UTC" in a and "Made on 2027-05-06 at 07:08 UTC" in b for a, b in apart)
 
 
-def test_figures_need_no_browser(still: tuple[Store, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    store, first, second = still
-    for name in ("kaleido", "choreographer"):
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setenv("BROWSER_PATH", "/nowhere")
-    monkeypatch.setenv("PATH", "")
-    assert Page(as_html(made(store, first, second))).tags["svg"] >= 7
-
-
-def test_the_file_can_be_read_without_seeing_it(still: tuple[Store, str, str]) -> None:
-    store, first, second = still
-    page = Page(as_html(made(store, first, second)))
+def test_the_file_can_be_read_without_seeing_it(both: Report) -> None:
+    page = Page(as_html(both))
     levels = [level for level, _ in page.headings]
     assert levels[0] == 1
     assert levels.count(1) == 1
@@ -276,9 +277,9 @@ def test_the_file_can_be_read_without_seeing_it(still: tuple[Store, str, str]) -
     assert ("html", "lang", "en") in page.attributes
 
 
-def test_texts_are_left_out_where_asked_for_and_numbers_stay(still: tuple[Store, str, str]) -> None:
+def test_texts_are_left_out_where_asked_for_and_numbers_stay(still: tuple[Store, str, str], both: Report) -> None:
     store, first, second = still
-    shown, hidden = (made(store, first, second, texts=texts) for texts in (True, False))
+    shown, hidden = both, made(store, first, second, texts=False)
     for form in (as_html, lambda report: as_markdown(report, "f")[0]):
         whole, without = form(shown), form(hidden)
         assert "Statement 0.1 says" in whole

@@ -169,6 +169,7 @@ def test_the_list_lives_while_a_run_does_and_runs_of_a_sweep_make_a_matrix(
     serving.leave(page)
 
 
+@pytest.mark.long
 def test_a_run_with_a_price_tells_its_time_left_and_cost_in_its_row_while_it_goes(
     app: str, browser: Browser, store: Store
 ) -> None:

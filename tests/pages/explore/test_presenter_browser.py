@@ -127,6 +127,7 @@ def test_keys_play_the_tasks_and_escape_leaves(page: Page) -> None:
     assert FAILED == []
 
 
+@pytest.mark.long
 def test_what_replaced_a_part_of_the_link_outlives_the_next_press(page: Page) -> None:
     before = page.url
     page.goto(f"{before}&user=999")

@@ -15,6 +15,7 @@ from cimemories.store.engine import open_store
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.long
 def test_the_link_follows_a_slider_that_runs_only_a_part_of_the_page(tmp_path: Path, browser: Browser) -> None:
     store = open_store(tmp_path / "workspace")
     two_runs(store)
