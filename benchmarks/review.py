@@ -29,6 +29,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -217,7 +218,8 @@ def _counts(world: World) -> None:
     verdicts = ("necessary", "inappropriate", "abstain")
     named = {f"{p}.{v}": flat[:, 3 * p + n] for p in range(3) for n, v in enumerate(verdicts)}
     name = f"counts-{world.labelling}"
-    write_cache(pd.DataFrame(columns | named), cache_file(world.store, name, "1"), name)
+    frame = pd.DataFrame(columns | named)
+    write_cache(partial(frame.to_parquet, index=False), cache_file(world.store, name, "1"), name)
 
 
 def _runs(connection: sa.Connection, world: World, samples: int, draw: np.random.Generator) -> None:

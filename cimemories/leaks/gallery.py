@@ -33,6 +33,7 @@ from cimemories.store.judgements import MESSAGE
 from cimemories.store.tables import dataset, judgement, labelling, response, reveal, run, run_judge
 
 PAIR = ["attribute", "context"]
+CLAIMS_KEPT = 8  # runs
 
 
 class Certainty(StrEnum):
@@ -296,9 +297,8 @@ def examples_of(flows: Flows, scope: Scope, part: Part = IN_MEMORY) -> pd.DataFr
     if part.files:
         of_part = flows.arrays(scope, "SELECT DISTINCT profile FROM {pairs} ORDER BY profile", part=part)
         profiles = of_part["profile"].tolist()
+    claims, (judges, agreed) = _claimed(flows, scope, profiles)
     with flows.store.read() as connection:
-        claims = judge_claims(connection, scope, profiles)
-        judges, agreed = label_agreement(connection, scope, profiles)
         contexts = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
     less = claims[claims["strength"] != Strength.FULL]
     # Without weaker claims only revealed flows can be examples, far fewer than all inappropriate ones.
@@ -360,6 +360,20 @@ def examples_of(flows: Flows, scope: Scope, part: Part = IN_MEMORY) -> pd.DataFr
             "ordinal": pairs["ordinal"].astype(np.int64),
         }
     )
+
+
+def _claimed(flows: Flows, scope: Scope, profiles: list[int] | None) -> tuple[pd.DataFrame, tuple[int, pd.DataFrame]]:
+    """Return `judge_claims` and `label_agreement`. Those of a whole run are kept through people's decisions, which move
+    no claim: to read them takes half of the time of a gallery. Do not write to them."""
+
+    def read() -> tuple[pd.DataFrame, tuple[int, pd.DataFrame]]:
+        with flows.store.read() as connection:
+            return judge_claims(connection, scope, profiles), label_agreement(connection, scope, profiles)
+
+    if profiles is not None:
+        return read()
+    about = scope.run.id, scope.run.revision, tuple(scope.judge_ids), scope.combine, scope.grounded
+    return flows.cached(("claims of a run", *about), read, most=CLAIMS_KEPT)
 
 
 def step(ids: Sequence[str], current: str | None, by: int) -> str | None:

@@ -19,7 +19,8 @@ from worlds import add_dataset, add_labels, add_run, ask, records
 from cimemories.answers.leaks import grouped
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.flows.scope import resolve_scope
+from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.leaks import gallery as gallery_module
 from cimemories.leaks.basket import Item, basket_rows, item_of
 from cimemories.leaks.examples import WHERE, Examples, in_order
 from cimemories.leaks.examples import examples as all_examples
@@ -28,7 +29,7 @@ from cimemories.leaks.message import MOST_COMPARED, differences
 from cimemories.leaks.table import leak_rows, with_excerpts
 from cimemories.metrics.heatmap import cell_flows
 from cimemories.model import Label, Strength
-from cimemories.store import datasets, decisions, runs
+from cimemories.store import datasets, decisions, runs, work
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
 from cimemories.store.tables import response
@@ -308,3 +309,33 @@ def test_without_labels_or_runs_there_is_nothing(sqlite_store: Store, tmp_path: 
     flows, scope = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
     empty = all_examples(flows, [scope])
     assert empty.page().empty and empty.by_run().empty and empty.left({Facet.DOMAIN: ["health"]}).number == 0
+
+
+def test_a_decision_moves_the_gallery_and_its_claims_are_not_read_again(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    add_labels(sqlite_store, data.id, LABELS)
+    run_id = add_run(sqlite_store, data.id, 5, REVEALS)
+    (record,) = records(sqlite_store, data.id)
+    reads: list[str] = []
+    real = gallery_module.judge_claims
+
+    def counted(connection: sa.Connection, scope: Scope, profiles: list[int] | None = None) -> pd.DataFrame:
+        reads.append(scope.run.id)
+        return real(connection, scope, profiles)
+
+    monkeypatch.setattr(gallery_module, "judge_claims", counted)
+    flows = Flows(sqlite_store)
+
+    def number() -> int:
+        return all_examples(flows, [resolve_scope(sqlite_store, run_id)]).number
+
+    before = number()
+    with sqlite_store.write() as connection:
+        pair = record.attribute_ids[0], record.context_ids[0]
+        decisions.add_all(connection, data.id, "Ada", [NewDecision(*pair, Label.NECESSARY)])
+    assert (number(), reads) == (before - 1, [run_id])
+    with sqlite_store.write() as connection:
+        work.bump(connection, run_id)
+    assert (number(), reads) == (before - 1, [run_id, run_id]), "the run has moved"
