@@ -32,9 +32,15 @@ UNDEFINED = "–"
 CELL_LIMIT = 2_000  # characters of a cell of a table, a fact on a card, a hint
 LABEL_LIMIT = 90  # characters of an option
 Parts = Collection[str] | bool  # which parts of a result are simulated, or just whether it is
-# From the first to the last letter of words in a right-to-left script (Hebrew, Arabic, Syriac, Thaana, N'Ko).
+# From the first to the last letter of words in a right-to-left script (Hebrew, Arabic, Syriac, Thaana, N'Ko), with the
+# numbers and commas of a sentence between them; not with a number before a comma, which may be that of a list's entry.
 _RIGHT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]"
-_RIGHT_TO_LEFT = re.compile(f"{_RIGHT}(?:[ '\"-]*{_RIGHT})*")
+_BETWEEN = rf"(?:[ '\"\u20aa-]|(?<={_RIGHT})[,.;](?= )|[0-9]+(?:[.,/:][0-9]+)*(?= ))*"
+_RIGHT_TO_LEFT = f"{_RIGHT}(?:{_BETWEEN}{_RIGHT})*"
+# As `isolated` makes them: a line that is shown may have been through it before.
+_ISOLATE = f"\u2068{_RIGHT_TO_LEFT}\u2069"
+_TO_ISOLATE = re.compile(f"{_ISOLATE}|({_RIGHT_TO_LEFT})")
+_HIDDEN_OR_ISOLATE = re.compile(f"{_ISOLATE}|{CONTROL}")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&#|~!$])")
 
 
@@ -155,14 +161,14 @@ def _one_line(text: object) -> str:
 
 def visible(text: str) -> str:
     """Return the text with each control character as a visible one, one for one, so that positions in it stay: ␛ for an
-    escape, ␦ for an override of the writing direction. Line ends and tabs stay."""
-    return _CONTROL.sub(_picture, text)
+    escape, ␦ for an override of the writing direction. Line ends and tabs stay, and so does what `isolated` adds."""
+    return _HIDDEN_OR_ISOLATE.sub(_picture, text)
 
 
 def isolated(text: str) -> str:
     """Return a line for people in which words of a right-to-left script stay by themselves: they displace no number,
     bracket or name beside them. Not for files."""
-    return text if text.isascii() else _RIGHT_TO_LEFT.sub("\u2068\\g<0>\u2069", text)
+    return text if text.isascii() else _TO_ISOLATE.sub(lambda m: f"\u2068{m[1]}\u2069" if m[1] else m[0], text)
 
 
 def clip(text: object, limit: int = CELL_LIMIT) -> str:
@@ -201,7 +207,7 @@ def visible_in(value: Any) -> Any:
 
 def _picture(match: re.Match[str]) -> str:
     character = match[0]
-    if character in _LAYOUT:
+    if character in _LAYOUT or len(character) > 1:
         return character
     code = ord(character)
     if code < 0x20:

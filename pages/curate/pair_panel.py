@@ -110,10 +110,10 @@ def _summary(record: ProfileRecord, labelling: LabellingRow | None, view: PairVi
     safe.show(
         safe.facts(
             [
-                ("Attribute", f"{item.key}: {spoken(item.value)}"),
+                ("Attribute", join([f"{item.key}: ", safe.tag("span", safe.folded(spoken(item.value)), data=True)])),
                 ("Domain, event", f"{display_name(item.domain)}{event}"),
-                ("Recipient", view.context.recipient),
-                ("Task", view.context.task),
+                ("Recipient", safe.tag("span", safe.folded(view.context.recipient), data=True)),
+                ("Task", safe.tag("span", safe.folded(view.context.task), data=True)),
                 ("Label", join([safe.label_chip(view.effective), f"  {_source(view)}"])),
             ]
         )

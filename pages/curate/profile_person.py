@@ -23,8 +23,9 @@ Rows = list[tuple[int, Attribute]]
 def facts(profile: Profile) -> None:
     """Draw the biography, in one line."""
     contexts = count(len(profile.contexts), "context")
-    parts = [count(profile.age, "year"), profile.sex, profile.address, f"tested in {contexts}"]
-    safe.inline(" · ".join(filter(None, parts)))
+    address = safe.join([tag("span", profile.address, data=True), " · "] if profile.address else [])
+    before = "".join(f"{text} · " for text in (count(profile.age, "year"), profile.sex) if text)
+    safe.show(tag("div", before, address, f"tested in {contexts}", cls="ci-line"))
 
 
 def events(profile: Profile) -> None:

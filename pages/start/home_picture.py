@@ -60,12 +60,14 @@ def draw(scope: Scope, found: Overview) -> None:
     )
     with st.container(key="home_leak", border=True):
         if leak is None:
-            labelled = bool(found.labels.keys() - {None})
-            safe.inline(
-                "This run told nobody what they should not know, in no words that are found in its messages."
-                if labelled
-                else "What should have stayed private is not known yet: the dataset has no labels."
-            )
+            labelled = found.labels.keys() - {None}
+            if found.attributes:
+                text = "This run told nobody what they should not know, in no words that are found in its messages."
+            else:
+                both = "no task has both a fact that it needs and one to keep from its recipient"
+                none = both if labelled else "the dataset has no labels"
+                text = f"What should have stayed private is not known yet: {none}."
+            safe.inline(text)
             url.page_link("heatmaps", "See what was said to whom", icon=NEXT, **here)
         else:
             row = leak.row

@@ -101,6 +101,10 @@ def without_isolates(text: str) -> str:
 def test_words_from_right_to_left_displace_nothing_beside_them() -> None:
     dana = "\u05d3\u05e0\u05d4"
     assert escape(f"{dana} {dana}: 29.4 % ({dana})") == f"\u2068{dana} {dana}\u2069: 29.4 % (\u2068{dana}\u2069)"
+    assert escape(f"key: {dana} 17,400 {dana}, {dana}") == f"key: \u2068{dana} 17,400 {dana}, {dana}\u2069"
+    assert escape(f"{dana} 12, {dana} 7") == f"\u2068{dana}\u2069 12, \u2068{dana}\u2069 7", "a list of names"
+    assert escape(option(f"to {dana}")) == option(f"to {dana}") == f"to \u2068{dana}\u2069", "once, however often"
+    assert escape(f"\u2068evil\u2069 \u2067{dana}\u2069") == f"\u2426evil\u2426 \u2426\u2068{dana}\u2069\u2426"
     message = message_html(f"{dana}, 3", [Marked(0, 2, "leaked")]).source
     assert 'dir="auto" translate="no"' in message and "\u2068" not in message
 
