@@ -91,7 +91,7 @@ def test_the_picture_is_of_the_newest_run_that_is_whole(store: Store) -> None:
 
 def test_nothing_is_said_to_be_kept_where_no_label_counts(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
-    add_labels(store, data.id, [[[A, A, A], [X, A, A], [N, A, A]]])
+    add_labels(store, data.id, [[[A, A, A], [X, A, A], [A, N, A]]])
     add_run(store, data.id, 5, WORST_TO_BEST[0])
     text = page_html(opened(HOME))
     assert "is not known yet: no task has both" in text and "told nobody" not in text
