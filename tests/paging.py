@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from streamlit import config
-from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 
-from cimemories.ui import once, server
+from cimemories.ui import once, server, streamlit_patches
 from cimemories.ui.url import PAGES
 
-# Every AppTest reads the metadata of all installed packages, in search of components: 0.4 s each, always the same.
-manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+streamlit_patches.look_for_no_components()  # every AppTest does
 # Every run of a page compiles it, and makes a stand-in for the server; both are the same for all.
 app_test.ScriptCache = cache(app_test.ScriptCache)
 app_test.MagicMock = cache(app_test.MagicMock)

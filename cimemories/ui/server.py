@@ -243,6 +243,7 @@ def serve(page: str, *options: str) -> None:
     `st.App.run(config=...)` would do without Streamlit's command line, but reads no STREAMLIT_... variables (1.67: only
     the command line does), and loads the settings after app.py was imported, which asks for `server.baseUrlPath`."""
     streamlit_patches.use_navigation()
+    streamlit_patches.look_for_no_components()
     cli.main(["run", page, *options], prog_name="streamlit")
 
 

@@ -4,6 +4,7 @@ one is drawn changes nothing."""
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 from streamlit import delta_generator, env_util
+from streamlit.components.v2 import manifest_scanner
+from streamlit.components.v2.component_manager import BidiComponentManager
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession
@@ -321,6 +324,14 @@ def test_the_first_session_finds_the_pages_of_st_navigation(monkeypatch: pytest.
     streamlit_patches.use_navigation()
     PagesManager(str(ROOT / "app.py"))
     assert PagesManager.uses_pages_directory is False
+
+
+def test_the_server_starts_without_reading_the_metadata_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_scanner, "scan_component_manifests", manifest_scanner.scan_component_manifests)
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: pytest.fail("reads metadata"))
+    streamlit_patches.look_for_no_components()
+    BidiComponentManager().discover_and_register_components(start_file_watching=False)
+    assert manifest_scanner.scan_component_manifests() == []
 
 
 def test_the_first_element_reads_no_sources_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
