@@ -78,16 +78,16 @@ ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 # either engine for all numbers, labels and exports, and what the engines do differently is tested in tests/store.
 LONG_ON_POSTGRES_ROOMS = {
     *("agreement", "answers", "compare", "curation", "evaluation", "exchange", "extras", "flows", "formats", "labels"),
-    *("metrics", "pages", "seeds"),
-    *("test_assignments.py", "test_comments.py", "test_decision_effect.py", "test_review_exchange.py"),
-    *("test_executor_pause.py", "test_openings.py", "test_training.py", "test_versions.py"),
+    *("metrics", "pages", "seeds", "test_assignments.py", "test_comments.py", "test_decision_effect.py"),
+    *("test_executor_pause.py", "test_openings.py", "test_review_exchange.py", "test_training.py", "test_upkeep.py"),
+    *("test_versions.py",),
 }
-AT_ONCE = re.compile("at_once|at_the_same|same_moment|meanwhile|take_turns|share_a_claim")
+ON_EITHER = re.compile("at_once|at_the_same|same_moment|meanwhile|take_turns|share_a_claim|calls_of_what_was_deleted")
 # For `database` or `store`, with indirect=True: where what differs between the engines is tested at a lower level.
 LONG_ON_POSTGRES = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])]
 # (database, kills) of tests that kill a process over and over, with indirect=["database"]: few, or many on each engine.
 KILLS = [
-    ("sqlite", 2),
+    ("sqlite", 1),
     pytest.param("sqlite", 6, marks=pytest.mark.long),
     pytest.param("postgres", 4, marks=[pytest.mark.postgres, pytest.mark.long]),
 ]
@@ -121,7 +121,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=order)
     for item in items:
         is_of_room = LONG_ON_POSTGRES_ROOMS.intersection(item.path.parts)
-        if item.get_closest_marker("postgres") and is_of_room and not AT_ONCE.search(item.name):
+        if item.get_closest_marker("postgres") and is_of_room and not ON_EITHER.search(item.name):
             item.add_marker("long")
 
 

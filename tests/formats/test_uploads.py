@@ -52,13 +52,11 @@ def processes() -> set[int]:
     return readers
 
 
-def test_a_file_is_imported_with_its_notes_and_the_same_file_once(store: Store) -> None:
+def test_a_file_is_imported_with_its_notes(store: Store) -> None:
     data = json.dumps([RECORD | {"extra": 1}]).encode()
     first = uploads.import_upload(store, data, "people.json", "mine")
     assert (first.new, first.kind, first.dataset.name, first.dataset.profiles) == (True, "profiles", "mine", 1)
     assert any("extra (1)" in note for note in first.notes)
-    again = uploads.import_upload(store, data, "people.json")
-    assert not again.new and again.dataset.id == first.dataset.id
 
 
 def test_what_is_wrong_with_file_and_name_comes_through(sqlite_store: Store, tmp_path: Path) -> None:

@@ -317,7 +317,7 @@ def test_blocks_add_up_to_the_run_at_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, lost: bool, tmp_path: Path
 ) -> None:
     folder = tmp_path / "checked"
-    ids = world(store, 3 + lost, lost=lost, people=5)
+    ids = world(store, 3 + lost, lost=lost, people=7 if lost else 5)
     audited(store, ids)
     whole = Flows(store)
     at_once = everything(whole, ids)

@@ -411,7 +411,7 @@ def test_the_cache_may_be_deleted_and_threads_share_one(sqlite_store: Store) -> 
         file.unlink()
     with ThreadPoolExecutor(8) as pool:
         fresh = Flows(sqlite_store)
-        assert list(pool.map(lambda _: numbers(fresh, run_id), range(24))) == [before] * 24
+        assert list(pool.map(lambda _: numbers(fresh, run_id), range(8))) == [before] * 8
 
 
 def test_profiles_that_the_run_leaves_out_are_in_no_number(sqlite_store: Store) -> None:

@@ -36,8 +36,9 @@ def report_of(store: Store, *ids: str) -> Report:
     return collect(shared_flows(store), [resolve_scope(store, run_id) for run_id in ids], made=made)
 
 
-def test_no_text_becomes_markup_in_html(sqlite_store: Store) -> None:
-    text = as_html(report_of(sqlite_store, *build(sqlite_store)))
+def test_no_text_becomes_markup_in_html_markdown_or_figures(sqlite_store: Store) -> None:
+    report = report_of(sqlite_store, *build(sqlite_store))
+    text = as_html(report)
     page = Page(text)
     assert set(page.tags) <= TAGS
     assert "evil.example" in page.text  # it is shown, as text
@@ -50,10 +51,6 @@ def test_no_text_becomes_markup_in_html(sqlite_store: Store) -> None:
     assert text.count("<style>") == text.count("</style>") == 1
     assert "default-src 'none'" in next(value for value in page.values("content") if "src" in value)
     assert "\x07" not in text
-
-
-def test_no_text_becomes_markup_in_markdown_or_figures(sqlite_store: Store) -> None:
-    report = report_of(sqlite_store, *build(sqlite_store))
     text, pictures = as_markdown(report, "folder")
     reader = MarkdownIt("gfm-like", {"html": True, "linkify": False})
     page = Page(reader.render(text))

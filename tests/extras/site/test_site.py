@@ -183,7 +183,7 @@ def test_every_setting_says_what_the_app_says_under_such_a_rule(published: Publi
         (settings.threshold, 0),
         (0, 2),
         (29, 2),
-        *((int(chance.integers(50)), p) for p in range(8)),
+        *((int(chance.integers(50)), p) for p in (1, 4, 7)),
     ]
     orders = set()
     for threshold, personas in tried:

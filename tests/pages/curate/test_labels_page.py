@@ -212,23 +212,6 @@ def test_the_pairs_of_a_context_are_a_file_too(
     ]
 
 
-def test_the_linked_pair_is_opened_and_filters_narrow_the_table(store: Store, labelled: tuple[DatasetRow, str]) -> None:
-    dataset, _ = labelled
-    person = records(store, dataset.id)[1]
-    app = opened(
-        LABELS,
-        show="context",
-        dataset=dataset.id,
-        profile=person.id,
-        context=person.context_ids[1],
-        attribute=person.attribute_ids[2],
-    )
-    assert "Statement 1.2 says fact_2." in page_html(app)
-    assert "No vote is counted for this pair" in page_html(app)
-    app.pills(key="labels.kinds").set_value(["necessary"]).run()
-    assert [row["Attribute"] for row in listed(app)] == ["fact_0", "fact_1"]
-
-
 def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tuple[DatasetRow, str]) -> None:
     dataset, labelling = labelled
     person = records(store, dataset.id)[0]
@@ -390,22 +373,21 @@ def test_a_server_that_is_not_there_is_one_clear_line(store: Store) -> None:
         assert labellings.all_rows(connection, dataset.id) == []
 
 
-@pytest.mark.parametrize("show", ["matrix", "context"])
 @pytest.mark.parametrize(
     "query",
     [
-        {"dataset": "99"},
+        {"dataset": "99", "show": "context"},
         {"labelling": "labelling-gone"},
         {"profile": "<img src=x>", "context": "0"},
-        {"attribute": "999999"},
+        {"attribute": "999999", "show": "context"},
         {"domain": "<img src=x>"},
         {"event": "none of these", "sphere": "x", "differs": "y", "label": "z"},
     ],
 )
 def test_a_stale_link_falls_back_with_a_notice(
-    store: Store, labelled: tuple[DatasetRow, str], query: dict[str, str], show: str
+    store: Store, labelled: tuple[DatasetRow, str], query: dict[str, str]
 ) -> None:
-    app = opened(LABELS, show=show, **query)
+    app = opened(LABELS, **query)
     assert "ci-notice" in page_html(app)
     assert "<img" not in page_html(app)
     assert len(drawing(app)["rows"]) == 3
