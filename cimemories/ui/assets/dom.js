@@ -2,11 +2,11 @@
 
 // From the first to the last letter of words in a right-to-left script, as in text.py; what is isolated stays.
 const RIGHT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]";
-const BETWEEN = `(?:[ '"\\u20aa-]|(?<=${RIGHT})[,.;](?= )|[0-9]+(?:[.,/:][0-9]+)*(?= ))*`;
-const WORDS = `${RIGHT}(?:${BETWEEN}${RIGHT})*`;
-const RIGHT_TO_LEFT = new RegExp(`\u2068${WORDS}\u2069|(${WORDS})`, "g");
-const isolate = (all, words) => (words ? `\u2068${words}\u2069` : all);
-const isolated = (child) => (typeof child === "string" ? child.replace(RIGHT_TO_LEFT, isolate) : child);
+const RIGHT_BETWEEN = `(?:[ '"\\u20aa-]|(?<=${RIGHT})[,.;](?= )|[0-9]+(?:[.,/:][0-9]+)*(?= ))*`;
+const RIGHT_WORDS = `${RIGHT}(?:${RIGHT_BETWEEN}${RIGHT})*`;
+const RIGHT_TO_LEFT = new RegExp(`\u2068${RIGHT_WORDS}\u2069|(${RIGHT_WORDS})`, "g");
+const asIsolate = (all, words) => (words ? `\u2068${words}\u2069` : all);
+const isolated = (child) => (typeof child === "string" ? child.replace(RIGHT_TO_LEFT, asIsolate) : child);
 
 // An element with these children, texts or elements; those that are null or undefined are left out. Words of a
 // right-to-left script displace nothing beside them.
