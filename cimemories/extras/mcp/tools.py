@@ -87,10 +87,13 @@ class Answering:
         )
 
     def arguments(self, values: Mapping[str, Any], workspace: Path) -> list[str]:
-        """Return the command's arguments. Raises ValueError for a name that is none of its options."""
+        """Return the command's arguments. Raises ValueError for a name that is none of its options, and fields that are
+        no list."""
         named = {item.name: item for item in self.parameters}
         if unknown := values.keys() - named.keys() - {FIELDS}:
             raise ValueError(f"{self.name} takes no {', '.join(sorted(unknown))}. It takes: {', '.join(named)}.")
+        if not isinstance(values.get(FIELDS) or [], list):
+            raise ValueError(f"{FIELDS} is a list of names, such as ['violation'].")
         options, positional = [f"--workspace={workspace}", "--json"], []
         for name, value in values.items():
             if name == FIELDS or value is None:

@@ -21,6 +21,7 @@ from openai import AsyncOpenAI
 from verifiers.v1.dialects.chat import message_to_wire
 
 from cimemories import seeds
+from cimemories.cli.options import open_record
 from cimemories.evaluation.compositions import compose
 from cimemories.evaluation.judging import Judged, facts, read_answer, wording
 from cimemories.evaluation.matcher import match
@@ -34,7 +35,7 @@ from cimemories.llm.replies import split_reasoning
 from cimemories.model import Attribute, Strength, is_bio
 from cimemories.store import datasets
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.engine import Store, StoreError, chosen_workspace, open_store
+from cimemories.store.engine import Store, StoreError, chosen_workspace
 
 ID = "cimemories-verifiers"  # the module of that name is what verifiers imports
 
@@ -115,8 +116,8 @@ class MessageTaskset(vf.Taskset[MessageTask, MessageTasksetConfig]):
     """The contexts of a dataset that count: those with a necessary and an inappropriate attribute."""
 
     def load(self) -> Iterator[MessageTask]:
-        """Yield the tasks. Raises StoreError for a dataset that is not there, or has no labels."""
-        store = open_store(self.config.workspace or chosen_workspace())
+        """Yield the tasks. Raises StoreError for a workspace or dataset that is not there, or has no labels."""
+        store = open_record(Path(self.config.workspace or chosen_workspace()))
         try:
             yield from self._tasks(store)
         finally:

@@ -102,6 +102,7 @@ async def test_errors_are_results_that_say_what_to_do(workspace: tuple[Path, lis
             ("metrics", {}, "RUN"),
             ("metrics", {"run_id": first, "workspace": "/elsewhere"}, "takes no workspace"),
             ("metrics", {"run_id": "--workspace=/elsewhere"}, "there is no run '--workspace=/elsewhere'"),
+            ("metrics", {"run_id": first, "fields": "violation"}, "fields is a list"),
             ("leaks", {"run_id": first, "top": "many"}, "'--top'"),
             ("export", {"dataset": "small world"}, "There is no tool export"),
         ):

@@ -71,7 +71,7 @@ def test_which_messages_make_a_pair(messages: list[Message], expected: list[tupl
 def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str]:
     """A run of a simulated model whose samples differ."""
     store = open_store(tmp_path_factory.mktemp("judged"))
-    add_labelled(store)
+    add_labelled(store, contexts=4)
     run_id = planning.plan(store, simulated(samples=5))
     execution.execute(store, run_id)
     return store, run_id
