@@ -465,6 +465,7 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
     return several("Runs", names, key, "runs", most=most, placeholder=everything, help=help)
 
 
+TAG_WIDTH = 240  # pixels
 BY_TAG = "by"  # an address names a tag with a # before it
 
 
@@ -482,7 +483,8 @@ def run_tag(
         return ""
     options = {"": "all"} | ({BY_TAG: "all, a group each"} if grouped else {})
     options |= {word: f"{word} ({number})" for word, number in sorted(counts.items())}
-    return choice("Tag", options, key, "tag", boxed=True, also=also)
+    with st.container(width=TAG_WIDTH):
+        return choice("Tag", options, key, "tag", boxed=True, also=also)
 
 
 def number(label: str, param: str, default: float, least: float, most: float, step: float) -> float:

@@ -98,6 +98,11 @@ def folded(text: object, limit: int = FOLD) -> Html:
     return tag("details", tag("summary", full[:limit], more), full[limit:], cls="ci-fold")
 
 
+def data(text: object) -> Html:
+    """Return a text of the record as a part of a line: in a direction of its own, folded if it is long."""
+    return tag("span", folded(text), data=True)
+
+
 def tag(
     name: str, *parts: Html | str | int, cls: str = "", title: str = "", picture: str = "", data: bool = False
 ) -> Html:

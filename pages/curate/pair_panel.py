@@ -110,10 +110,10 @@ def _summary(record: ProfileRecord, labelling: LabellingRow | None, view: PairVi
     safe.show(
         safe.facts(
             [
-                ("Attribute", join([f"{item.key}: ", safe.tag("span", safe.folded(spoken(item.value)), data=True)])),
+                ("Attribute", join([f"{item.key}: ", safe.data(spoken(item.value))])),
                 ("Domain, event", f"{display_name(item.domain)}{event}"),
-                ("Recipient", safe.tag("span", safe.folded(view.context.recipient), data=True)),
-                ("Task", safe.tag("span", safe.folded(view.context.task), data=True)),
+                ("Recipient", safe.data(view.context.recipient)),
+                ("Task", safe.data(view.context.task)),
                 ("Label", join([safe.label_chip(view.effective), f"  {_source(view)}"])),
             ]
         )

@@ -23,7 +23,7 @@ Rows = list[tuple[int, Attribute]]
 def facts(profile: Profile) -> None:
     """Draw the biography, in one line."""
     contexts = count(len(profile.contexts), "context")
-    address = safe.join([tag("span", profile.address, data=True), " · "] if profile.address else [])
+    address = safe.join([safe.data(profile.address), " · "] if profile.address else [])
     before = "".join(f"{text} · " for text in (count(profile.age, "year"), profile.sex) if text)
     safe.show(tag("div", before, address, f"tested in {contexts}", cls="ci-line"))
 

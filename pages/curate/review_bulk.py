@@ -388,8 +388,8 @@ def spread(
 
 def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:
     for item in items(store, index, index.shape.locate([last.attribute], [last.context])):
-        towards = ("Towards", f"{item.recipient}: {item.task}")
-        statement = ("Statement", f"{item.user}: {item.statement}")
+        towards = ("Towards", safe.join([safe.data(item.recipient), ": ", safe.data(item.task)]))
+        statement = ("Statement", safe.join([safe.data(item.user), ": ", safe.data(item.statement)]))
         safe.show(safe.facts([("You decided", safe.label_chip(last.label)), statement, towards]))
 
 

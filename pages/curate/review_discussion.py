@@ -119,7 +119,11 @@ def _rows(items: Sequence[Disputed]) -> pd.DataFrame:
 
 def _pair(dataset: DatasetRow, labelling: LabellingRow | None, item: Disputed) -> None:
     safe.heading(item.statement, data=True)
-    about = ("Attribute", f"{item.key} of {item.user}"), ("Recipient", item.recipient), ("Task", item.task)
+    about = (
+        ("Attribute", f"{item.key} of {item.user}"),
+        ("Recipient", safe.data(item.recipient)),
+        ("Task", safe.data(item.task)),
+    )
     safe.show(safe.facts(about))
     _labels_link(dataset, labelling, item)
 
@@ -452,12 +456,12 @@ def _one(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, item
     note = item.comment
     with st.container(border=True, key="review.comment"):
         safe.message(note.text)
-        facts = [
+        facts: list[tuple[str, safe.Html | str]] = [
             ("By", f"{note.annotator}, {note.created[:16].replace('T', ' ')}"),
-            ("Statement", item.statement),
+            ("Statement", safe.data(item.statement)),
             ("Attribute", f"{item.key} of {item.user}"),
-            ("Recipient", item.recipient),
-            ("Task", item.task),
+            ("Recipient", safe.data(item.recipient)),
+            ("Task", safe.data(item.task)),
         ]
         if not note.open:
             facts.append(("Resolved", f"by {note.resolved_by}" + (f": {note.resolution}" if note.resolution else "")))

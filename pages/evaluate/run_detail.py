@@ -440,7 +440,7 @@ def _draw_description(store: Store, row: RunRow) -> None:
     """Draw the tags and the note of a run, and the form that changes them."""
     if row.tags or row.note:
         words = safe.tag("b", *(f"#{word} " for word in row.tags))
-        safe.show(safe.tag("div", words, safe.tag("span", safe.folded(row.note), data=True), cls="ci-line"))
+        safe.show(safe.tag("div", words, safe.data(row.note), cls="ci-line"))
 
     def change() -> None:
         tags = st.multiselect(

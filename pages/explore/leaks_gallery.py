@@ -155,7 +155,7 @@ def _row(row: LeakRow, number: int) -> None:
         tag(
             "div",
             head,
-            tag("div", f"{row.key}: ", tag("span", safe.folded(row.statement), data=True), cls="ci-muted"),
+            tag("div", f"{row.key}: ", safe.data(row.statement), cls="ci-muted"),
             tag("div", join(pieces), cls="ci-line"),
             tag("div", f"{row.model}; {table.rests_on(row)}", cls="ci-muted"),
             cls="ci-lines",

@@ -47,8 +47,12 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView, sample:
     quoted = next((r.quote for r in sample.reveals if r.attribute == item.attribute and r.grounded), "")
     rows: list[tuple[str, Html | str]] = [
         ("Attribute", item.key),
-        ("Statement", item.statement),
-        *([("Said here", quoted)] if phrase_of(item.statement, quoted) in (Phrase.PART, Phrase.REWORDED) else []),
+        ("Statement", safe.data(item.statement)),
+        *(
+            [("Said here", safe.data(quoted))]
+            if phrase_of(item.statement, quoted) in (Phrase.PART, Phrase.REWORDED)
+            else []
+        ),
         ("Domain", ", ".join(filter(None, (item.domain.replace("_", " "), item.event)))),
         ("Label here", join([safe.label_chip(item.label), by])),
         ("Revealed", f"in {item.reveals} of {item.draws} judged messages"),
