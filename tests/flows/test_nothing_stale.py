@@ -59,7 +59,9 @@ def everything(flows: Flows, dataset_id: int) -> dict[str, str]:
     for one in scopes:
         answers[f"headline {one.run.id}"] = plain(headline(flows, one))
         answers[f"intervals {one.run.id}"] = intervals(flows, one)
-        answers |= {f"by {by} {one.run.id}": breakdown(flows, one, by, SAMPLES) for by in By}
+        answers |= {
+            f"by {by} {one.run.id}": breakdown(flows, one, by, SAMPLES) for by in (By.DOMAIN, By.CONTEXT, By.ATTRIBUTE)
+        }
         answers[f"cells {one.run.id}"] = figure_3(flows, one, 1)
         answers[f"curves {one.run.id}"] = accumulation.accumulation(flows, one)
         answers |= {f"user {p} {one.run.id}": one_user(flows, one, p) for p in users(flows, one)}

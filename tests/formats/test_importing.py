@@ -381,6 +381,7 @@ def noisy(path: Path, kind: str, bundle: Path) -> None:
             stream.write(chunk)
 
 
+@pytest.mark.long
 def test_two_hundred_megabytes_of_noise_are_refused_in_bounded_memory(tmp_path: Path, bundle: Path) -> None:
     path = tmp_path / "noise.bin"
     with subprocess.Popen(

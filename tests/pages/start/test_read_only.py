@@ -84,29 +84,29 @@ def _hashes(workspace: Path) -> dict[str, str]:
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
 
 
-def _open_controls(app: AppTest) -> list[Any]:
-    """The buttons that can be pressed, those of forms and uploads among them."""
-    return [item for item in [*app.button, *app.get("file_uploader")] if not item.proto.disabled]
+def _open_controls(app: AppTest) -> dict[str, Any]:
+    """The buttons that can be pressed, those of forms and uploads among them, by their key or label."""
+    controls = [*app.button, *app.get("file_uploader")]
+    return {item.key or item.label: item for item in controls if not item.proto.disabled}
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_opens_and_nothing_that_can_be_pressed_changes_anything(name: str, look: str) -> None:
     pressed: set[str] = set()
-    for query in ({}, {"run": look}, *PARTS.get(name, ())):
+    for query in ({}, *([{"run": look}] if name == "runs" else ()), *PARTS.get(name, ())):
         app = opened(PAGES[name], *FOLDS, **query)
         text = page_html(app)
         assert "This workspace is read-only" in text, query
         assert "This did not work" not in text, query
-        for item in _open_controls(app):
-            key = item.key or item.label
+        for key in _open_controls(app):
             assert any(key.startswith(start) for start in server.READING), (query, key)
             if key not in pressed:
                 pressed.add(key)
-                item.click()
-                app.run()
+                if key not in _open_controls(app):  # it went with the press before
+                    app = opened(PAGES[name], *FOLDS, **query)
+                _open_controls(app)[key].click().run()
                 assert not app.exception, (query, key)
                 assert "nothing was saved" not in page_html(app), (query, key)
-                app = opened(PAGES[name], *FOLDS, **query)
 
 
 def test_a_button_that_writes_is_there_and_says_why_it_cannot_be_pressed(look: str) -> None:
