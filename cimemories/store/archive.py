@@ -26,7 +26,6 @@ from cimemories.store.rows import (
     insert_new,
     insert_one,
     insert_returning,
-    insert_rows,
     made,
     rows_in_chunks,
     rows_of,
@@ -518,13 +517,13 @@ class _Writer:
             rows = self.known_calls(list(group), "call")
             written = insert_returning(self.connection, ballot, [self.row(ballot, row) for row in rows], "id")
             votes = [
-                (ballot_id, attribute_id, VERDICTS[letter])
+                {"ballot": ballot_id, "attribute": attribute_id, "verdict": VERDICTS[letter]}
                 for (ballot_id,), row in zip(written, rows, strict=True)
                 # Not strict: a ballot without votes has no letters.
                 for attribute_id, letter in zip(self.attributes[number], row["verdicts"] or "", strict=False)
                 if letter != NO_VOTE
             ]
-            insert_rows(self.connection, vote, ("ballot", "attribute", "verdict"), votes)
+            insert(self.connection, vote, votes)
         self.insert("shares", imported_vote)
 
     def decisions(self) -> None:

@@ -17,9 +17,9 @@ from cimemories.store.rows import (
     exists,
     fetch,
     in_chunks,
+    insert,
     insert_new,
     insert_one,
-    insert_rows,
     made,
     rows_in_chunks,
     rows_of,
@@ -564,20 +564,19 @@ def _values(item: Settled) -> dict[str, object]:
 def add_reveals(connection: sa.Connection, new: Iterable[tuple[int, Reveal]]) -> None:
     """Write (judgement id, reveal) pairs, an attribute at most once a judgement. Raises sqlalchemy's IntegrityError for
     one that is there already."""
-    names = ("judgement", "attribute", "quote", "start", "end", "grounded", "strength")
-    rows = [
-        (
-            judgement_id,
-            item.attribute,
-            storable(item.quote),
-            item.span.start if item.span else None,
-            item.span.end if item.span else None,
-            item.grounded,
-            str(item.strength),
-        )
+    rows = (
+        {
+            "judgement": judgement_id,
+            "attribute": item.attribute,
+            "quote": storable(item.quote),
+            "start": item.span.start if item.span else None,
+            "end": item.span.end if item.span else None,
+            "grounded": item.grounded,
+            "strength": item.strength,
+        }
         for judgement_id, item in new
-    ]
-    insert_rows(connection, reveal, names, rows)
+    )
+    insert(connection, reveal, rows)
 
 
 def claims(

@@ -23,7 +23,7 @@ from cimemories.store.engine import (
     plain_name,
 )
 from cimemories.store.rows import count as count_rows
-from cimemories.store.rows import in_chunks, insert, insert_new, insert_rows, made, rows_of
+from cimemories.store.rows import in_chunks, insert, insert_new, made, rows_of
 from cimemories.store.rows import settle as settle_rows
 from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
 from cimemories.store.tables import attribute, ballot, context, imported_vote, labelling, persona, profile, rule, vote
@@ -242,8 +242,8 @@ def settle(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
     rows = [{"id": item.ballot} | {name: getattr(item, name) for name in _OUTCOME} for item in outcomes]
     written = settle_rows(connection, ballot, rows, RETRIABLE)
     fresh = [item for item in outcomes if item.ballot in written]
-    votes = [(outcome.ballot, of, str(verdict)) for outcome in fresh for of, verdict in outcome.votes]
-    insert_rows(connection, vote, ("ballot", "attribute", "verdict"), votes)
+    votes = ((outcome.ballot, of, verdict) for outcome in fresh for of, verdict in outcome.votes)
+    insert(connection, vote, ({"ballot": b, "attribute": a, "verdict": str(v)} for b, a, v in votes))
 
 
 def tallies(connection: sa.Connection, labelling_id: str, profile_id: int | None = None) -> sa.CursorResult[tuple]:

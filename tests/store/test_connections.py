@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from cimemories.store import engine
 from cimemories.store.engine import DatabaseLost, Store, StoreError, open_store
-from cimemories.store.rows import insert_rows
+from cimemories.store.rows import insert
 from cimemories.store.tables import dataset
 
 pytestmark = pytest.mark.postgres
@@ -98,22 +98,22 @@ def test_whoever_rests_leaves_the_place_to_others(
 
 def test_rows_that_are_copied_fail_as_others_do(address: str, tmp_path: Path) -> None:
     store, other = open_store(tmp_path, address), open_store(tmp_path, address)
-    names = ("name", "origin", "source_hash", "created")
+    row = {"name": "cut off", "origin": "test", "source_hash": "x", "created": ""}
     with pytest.raises(sa.exc.IntegrityError, match="duplicate key"), store.write() as connection:
-        insert_rows(connection, dataset, names, [("twice", "test", "x", ""), ("twice", "test", "x", "")])
+        insert(connection, dataset, [{**row, "name": "twice"}] * 2)
 
     def cut_off() -> None:
         with store.write() as connection:
             own = connection.scalar(sa.text("SELECT pg_backend_pid()"))
             with other.write() as ends:
                 ends.execute(sa.select(sa.func.pg_terminate_backend(own)))
-            insert_rows(connection, dataset, names, [("cut off", "test", "x", "")] * 100_000)
+            insert(connection, dataset, [row] * 100_000)
 
     with pytest.raises(DatabaseLost, match="does not answer"):
         cut_off()
     # Nothing of either was written, and the next one finds a connection that works.
     with store.write() as connection:
-        insert_rows(connection, dataset, names, [("whole", "test", "x\\\t\n\\.", "")])
+        insert(connection, dataset, [{**row, "name": "whole", "source_hash": "x\\\t\n\\."}])
     with store.read() as connection:
         assert connection.execute(sa.select(dataset.c.name, dataset.c.source_hash)).all() == [("whole", "x\\\t\n\\.")]
     store.close()

@@ -35,7 +35,7 @@ from cimemories.model import (
 )
 from cimemories.store import calls, datasets, decisions, runs, tables
 from cimemories.store.engine import Store, StoreError, open_store
-from cimemories.store.rows import MOST_PARAMETERS, insert_rows
+from cimemories.store.rows import MOST_PARAMETERS, insert
 
 # One record serves all cases of a property: each case writes under a name of its own.
 numbers = itertools.count()
@@ -80,13 +80,13 @@ def test_many_rows_go_in_whole_or_not_at_all(store: Store, rows: int) -> None:
     names = [column.name for column in table.columns]
     with store.write() as connection:
         table.create(connection)
-        insert_rows(connection, table, names, wanted)
+        insert(connection, table, (dict(zip(names, values, strict=True)) for values in wanted))
     with store.read() as connection:
         assert sorted(map(tuple, connection.execute(sa.select(table)))) == sorted(wanted)
 
     def lose() -> None:
         with store.write() as connection:
-            insert_rows(connection, table, names, [("lost", None, None)] * (rows + 1))
+            insert(connection, table, [dict.fromkeys(names, "lost")] * (rows + 1))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
