@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cimemories import seeds
 from cimemories.curation.offline import generate_profiles
-from cimemories.evaluation.importing import import_results
+from cimemories.evaluation.importing import import_file
 from cimemories.exchange.exporting import export_run
 from cimemories.formats.official import record_of
 from cimemories.formats.results import ResultsFile
@@ -85,7 +85,7 @@ def part(name: str, file: Path, workspace: Path) -> str:
         return f"{count:,} responses"
     store = open_store(workspace)
     if name == "import":
-        (run_id,) = import_results(store, file, model="benchmark").runs
+        (run_id,) = import_file(store, file, model="benchmark").runs
         (workspace / "run").write_text(run_id)
         return run_id
     exported = export_run(store, (workspace / "run").read_text(), workspace / "export.jsonl")

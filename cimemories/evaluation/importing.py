@@ -108,38 +108,29 @@ def import_file(
     judge: str | None = None,
     find_labels: FindLabels | None = None,
 ) -> Imported:
-    """Import a file as what it is recognised to be, or as `kind`. name: of the dataset. The further arguments are those
-    of `import_results`. Raises FormatError or StoreError; then nothing is written."""
+    """Import a file as what it is recognised to be; kind: what it must be, where profiles without their labels, or with
+    some, are profiles, or labelled ones. name: of the dataset.
+
+    Of results, the authors' or a log of Inspect: model, judge: what wrote and what judged the responses; by default
+    what the file says, else its name and 'imported'. find_labels: the current labels of a dataset; without it the run
+    of a log gets a dataset of its own. Raises FormatError or StoreError; then nothing is written."""
     content = importing.recognise(path)
+    possible = ("profiles", "labelled") if content == "profiles" else (content,)
+    if kind is not None and kind not in possible:
+        raise FormatError(
+            f"{shown(path.name)}: this is not a file of the format {kind}; its content is {' or '.join(possible)}"
+        )
     if content not in importing.OF_RUNS:
         if model or judge:
             raise FormatError(
                 f"{shown(path.name)}: --model and --judge-model are for results, and this file has none; leave them out"
             )
-        return importing.import_file(store, path, name, kind)
-    if kind not in (None, content):
-        raise FormatError(f"{shown(path.name)}: this is no file of the format {kind}; its content is {content}")
-    return import_results(store, path, name, model=model, judge=judge, find_labels=find_labels)
-
-
-def import_results(
-    store: Store,
-    path: Path,
-    name: str | None = None,
-    *,
-    model: str | None = None,
-    judge: str | None = None,
-    find_labels: FindLabels | None = None,
-) -> Imported:
-    """Import a file of results, the authors' or a log of Inspect. name: of a new dataset. model, judge: what wrote and
-    what judged the responses; by default what the file says, else its name and 'imported'. find_labels: the current
-    labels of a dataset; without it the run of a log gets a dataset of its own. Raises FormatError or StoreError; then
-    nothing is written."""
-    kind = importing.recognise(path)
-    reader = extras.registered("results").get(kind)
+        labels = None if kind is None else kind == "labelled"
+        return importing.import_as(store, path, content, name, labels=labels)
+    reader = extras.registered("results").get(content)
     with store.read() as connection:
         if there := runs.runs_with_file(connection, file_hash(path)):
-            return _already(connection, there, kind)
+            return _already(connection, there, content)
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as spool:
         # Read and grounded before the transaction, during which no one else can write.
         read = _read(extras.load(reader)(path) if reader else ResultsFile(path), spool)

@@ -165,19 +165,15 @@ def _zipped(stream: BinaryIO) -> Kind:
     return "folder"
 
 
-def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | None = None) -> Imported:
-    """Import a file, by its recognised kind, or as `kind`. `name`: of the dataset; that of the file by default.
+def import_as(
+    store: Store, path: Path, content: Kind, name: str | None = None, *, labels: bool | None = None
+) -> Imported:
+    """Import a file of this recognised kind, which is none of OF_RUNS. name: of the dataset; that of the file by
+    default. labels: whether profiles must have some, or these are left out; None: as there are.
 
     A file that was imported before adds only those of its labels that were deleted since; its dataset keeps its name,
     and a note says so if another one is asked for. A folder or bundle whose labels or runs were deleted is imported as
     a separate dataset. Raises FormatError for the file and StoreError for the name; then nothing is kept."""
-    content = recognise(path)
-    possible: tuple[Kind, ...] = ("profiles", "labelled") if content == "profiles" else (content,)
-    if kind is not None and kind not in possible:
-        expected = " or ".join(possible)
-        raise FormatError(f"{shown(path.name)}: this is not a file of the format {kind}; its content is {expected}")
-    if content in OF_RUNS:
-        raise FormatError(f"{shown(path.name)}: these are results of runs, which the import of runs reads")
     if content in ("folder", "bundle"):
         return _import_tables(store, path, name, content)
     paths = snapshot_files(path) if path.is_dir() else [path]
@@ -186,14 +182,14 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
     with store.read() as connection:  # before any work on these bytes
         existing = datasets.with_source(connection, digest)
     # Else it is read again, to find its labels, and whether they are here.
-    if existing is not None and kind == "profiles":
+    if existing is not None and labels is False:
         return Imported(existing, False, _other_name(existing, asked), _kind_of(existing))
     if content == "huggingface":
         file = read_columns(*paths)
     else:
-        file = read_profiles(paths[0]) if kind == "profiles" else read_labelled(paths[0])
+        file = read_profiles(paths[0]) if labels is False else read_labelled(paths[0])
         content = "labelled" if file.labels else "profiles"
-    if kind == "labelled" and not file.labels:
+    if labels and not file.labels:
         raise FormatError(f"{shown(path.name)}: there are no labels in its contexts; import it as profiles")
     if existing is not None:  # labels that are here already are visible to every role
         with store.read() as connection:

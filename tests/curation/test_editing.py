@@ -21,9 +21,9 @@ from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
 from cimemories.curation import editing, execution, labelling
 from cimemories.curation.spec import LabellingSpec
+from cimemories.evaluation.importing import import_file
 from cimemories.exchange import exporting
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.formats.importing import import_file
 from cimemories.model import Context, Label, Profile
 from cimemories.store import datasets, decisions, tables, versions
 from cimemories.store.engine import Store, StoreError

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_dataset, add_labels, records
 
+from cimemories.evaluation.importing import import_file
 from cimemories.exchange import exporting
 from cimemories.flows.labels import (
     AMBIGUOUS,
@@ -29,7 +30,6 @@ from cimemories.flows.labels import (
     vote_counts,
 )
 from cimemories.formats import review_events
-from cimemories.formats.importing import import_file
 from cimemories.formats.official import write_profiles
 from cimemories.formats.reading import FormatError
 from cimemories.labels.matrix import matrix

@@ -19,6 +19,7 @@ from worlds import records
 
 from cimemories.answers.metrics import metrics
 from cimemories.evaluation import planning
+from cimemories.evaluation.importing import import_file
 from cimemories.evaluation.runs import execute
 from cimemories.evaluation.spec import JudgeSpec
 from cimemories.exchange import exporting
@@ -26,7 +27,6 @@ from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
-from cimemories.formats.importing import import_file
 from cimemories.formats.reading import FormatError
 from cimemories.labels.whatif import effective_labels
 from cimemories.metrics.places import By

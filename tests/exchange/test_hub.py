@@ -13,9 +13,10 @@ import yaml
 from conftest import Copies
 from worlds import add_dataset, add_labels, records
 
+from cimemories.evaluation.importing import import_file
 from cimemories.exchange import exporting
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, default_labelling
-from cimemories.formats.importing import Imported, import_file
+from cimemories.formats.importing import Imported
 from cimemories.formats.reading import FormatError
 from cimemories.formats.tables import TABLES
 from cimemories.labels.matrix import matrix

@@ -23,10 +23,11 @@ from exchanging import content, counts, odd_world, profiles_of, write_bundle
 from official_files import JUNK, expected_profiles
 from worlds import add_dataset, add_labels, records
 
+from cimemories.evaluation.importing import import_file
 from cimemories.exchange import exporting
 from cimemories.flows.labels import vote_counts
 from cimemories.formats.bundle import BUNDLED
-from cimemories.formats.importing import Imported, import_file
+from cimemories.formats.importing import Imported
 from cimemories.formats.reading import FormatError
 from cimemories.model import Profile
 from cimemories.store import labellings

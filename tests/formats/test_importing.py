@@ -19,10 +19,10 @@ from exchanging import counts, profiles_of, write_bundle
 from official_files import RECORD, STATEMENT, table
 from worlds import add_dataset, add_labels
 
+from cimemories.evaluation.importing import import_file
 from cimemories.exchange import exporting, freezing
 from cimemories.flows.labels import vote_counts
 from cimemories.formats.huggingface import recipients_and_tasks
-from cimemories.formats.importing import import_file
 from cimemories.formats.reading import FormatError
 from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError, open_store
@@ -339,7 +339,7 @@ MEASURE = """
 import resource, sys
 from pathlib import Path
 from cimemories.formats.reading import FormatError
-from cimemories.formats.importing import import_file
+from cimemories.evaluation.importing import import_file
 from cimemories.store.engine import open_store
 store = open_store(sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

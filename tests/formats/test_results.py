@@ -19,7 +19,7 @@ from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, ask
 
 from cimemories.answers.metrics import metrics
 from cimemories.evaluation import planning
-from cimemories.evaluation.importing import import_file, import_results
+from cimemories.evaluation.importing import import_file
 from cimemories.evaluation.runs import execute, judge_again
 from cimemories.evaluation.spec import JudgeSpec
 from cimemories.exchange.exporting import export_run
@@ -98,7 +98,7 @@ def test_a_run_that_is_exported_and_imported_has_the_same_numbers_here_and_elsew
     run_id, path = world(store, 2), tmp_path / "results.jsonl"
     export_run(store, run_id, path)
     before = counts(store)
-    here, elsewhere = import_results(store, path), import_results(other, path)
+    here, elsewhere = import_file(store, path), import_file(other, path)
     after = counts(store)
     assert [after[name] - before[name] for name in ("dataset", "profile", "labelling", "call")] == [0, 0, 0, 0]
     figures, wanted = numbers(store, run_id), revealed(store, run_id)
@@ -109,7 +109,7 @@ def test_a_run_that_is_exported_and_imported_has_the_same_numbers_here_and_elsew
         for slot, (status, judgement, claims) in wanted.items():
             gone = ResponseStatus.FAILED if status == ResponseStatus.OWED else status
             assert there[slot] == (gone, judgement, claims)
-        again = import_results(place, path)
+        again = import_file(place, path)
         assert (again.new, again.runs) == (False, imported.runs)
     twice = tmp_path / "twice.jsonl"
     export_run(other, elsewhere.runs[0], twice)
@@ -173,7 +173,7 @@ def test_what_was_recalled_and_said_before_goes_out_and_comes_back(store: Store,
         wanted, figures = recalled_at(store, run_id), all_numbers(*ask(store, run_id))
         assert figures["recalled"] and bool(figures["sessions"]) == (name == "sessions")
         for place in (store, other) if name == "sessions" else (other,):
-            (back,) = import_results(place, path).runs
+            (back,) = import_file(place, path).runs
             assert recalled_at(place, back) == wanted and settings_of(place, back) == settings_of(store, run_id)
             same = all_numbers(*ask(place, back))
             assert {k: v for k, v in same.items() if k not in IDS} == {k: v for k, v in figures.items() if k not in IDS}
@@ -218,13 +218,13 @@ def test_recalls_and_sessions_that_cannot_be_are_refused(
     entry["run"] = own
     path.write_text(json.dumps(line))
     with pytest.raises(FormatError, match=problem):
-        import_results(sqlite_store, path)
+        import_file(sqlite_store, path)
     without = line["run"].pop("system" if "recall" in own else "sessions")
     assert without
     path.write_text(json.dumps(line))
     if "shown" not in own:
         with pytest.raises(FormatError):
-            import_results(sqlite_store, path)
+            import_file(sqlite_store, path)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -519,7 +519,7 @@ def test_somebodys_results_do_not_move_the_numbers_that_are_there(store: Store, 
     before = all_numbers(*ask(store, own))
     path = tmp_path / "theirs.jsonl"
     export_run(other, add_run(other, there.id, 2, reveals), path)
-    result = import_results(store, path)
+    result = import_file(store, path)
     assert all_numbers(*ask(store, own)) == before and before["labels"] == mine
     (added,) = (note for note in result.notes if "differ from those of" in note)
     assert "are used with --labelling labelling-" in added
@@ -534,7 +534,7 @@ def test_somebodys_results_do_not_move_the_numbers_that_are_there(store: Store, 
     # Where there is no other, they are the ones.
     if store.engine.dialect.name == "sqlite":
         empty = open_store(tmp_path / "third")
-        assert ask(empty, import_results(empty, path).runs[0])[1].labelling is not None
+        assert ask(empty, import_file(empty, path).runs[0])[1].labelling is not None
 
 
 def run_ids(store: Store) -> list[str]:
@@ -557,7 +557,7 @@ def test_export_and_import_say_what_of_the_labels_is_not_in_the_file(
         labellings.add_rule(connection, data.id, "lenient", threshold=0.6, priors=keys, annotator="ada", use=True)
     told = " ".join(exported_notes(sqlite_store, run_id, tmp_path))
     assert "1 human decision is not in this format" in told and "the rule 'lenient' (threshold 60 %" in told
-    back = " ".join(import_results(other, tmp_path / "told.jsonl").notes)
+    back = " ".join(import_file(other, tmp_path / "told.jsonl").notes)
     assert "1 human decision went before these labels" in back
     assert "a threshold of 0.6 held (rule 'lenient')" in back
 
@@ -573,7 +573,7 @@ def test_a_simulated_judge_does_not_make_the_messages_simulated(store: Store, ot
     for line in changed:
         line["run"]["judge"]["simulated"] = True
     path.write_text("".join(json.dumps(line) + "\n" for line in changed))
-    result = import_results(other, path)
+    result = import_file(other, path)
     with other.read() as connection:
         (row,) = (runs.named(connection, run_id) for run_id in result.runs)
     assert row.simulated and row.simulated_parts == ("judge",)
@@ -621,7 +621,7 @@ def test_a_judge_reads_an_imported_run_that_lacks_a_message(sqlite_store: Store,
     dataset = add_dataset(sqlite_store, profiles=1, contexts=2)
     run_id = add_run(sqlite_store, dataset.id, 2, {}, missing={(0, 0, 0): ResponseStatus.FAILED})
     export_run(sqlite_store, run_id, tmp_path / "out.jsonl")
-    (imported,) = import_results(sqlite_store, tmp_path / "out.jsonl").runs
+    (imported,) = import_file(sqlite_store, tmp_path / "out.jsonl").runs
     judge_again(sqlite_store, imported, [JudgeSpec()])
     execute(sqlite_store, imported)
     with sqlite_store.read() as connection:

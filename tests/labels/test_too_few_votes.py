@@ -18,6 +18,7 @@ from worlds import PERSONAS, add_dataset, add_labels, add_run, ask, records
 from cimemories.cli import cli
 from cimemories.compare.relabel import levels, shares_of
 from cimemories.compare.study import study
+from cimemories.evaluation.importing import import_file
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.extras.sensitivity.choices import setting_of
@@ -37,7 +38,6 @@ from cimemories.flows.labels import (
     rule_of,
     vote_counts,
 )
-from cimemories.formats.importing import import_file
 from cimemories.labels.matrix import matrix, profile_labels, view
 from cimemories.labels.survival import survival
 from cimemories.labels.votes import pairs

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from reviewed import A, N, X, reviewed
 from worlds import add_dataset, add_labels, make_profile, records
 
+from cimemories.evaluation import importing
 from cimemories.exchange import exporting
-from cimemories.formats import importing
 from cimemories.formats.reading import FormatError
 from cimemories.formats.review_events import FORMS, Filters, Form, export_events, import_events, imports, undo_import
 from cimemories.model import Label
