@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import sqlalchemy as sa
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
 from cimemories.formats.labelled import TOLERANCE
@@ -57,6 +58,7 @@ from cimemories.model import (
     Strength,
 )
 from cimemories.store import calls, labellings
+from cimemories.store import tables as record
 from cimemories.store.archive import LETTERS, NO_VOTE, request_of
 from cimemories.store.engine import StoreError, content_hash
 from cimemories.store.labellings import IMPORTED
@@ -174,15 +176,21 @@ class Table:
         return {name for name, field in self.model.model_fields.items() if field.is_required()}
 
 
-def table(name: str, text: str, **more: Any) -> Table:
+def table(name: str, text: str, source: sa.Table | None = None, **more: Any) -> Table:
     """Return the table of columns such as 'age:count cause:text? profile:>profiles'; a question mark: may be empty.
-    more: further kinds of columns."""
+
+    source: a table of the record, whose columns follow but for the ids of a workspace, and of work its processes; the
+    text has the kinds of some, and '-name' leaves one out. A column that the record gets later has to be one that may
+    be empty: older files lack it. more: further kinds of columns."""
     kinds = {**KINDS, **more}
+    chosen = {item.partition(":")[0]: item.partition(":")[2] for item in text.split()}
+    left_out = {"id", "dataset", *_PROCESS, *(item[1:] for item in chosen if item.startswith("-"))}
+    columns = {} if source is None else {c.name: c for c in source.c if c.name not in left_out}
     fields: dict[str, Any] = {}
     types, as_json, references = [], set(), {}
-    for item in text.split():
-        column, _, kind = item.partition(":")
-        null, kind = kind.endswith("?"), kind.rstrip("?")
+    for column in [*(name for name in chosen if name not in columns and name[0] != "-"), *columns]:
+        kind = chosen.get(column) or _kind(columns[column])
+        null, kind = columns[column].nullable if column in columns else kind.endswith("?"), kind.rstrip("?")
         if kind.startswith(">"):
             references[column], kind = kind[1:], "count"
         if kind in _AS_JSON:
@@ -193,80 +201,62 @@ def table(name: str, text: str, **more: Any) -> Table:
     return Table(model, pa.schema(types), frozenset(as_json), references)
 
 
-TABLES: dict[str, Table] = {
-    name: table(name, text)
-    for name, text in {
-        "dataset": (
-            "layout:count name:name origin:text source_name:text? source_hash:text created:text version:count "
-            "simulated:truth software:text licence:text"
-        ),
-        "profiles": "number:count ordinal:count name:name sex:name address:name age:age",
-        "attributes": (
-            "profile:>profiles number:count ordinal:count key:line value:value domain:domain event:event "
-            "statement:statement"
-        ),
-        "contexts": "number:count ordinal:count task:name recipient:name sphere:text?",
-        "profile_contexts": "profile:>profiles context:>contexts ordinal:count",
-        "personas": "number:count pack:text key:text name:text prior:share description:text",
-        "generations": (
-            "name:text model:text endpoint:text simulated:truth manifest:object status:ended error:long? created:text "
-            "finished:text?"
-        ),
-        "labellings": (
-            "number:count model:text endpoint:text simulated:truth pack:text draws:count personas:places "
-            "manifest:object status:ended error:long? created:text finished:text?"
-        ),
-        "requests": "number:count body:object",
-        "calls": (
-            "key:text request:>requests kind:name model:text endpoint:text simulated:truth draw:count exchange:text "
-            "status:text error:long? response:long? reasoning:long? finish_reason:text? prompt_tokens:count? "
-            "cached_tokens:count? completion_tokens:count? seconds:real started:text attempts:count server:text? "
-            "served_model:text? fresh:text?"
-        ),
-        "ballots": (
-            "labelling:>labellings profile:>profiles context:>contexts persona:>personas draw:count status:ballot "
-            "cause:text? conflicts:count unknown:count call:text? verdicts:long?"
-        ),
-        "shares": (
-            "labelling:>labellings profile:>profiles attribute:count context:>contexts persona:>personas "
-            "necessary:share inappropriate:share abstain:share"
-        ),
-        "decisions": (
-            "number:count profile:>profiles attribute:count context:>contexts annotator:text label:label? reason:text "
-            "seconds:real? source:text batch:text? blind:truth supersedes:count? created:text uid:text? "
-            "guideline:text? cause:text?"
-        ),
-        "rules": "name:name threshold:real priors:json current:truth annotator:text created:text",
-        "edits": (
-            "profile:count? kind:edited action:edit before:side? after:side? annotator:text reason:text created:text"
-        ),
-        "prompts": "hash:text kind:text level:text template:long answers:text source:text created:text",
-        "runs": (
-            "number:count name:line dataset_hash:text model:line endpoint:text simulated:truth samples:count "
-            "seed:integer? prompt_level:text prompt_hash:text composition:text parameters:object manifest:object "
-            "status:ended error:long? created:text finished:text? tags:tags? note:note?"
-        ),
-        "run_calls": "run:>runs call:text asked:truth?",
-        "recalls": "number:count profile:>profiles system:text lines:lines seconds:real? cost:numbers?",
-        "messages": (
-            "number:count run:>runs profile:>profiles context:>contexts level:text sample:count status:response "
-            "cause:text? text:long? reasoning:long? finish_reason:text? call:text? before:text? memory:places? "
-            "shown:places? recall:>recalls? earlier:places?"
-        ),
-        "judges": (
-            "number:count identity:text kind:text model:name endpoint:text simulated:truth prompt_hash:text? "
-            "parameters:object channel:text"
-        ),
-        "run_judges": "run:>runs judge:>judges settings:object",
-        "judgements": (
-            "message:>messages judge:>judges status:judgement cause:text? unknown:count call:text? verdict:text?"
-        ),
-        "reveals": (
-            "message:>messages judge:>judges attribute:count quote:long start:count? end:count? grounded:truth "
-            "strength:strength"
-        ),
-    }.items()
+def _kind(column: sa.Column[Any]) -> str:
+    """Return the kind of a column of the record for which none is chosen."""
+    for key in column.foreign_keys:
+        return "text" if key.column.table is record.call else f">{key.column.table.name}s"
+    return {int: "count", float: "real", bool: "truth"}.get(column.type.python_type, "text")
+
+
+_PROCESS = {c.name for c in record.work_columns()} - {"status", "error", "created", "finished"}
+_SOURCES: dict[str, tuple[str, sa.Table | None]] = {
+    "dataset": (
+        "layout:count name:name origin:text source_name:text? source_hash:text created:text version:count "
+        "simulated:truth software:text licence:text",
+        None,
+    ),
+    "profiles": ("number:count name:name sex:name address:name age:age", record.profile),
+    "attributes": (
+        "number:count key:line value:value domain:domain event:event statement:statement -bio",
+        record.attribute,
+    ),
+    "contexts": ("number:count task:name recipient:name", record.context),
+    "profile_contexts": ("", record.profile_context),
+    "personas": ("number:count prior:share -hash", record.persona),
+    "generations": ("manifest:object status:ended error:long", record.generation),
+    "labellings": ("number:count personas:places manifest:object status:ended error:long -identity", record.labelling),
+    "requests": ("number:count body:object", None),
+    "calls": ("request:>requests kind:name error:long response:long reasoning:long", record.call),
+    "ballots": ("status:ballot verdicts:long?", record.ballot),
+    "shares": (
+        "profile:>profiles attribute:count necessary:share inappropriate:share abstain:share",
+        record.imported_vote,
+    ),
+    "decisions": ("number:count profile:>profiles attribute:count label:label supersedes:count", record.decision),
+    "rules": ("name:name priors:json", record.rule),
+    "edits": ("kind:edited action:edit before:side after:side", record.edit),
+    "prompts": ("template:long", record.prompt),
+    "runs": (
+        "number:count name:line model:line seed:integer parameters:object manifest:object status:ended error:long "
+        "tags:tags note:note -sweep -cell -explains",
+        record.run,
+    ),
+    "run_calls": ("", record.run_call),
+    "recalls": ("number:count lines:lines cost:numbers -hash -ungrounded", record.recall),
+    "messages": (
+        "number:count status:response text:long reasoning:long memory:places shown:places recall:>recalls "
+        "earlier:places",
+        record.response,
+    ),
+    "judges": ("number:count model:name parameters:object", record.judge),
+    "run_judges": ("settings:object -ordinal", record.run_judge),
+    "judgements": ("message:>messages status:judgement -response", record.judgement),
+    "reveals": (
+        "message:>messages judge:>judges attribute:count quote:long strength:strength -judgement",
+        record.reveal,
+    ),
 }
+TABLES = {name: table(name, text, source) for name, (text, source) in _SOURCES.items()}
 
 # ---- writing and reading
 

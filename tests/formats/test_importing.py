@@ -315,7 +315,7 @@ def test_a_bundle_that_is_not_as_it_should_be(fresh: Store, bundle: Path, tmp_pa
         (changed(bundle, **{"manifest.json": manifest(bundle, format="x")}), "manifest.json: format"),
         (changed(bundle, **{"manifest.json": manifest(bundle, content="0")}), "content is not the hash"),
         (changed(bundle, **{"profiles.jsonl": b""}), "profiles.jsonl: 0 rows, and manifest.json tells of 1"),
-        (changed(bundle, **{"attributes.jsonl": b"{}\n"}), "attributes.jsonl row 1: profile is missing"),
+        (changed(bundle, **{"attributes.jsonl": b"{}\n"}), "attributes.jsonl row 1: number is missing"),
         (bundle.read_bytes()[:-200], "not a whole zip file"),
         (bundle.read_bytes()[: len(bundle.read_bytes()) // 2], "not a whole zip file"),
     ]:
