@@ -17,7 +17,7 @@ from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
 from cimemories.ui import annotator, login, page, url
-from pages.curate import review_agreement, review_bulk, review_discussion, review_queue
+from pages.curate import review_agreement, review_bulk, review_discussion, review_queue, review_setup
 from pages.curate.label_matrix import draw_scope
 
 QUEUE, BULK, AGREEMENT, ADJUDICATION, COMMENTS = "queue", "bulk", "agreement", "adjudication", "comments"
@@ -59,7 +59,7 @@ def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ta
         page.empty("No pairs", "No attribute of this dataset meets a context, so there is nothing to decide.")
         return "This dataset has no pairs to decide."
     if tab == OVERLAP:
-        return review_bulk.draw_overlap(store, dataset, index)
+        return review_setup.draw_overlap(store, dataset, index)
     me = annotator.name()
     with filters_box:
         filters, ordering = review_queue.draw_filters(store, dataset, index, me)
@@ -116,7 +116,7 @@ def main() -> None:
             case "comments":
                 takeaway = review_discussion.draw_comments(store, dataset, labelling, box)
             case _:
-                takeaway = review_bulk.draw_exchange(store, dataset)
+                takeaway = review_setup.draw_exchange(store, dataset)
     except StoreError as problem:
         page.error("This part of the review cannot be shown.", str(problem))
     simulated = ("profiles",) * dataset.simulated_profiles + ("labels",) * (

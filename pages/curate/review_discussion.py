@@ -34,7 +34,6 @@ from cimemories.ui import desk as desk_ui
 from cimemories.ui.safe import Html, tag
 from pages.curate import review_queue
 from pages.curate.pair_panel import DECIDING
-from pages.curate.review_bulk import EVERYBODY
 
 # ---- disputes
 
@@ -368,8 +367,8 @@ def _filtered(dataset: DatasetRow, every: list[PairComment], filters_box: DeltaG
     key = "review.comments.search"
     with filters_box:
         names = sorted({item.comment.annotator for item in every})
-        people = {EVERYBODY: "all people"} | {name: name for name in names}
-        who = page.choice("By", people, "review.comments.who", "person", default=EVERYBODY, boxed=True)
+        people = {"": "all people"} | {name: name for name in names}
+        who = page.choice("By", people, "review.comments.who", "person", default="", boxed=True)
         url.set_field(key, url.get("search") or "")
         text = st.text_input(
             "Search",
@@ -384,7 +383,7 @@ def _filtered(dataset: DatasetRow, every: list[PairComment], filters_box: DeltaG
         item
         for item in every
         if (shown == ALL or item.comment.open)
-        and who in (EVERYBODY, item.comment.annotator)
+        and who in ("", item.comment.annotator)
         and all(word in item.searched for word in words)
     ]
     parts = [
