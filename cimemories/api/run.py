@@ -112,7 +112,7 @@ class Run:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What shaped the run, as it was recorded: model, server, prompts by hash, memory, judges, versions."""
+        """Return what shaped the run, as it was recorded: model, server, prompts by hash, memory, judges, versions."""
         return dict(self._row.manifest.recorded)
 
     def metrics(self, n: int | None = None, **reading: Unpack[Reading]) -> Metrics:
@@ -126,7 +126,8 @@ class Run:
         return metrics(self._session.flows, *self._read(**reading), n)
 
     def flows(self, **reading: Unpack[Choices]) -> pd.DataFrame:
-        """One row an information flow: an attribute of a profile in a context, by profile, attribute and context.
+        """Return one row an information flow: an attribute of a profile in a context, by profile, attribute and
+        context.
 
         run; profile (id), user (name); attribute (id), key, domain, event; context (id), recipient, task, sphere
         (missing where unknown); label: necessary, inappropriate, ambiguous, 'too few votes' or unlabelled; decided:
@@ -143,8 +144,8 @@ class Run:
         return frame_of(flow_columns(self._session.flows, self._scope(**reading)))
 
     def recalled(self, by: str = "domain", **reading: Unpack[Reading]) -> pd.DataFrame:
-        """What was recalled of what is stored, and said of that, behind a gate or a memory system: one row a place and
-        label. by: domain, event, attribute, profile, context, recipient or sphere.
+        """Return what was recalled of what is stored, and said of that, behind a gate or a memory system: one row a
+        place and label. by: domain, event, attribute, profile, context, recipient or sphere.
 
         id, place, name; label; flows; draws: judged samples; recalled: of these with the attribute in the prompt;
         exposure: recalled / draws; and what became of all draws: recalled_and_said, said_not_recalled,
@@ -167,7 +168,8 @@ class Run:
         excerpts: bool = False,
         **reading: Unpack[Choices],
     ) -> pd.DataFrame:
-        """One row a flow that the run gave away although it is inappropriate, the severest first (docs/leaks.md).
+        """Return one row a flow that the run gave away although it is inappropriate, the severest first
+        (docs/leaks.md).
 
         id; run; model; profile (id), user; attribute (id), key, statement, domain, event; context (id), task,
         recipient, sphere ('' where unknown); strength: full, partial or implied; claimed: messages that claim it so;
@@ -198,7 +200,7 @@ class Run:
         return leaks(flows, scope, filters, where=where, excerpts=excerpts).leaks.frame
 
     def responses(self, **reading: Unpack[Choices]) -> pd.DataFrame:
-        """One row a planned message, those that are missing too, by profile, context and sample.
+        """Return one row a planned message, those that are missing too, by profile, context and sample.
 
         run; profile (id), user; context (id), recipient, task, sphere (missing where unknown); sample (from 0);
         response (id); status: ok, owed, empty, refused, truncated, unparsed or failed; cause of what is not ok;
@@ -212,7 +214,8 @@ class Run:
         return response_columns(self._session.store, self._scope(**reading))
 
     def judges(self, **reading: Unpack[Choices]) -> pd.DataFrame:
-        """How far each two judges of the run agree: one row for all places, then one for the places of each label.
+        """Return how far each two judges of the run agree: one row for all places, then one for the places of each
+        label.
 
         run; first, second (judges); label: all, inappropriate, identifier (inappropriate, but a repetition of the
         biography, so never a violation), necessary, ambiguous or not labelled; simulated; messages both have judged;
@@ -226,8 +229,8 @@ class Run:
         return pairs_frame(judges_agreement(self._session.flows, self.id, grounded=scope.grounded, labels=scope))
 
     def claims(self, *, judge: str | None = None, silent: bool = False) -> pd.DataFrame:
-        """What judges claim that the messages reveal, one row a claim of a judge on an attribute in a message, by
-        profile, context, sample, judge and attribute.
+        """Return what judges claim that the messages reveal, one row a claim of a judge on an attribute in a message,
+        by profile, context, sample, judge and attribute.
 
         run; profile (id), user; context (id), recipient, task, sphere (missing where unknown); sample (from 0);
         response (id); attribute (id), key, domain, statement; judge, judge_id; channel: what it reads, message or

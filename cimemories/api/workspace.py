@@ -73,10 +73,10 @@ class Workspace:
         return Runs(self._session)
 
     def compare(self, first: Run | str, second: Run | str, **reading: Unpack[Reading]) -> Difference:
-        """The second run minus the first on the flows that are judged in both, with 95 % intervals: `words`, the
-        differences `violation` and `completeness` with `.value`, `.low`, `.high` and `.p`, and `to_frame()`, of
-        "pair", "changes", "domains" or "flows". Runs by id, unique name or object; reading: as in `Run`. Raises
-        StoreError for runs of two datasets, and for one run twice."""
+        """Return the second run minus the first on the flows that are judged in both, with 95 % intervals: `words`, the
+        differences `violation` and `completeness` with `.value`, `.low`, `.high` and `.p`, and `to_frame()`, of "pair",
+        "changes", "domains" or "flows". Runs by id, unique name or object; reading: as in `Run`. Raises StoreError for
+        runs of two datasets, and for one run twice."""
         from cimemories.compare.difference import difference
 
         (before, rule), (after, _) = (
@@ -85,10 +85,10 @@ class Workspace:
         return difference(self._session.flows, before, after, rule)
 
     def flows(self, *runs: Run | str, **reading: Unpack[Choices]) -> pd.DataFrame:
-        """The flows of several runs, one run below the other, in the columns of `Run.flows`. runs: by id, unique
+        """Return the flows of several runs, one run below the other, in the columns of `Run.flows`. runs: by id, unique
         name or object; none: every run of which a message is judged, oldest first. Settings join on the run:
-        `ws.flows().merge(ws.runs.to_frame()[["id", "thinking"]], left_on="run", right_on="id")`. reading: as in
-        `Run`. Raises StoreError where there is no run."""
+        `ws.flows().merge(ws.runs.to_frame()[["id", "thinking"]], left_on="run", right_on="id")`. reading: as in `Run`.
+        Raises StoreError where there is no run."""
         from cimemories.compare.leaderboard import judged_runs
         from cimemories.flows.columns import flow_columns, stacked
 
@@ -126,21 +126,21 @@ class Workspace:
         return leaderboard(self._session.flows, scopes, rule, n=samples, rank_small=rank_small)
 
     def profiles(self, dataset: str) -> pd.DataFrame:
-        """The profiles of a dataset, one row a profile in their order: profile (id), user, sex, address, age,
+        """Return the profiles of a dataset, one row a profile in their order: profile (id), user, sex, address, age,
         attributes, contexts (how many), events (a text). Raises StoreError for another name."""
         from cimemories.labels.frames import profile_frame
 
         return profile_frame(self._session.store, self._dataset(dataset))
 
     def attributes(self, dataset: str) -> pd.DataFrame:
-        """The attributes of a dataset, one row an attribute in their order: profile (id), user, attribute (id), key,
-        value (as in the file), domain, event, statement, identifier (repeats the biography, never a violation)."""
+        """Return the attributes of a dataset, one row an attribute in their order: profile (id), user, attribute (id),
+        key, value (as in the file), domain, event, statement, identifier (repeats the biography, never a violation)."""
         from cimemories.labels.frames import attribute_frame
 
         return attribute_frame(self._session.store, self._dataset(dataset))
 
     def votes(self, dataset: str, labelling: str | None = None) -> pd.DataFrame:
-        """The counted votes of a labelling, one row a pair (attribute in a context) and persona.
+        """Return the counted votes of a labelling, one row a pair (attribute in a context) and persona.
 
         profile (id), user, attribute (id), key, domain, event, context (id), recipient, task, sphere; persona (key),
         prior (its weight); votes that the attribute is necessary or inappropriate, abstain, and conflict (in both
@@ -156,7 +156,7 @@ class Workspace:
         return vote_frame(store, row, chosen)
 
     def labels(self, dataset: str, labelling: str | None = None) -> pd.DataFrame:
-        """The labels of a dataset, one row a pair (attribute in a context), by profile, attribute and context.
+        """Return the labels of a dataset, one row a pair (attribute in a context), by profile, attribute and context.
 
         profile (id), user, attribute (id), key, domain, event, context (id), recipient, task, sphere; label: what
         numbers rest on (necessary, inappropriate, ambiguous, 'too few votes' or unlabelled); consensus: what the votes
@@ -184,7 +184,7 @@ class Workspace:
         return rows[name]
 
     def _runs(self, runs: Iterable[Run | str]) -> list[Run]:
-        """The runs of these names, ids or objects, each once."""
+        """Return the runs of these names, ids or objects, each once."""
         chosen = [item if isinstance(item, Run) else self.runs[item] for item in runs]
         return list({run.id: run for run in chosen}.values())
 
@@ -316,8 +316,8 @@ class Datasets:
         return len(self._rows())
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a dataset, oldest first: what `Dataset` has, and id, origin, version (of a later or a frozen one) and
-        labels (the state and the model of the newest labelling)."""
+        """Return one row a dataset, oldest first: what `Dataset` has, and id, origin, version (of a later or a frozen
+        one) and labels (the state and the model of the newest labelling)."""
         return self._listing().frame
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -374,10 +374,10 @@ class Runs:
         return len(self._names())
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a run, oldest first, in the columns of `cimemories runs --json`: id, name, dataset, model, samples
-        (messages a context), status, error, judged and expected (messages), coverage (their share), responses and
-        judgements (by status), simulated, created and finished (datetimes in UTC), sweep (its id), tags (with a space
-        between them), note, judges (names), answers (which servers gave them); then its settings, a column each.
+        """Return one row a run, oldest first, in the columns of `cimemories runs --json`: id, name, dataset, model,
+        samples (messages a context), status, error, judged and expected (messages), coverage (their share), responses
+        and judgements (by status), simulated, created and finished (datetimes in UTC), sweep (its id), tags (with a
+        space between them), note, judges (names), answers (which servers gave them); then its settings, a column each.
 
         base_url, prompt_level, memory, memory_order, sessions, mitigation and seed are known of every run. The others
         are what was asked for: all settings of docs/settings.md, judge_settings, prompts (their hashes) and reference.
@@ -407,7 +407,7 @@ def _quoted(key: object) -> str:
 
 
 def _there(names: Iterator[str]) -> str:
-    """What there is, for who asked for something else."""
+    """Return names of what there is, for an error."""
     listed = [shortened(name, 80) for name in names]
     if not listed:
         return "It has none yet."

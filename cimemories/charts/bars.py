@@ -60,8 +60,8 @@ LABEL_PARTS = tuple(
 def share_bars(
     frame: pd.DataFrame, parts: Sequence[BarPart], *, name: str, title: str = "", subtitle: str = "", unit: str = ""
 ) -> go.Figure:
-    """One bar a row of `frame`, from 0 to 100 % of the row, first row on top; the parts are columns of counts, or of
-    amounts without a unit. A part that is wide enough shows its glyph and share; the hover gives the count. A row
+    """Draw one bar a row of `frame`, from 0 to 100 % of the row, first row on top; the parts are columns of counts, or
+    of amounts without a unit. A part that is wide enough shows its glyph and share; the hover gives the count. A row
     without counts is an empty bar."""
     whole = frame[[part.column for part in parts]].sum(axis=1)
     traces: list[dict[str, Any]] = []
@@ -122,7 +122,7 @@ def interval_parts(numbers: Mapping[str, Interval]) -> go.Figure | None:
 def count_bars(
     frame: pd.DataFrame, *, name: str, column: str, colour: str, title: str, subtitle: str, unit: str
 ) -> go.Figure:
-    """One bar a row of `frame`, as long as its count, with the count and its share of all beside it; first row on
+    """Draw one bar a row of `frame`, as long as its count, with the count and its share of all beside it; first row on
     top."""
     total = int(frame[column].sum())
     beside = [f"{count(n)} ({percent(n / total)})" if total else "" for n in frame[column]]
@@ -210,8 +210,8 @@ def interval_rows(
     apart: float = 0.32,
     legend: bool = True,
 ) -> go.Figure:
-    """One row a name, in it one mark a series with its interval as a bar, the marks of a row `apart` by so much of its
-    height. Undefined numbers are left out. scale: what values are multiplied by (100 for percentage points)."""
+    """Draw one row a name, in it one mark a series with its interval as a bar, the marks of a row `apart` by so much of
+    its height. Undefined numbers are left out. scale: what values are multiplied by (100 for percentage points)."""
     traces: list[dict[str, Any]] = []
     for position, item in enumerate(series):
         known = [row for row, interval in enumerate(item.intervals) if not math.isnan(interval.value)]

@@ -203,7 +203,7 @@ def trade_off(figure: SweepFigure) -> Drawing | None:
 
 
 def domains(difference: Difference) -> Drawing | None:
-    """The differences by domain in percentage points, second minus first, with intervals. None where no domain has
+    """Draw the differences by domain in percentage points, second minus first, with intervals. None where no domain has
     any."""
     first, second = difference.names
     # Domains with neither number have no row; those with one of them keep it.
@@ -260,9 +260,9 @@ FIRST, LAST = -0.07, 1.07  # ends of both axes: room for marks at 0 and 1
 
 
 def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None, *, below: bool = False) -> Drawing | None:
-    """All runs in the plane of violation (to the right) and completeness (up), intervals as crosses, the front of those
-    that no other beats on both sides, and the constant strategies. Runs are numbered, and the legend names them. None
-    where no run has both numbers. below: the legend stands below, for a narrow screen."""
+    """Draw all runs in the plane of violation (to the right) and completeness (up), intervals as crosses, the front of
+    those that no other beats on both sides, and the constant strategies. Runs are numbered, and the legend names them.
+    None where no run has both numbers. below: the legend stands below, for a narrow screen."""
     import plotly.graph_objects as go
 
     # A run that is read at fewer samples than the others has no place among them: the subtitle names it.
@@ -308,7 +308,7 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None, *, 
 
 
 def _front(points: Sequence[tuple[float, float]]) -> Trace:
-    """The edge of what runs reach: from each best run to the right until the next one is more complete."""
+    """Return the edge of what runs reach: from each best run to the right until the next one is more complete."""
     line = {"color": GREY, "width": 1.5, "dash": "dash", "shape": "hv"}
     return scatter([v for v, _ in points], [c for _, c in points], "lines", line=line, showlegend=False)
 

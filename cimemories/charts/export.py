@@ -51,7 +51,7 @@ class ImageError(Exception):
 
 
 def browser() -> str | None:
-    """The program that draws images: what BROWSER_PATH names, else the first browser found; None without any."""
+    """Return the program that draws images: what BROWSER_PATH names, else the first browser found; None without any."""
     # Asked for every chart of a page: what knows all the other places takes a third of a second to import.
     usual = os.environ.get("BROWSER_PATH") or shutil.which("chromium") or shutil.which("google-chrome")
     if usual is not None:
@@ -124,7 +124,7 @@ class _Renderer:
         self._idle: threading.Timer | None = None
 
     def draw(self, figs: Sequence[go.Figure], form: Form, scale: float, path: str) -> list[bytes]:
-        """The images, in their order; of no figure none, but the browser is there. Only under _one_at_a_time."""
+        """Return the images, in their order; of no figure none, but the browser is there. Only under _one_at_a_time."""
         if self._idle is not None:
             self._idle.cancel()
         if self._loop is None:

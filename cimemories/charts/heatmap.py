@@ -119,9 +119,9 @@ def heatmap_figure(
     pixels: int = PLOT_WIDTH,
     dark: bool = False,
 ) -> go.Figure:
-    """The maps beside each other in one figure, with one axis of rows. numbered: whether cells show their share; None:
-    where there is room. pixels: about how wide all maps are. Written down whole: Plotly takes five times as long for a
-    figure that grows by pieces."""
+    """Draw the maps beside each other in one figure, with one axis of rows. numbered: whether cells show their share;
+    None: where there is room. pixels: about how wide all maps are. Written down whole: Plotly takes five times as long
+    for a figure that grows by pieces."""
     import plotly.graph_objects as go
 
     width = pixels / len(maps) / max(1, len(columns.names))
@@ -226,8 +226,8 @@ def _cells(item: Map, end: float, dark: bool) -> dict[str, Any]:
 
 
 def _numbers(item: Map, cells: dict[str, Any]) -> dict[str, Any]:
-    """The share of each cell as a text on it, black or white, whichever is further from the cell's colour. What Plotly
-    itself writes on a heatmap is grey on the colours of the middle."""
+    """Return the share of each cell as a text on it, black or white, whichever is further from the cell's colour. What
+    Plotly itself writes on a heatmap is grey on the colours of the middle."""
     from plotly.colors import sample_colorscale
 
     there = np.argwhere(~np.isnan(item.values))
@@ -283,8 +283,8 @@ def _cell(shares: list[float], pairs: list[int], unit: str) -> str:
 
 
 def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, int]]:
-    """The axes of columns and rows with their names, and the margins that hold these, computed here: left to Plotly,
-    the chart is laid out several times over."""
+    """Return the axes of columns and rows with their names, and the margins that hold these, computed here: left to
+    Plotly, the chart is laid out several times over."""
     axis = {
         "tickmode": "array",
         "showgrid": False,

@@ -148,7 +148,7 @@ def _band(line: Line) -> dict[str, Any]:
 
 
 def _corners(line: Line, side: Sequence[float | None]) -> tuple[list[float], list[float | None]]:
-    """The points of one side of a band; in steps with all their corners, since it is walked forth and back."""
+    """Return the points of one side of a band; in steps with all their corners, since it is walked forth and back."""
     x, y = list(line.x), list(side)
     if not line.steps:
         return x, y
@@ -156,7 +156,8 @@ def _corners(line: Line, side: Sequence[float | None]) -> tuple[list[float], lis
 
 
 def _ends(lines: Sequence[Line], top: float, height: int) -> list[dict[str, Any]]:
-    """The names at the right ends, pushed apart from the lowest up and down again where they would leave the plot."""
+    """Return the names at the right ends, pushed apart from the lowest up and down again where they would leave the
+    plot."""
     room = height - HEAD - FOOT
     named = sorted(
         ((line, float(line.y[-1] or 0.0)) for line in lines if line.end and line.y), key=lambda pair: pair[1]

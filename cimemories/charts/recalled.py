@@ -28,8 +28,8 @@ HELD_BACK, WITHOUT = "#56B4E9", "#CC79A7"
 
 
 def outcome_parts(label: Label) -> tuple[BarPart, ...]:
-    """The outcomes of samples in a bar: what was said, in the colour of its label, then what the model and what the
-    memory did not let out."""
+    """Return the outcomes of samples in a bar: what was said, in the colour of its label, then what the model and what
+    the memory did not let out."""
     said, glyph = COLOURS[label], GLYPHS[label]
     look = {
         "recalled_and_said": (glyph, said),
@@ -47,7 +47,7 @@ def most_said(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def recalled_bars(frame: pd.DataFrame, label: Label, *, title: str, subtitle: str) -> go.Figure:
-    """One bar a place of `frame` (groups.recalled_by, of one label): what became of its judged samples."""
+    """Draw one bar a place of `frame` (groups.recalled_by, of one label): what became of its judged samples."""
     return share_bars(frame, outcome_parts(label), name="name", title=title, subtitle=subtitle, unit="judged samples")
 
 

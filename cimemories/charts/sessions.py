@@ -16,8 +16,8 @@ PARTS = (("fresh", "fresh", INAPPROPRIATE, ""), ("travelled", "said in an earlie
 
 
 def leaks_by_task(frame: pd.DataFrame, *, title: str, subtitle: str) -> go.Figure:
-    """One bar a task, the share of its exposures that leak, in two parts. frame: a row a task with task, exposures,
-    fresh and travelled (counts of leaks); a task without exposures has no bar."""
+    """Draw one bar a task, the share of its exposures that leak, in two parts. frame: a row a task with task,
+    exposures, fresh and travelled (counts of leaks); a task without exposures has no bar."""
     import plotly.graph_objects as go
 
     traces: list[dict[str, Any]] = []

@@ -78,7 +78,7 @@ STYLE = f"""
 
 
 def as_file(svg: Element) -> str:
-    """The drawing as a file of its own, with its style; light or dark as its reader's theme."""
+    """Return the drawing as a file of its own, with its style; light or dark as its reader's theme."""
     # The first ">" ends the svg tag: ElementTree escapes it in attributes.
     head, sep, rest = ElementTree.tostring(svg, encoding="unicode").partition(">")
     return f"{head}{sep}<style>{STYLE}</style>{rest}\n"
@@ -90,8 +90,8 @@ def printable(text: str) -> str:
 
 
 def draw(fig: go.Figure, name: str, *, title: str, alt: str, simulated: Parts, width: float = WIDTH) -> Element:
-    """The figure without its title, which the report has as text. name: the id, unique in a report; title, alt: for
-    those who do not see it. The same figure gives the same bytes. Raises ValueError for a trace of another type."""
+    """Draw the figure without its title, which the report has as text. name: the id, unique in a report; title, alt:
+    for screen readers. The same figure gives the same bytes. Raises ValueError for a trace of another type."""
     return _Drawing(fig.to_dict(), name, width).finished(title, alt, simulated=simulated)
 
 

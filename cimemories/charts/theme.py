@@ -102,7 +102,7 @@ def faint(colour: str, opacity: float) -> str:
 
 
 def named_rows(names: Sequence[str]) -> tuple[dict[str, Any], int]:
-    """The y axis of named rows, the first on top, and the pixels that the names take to its left."""
+    """Return the y axis of named rows, the first on top, and the pixels that the names take to its left."""
     ticks = [html_escaped(name, LONGEST_TICK) for name in names]
     axis = {
         "tickmode": "array",

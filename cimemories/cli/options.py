@@ -47,8 +47,8 @@ Workspace = Annotated[
 
 
 def open_record(workspace: Path) -> Store:
-    """The record of a workspace that is there, for commands that are about what it holds. Raises StoreError where there
-    is none: opening would make an empty one, and a mistyped folder would look like one without any work."""
+    """Return the record of a workspace that is there, for commands that are about what it holds. Raises StoreError
+    where there is none: opening would make an empty one, and a mistyped folder would look like one without any work."""
     file = sqlite_path(record_address(workspace))
     if file is not None and not file.exists():
         raise StoreError(
@@ -247,8 +247,8 @@ class WorkOptions:
     ] = "local"
 
     def chosen(self, store: Store, *, queued: bool = False) -> Engine | None:
-        """The engine that is to work; None for this process. Raises StoreError where it cannot, so that nothing is
-        planned that nobody can do; not for work that is queued, whose worker leaves the reason with it."""
+        """Return the engine that is to work; None for this process. Raises StoreError where it cannot, so that nothing
+        is planned that cannot be done; not for work that is queued, whose worker leaves the reason with it."""
         from cimemories.llm.engines import read_engine
 
         return read_engine(self.engine, None if queued else store)
@@ -299,7 +299,7 @@ class LabelOptions:
     grounded: Grounded = False
 
     def scope(self, store: Store, run_id: str) -> Scope:
-        """The scope of a run under these options. Raises StoreError as flows.scope.resolve_scope does."""
+        """Return the scope of a run under these options. Raises StoreError as flows.scope.resolve_scope does."""
         from cimemories.flows.scope import scope_by_words
 
         return scope_by_words(
@@ -307,7 +307,7 @@ class LabelOptions:
         )
 
     def scopes(self, store: Store, run_ids: Sequence[str]) -> list[Scope]:
-        """The scopes of several runs in their order, each once."""
+        """Return the scopes of several runs in their order, each once."""
         return [self.scope(store, run_id) for run_id in dict.fromkeys(run_ids)]
 
 

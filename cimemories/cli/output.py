@@ -27,13 +27,13 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def line(text: str) -> None:
-    """One line on standard output, as it is but for control characters."""
+    """Print one line on standard output, as it is but for control characters."""
     sys.stdout.write(f"{visible(text)}\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     err.print(escape(visible(text)))
 
 
@@ -158,5 +158,5 @@ def right(titles: Iterable[object]) -> list[str]:
 
 
 def mark(simulated: Parts) -> str:
-    """What is simulated, or nothing: a cell of its own in every table."""
+    """Return the cell of a table that says what is simulated; '' for nothing."""
     return simulated_text(simulated)

@@ -373,7 +373,8 @@ def stop(
 
 
 def _is_real(model: str, base_url: str, api_key_env: str) -> bool:
-    """Whether a model that can judge its own messages is served there: not the simulator, and not batch files."""
+    """Return whether a model that can judge its own messages is served there: not the simulator, and not batch
+    files."""
     from cimemories.llm.endpoint import Endpoint, EndpointError
     from cimemories.llm.http.transport import probe
     from cimemories.llm.local_vllm import is_local
@@ -390,7 +391,7 @@ def _is_real(model: str, base_url: str, api_key_env: str) -> bool:
 
 
 def _judge_prompt(text: str) -> Prompt:
-    """The prompt that FILE:LEVEL names; level 1 where only a file is given."""
+    """Return the prompt that FILE:LEVEL names; level 1 where only a file is given."""
     from cimemories.seeds.prompts import read_prompt_file
 
     # From the right: a path may hold a colon itself.

@@ -82,7 +82,7 @@ def sweep(
 
 
 def _print_sweep(sweep: SweepTable) -> None:
-    """One sweep with its cells."""
+    """Print one sweep with its cells."""
     from cimemories.evaluation.prices import money
 
     row, cost = sweep.row, sweep.cost

@@ -102,7 +102,7 @@ def work_on(
 
 
 def _corrected(address: str | None) -> str | None:
-    """The address that a server has moved to, with what was missing of it; said where it is another."""
+    """Return the address that a server has moved to, with what was missing of it; said where it is another."""
     if address is None:
         return None
     from cimemories.llm.http.transport import right_address
@@ -113,7 +113,7 @@ def _corrected(address: str | None) -> str | None:
 
 
 def server_notes(store: Store, work_id: str) -> list[str]:
-    """What the test of the servers found that has to be worked around, as the manifest has it."""
+    """Return what the test of the servers found that has to be worked around, as the manifest has it."""
     with store.read() as connection:
         manifest = store_work.recorded(store_work.load(connection, work_id))
     parts = [
@@ -132,7 +132,7 @@ def announce(work_id: str) -> None:
 
 
 def find_labels(store: Store, dataset: int) -> LabelSource | None:
-    """The effective labels of a dataset, for a memory that goes by them; other runs need not wait for pandas."""
+    """Return the effective labels of a dataset, for a memory that goes by them; other runs need not wait for pandas."""
     from cimemories.labels.whatif import effective_labels
 
     return effective_labels(store, dataset)

@@ -231,13 +231,13 @@ class Line:
 
     @property
     def published(self) -> Published | None:
-        """The paper's entry on this model; None for a simulated run, which says nothing of the model whose name it
-        bears, and for models that the paper gives no number of."""
+        """Return the paper's entry on this model; None for a simulated run, which says nothing of the model whose name
+        it bears, and for models that the paper gives no number of."""
         return None if self.run.simulated else load_published().model(self.run.model)
 
     @property
     def places(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids of the profiles and contexts that the numbers are of."""
+        """Return the ids of the profiles and contexts that the numbers are of."""
         return self.counted.profiles, self.counted.contexts
 
     @property

@@ -82,7 +82,7 @@ class PerNorm:
 
     @property
     def sentence(self) -> str:
-        """The scores in a sentence, with the pairs that each norm labels; '' without rows."""
+        """Return the scores in a sentence, with the pairs that each norm labels; '' without rows."""
         rows, decided = self.rows, self.decided
         if not rows:
             return ""

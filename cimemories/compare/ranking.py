@@ -138,7 +138,7 @@ class Measure(StrEnum):
 
     @property
     def named(self) -> str:
-        """The measure as it stands in a sentence: 'the balanced score', 'violation'."""
+        """Return the measure as it stands in a sentence: 'the balanced score', 'violation'."""
         return f"the {self.label}" if self == Measure.BALANCED else self.label
 
     def goodness(self, values: Floats) -> Floats:

@@ -131,7 +131,7 @@ class Cell:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The cell as a row of `SweepTable.table`."""
+        """Return the cell as a row of `SweepTable.table`."""
         return {
             "cell": self.run.cell,
             "run": self.run.id,
@@ -355,7 +355,7 @@ class SweepFigure:
 
     @property
     def trend(self) -> Trend | None:
-        """The paper's statement on it, in words; it prints no numbers."""
+        """Return the paper's statement on it, in words; it prints no numbers."""
         return load_published().trend(self.axis)
 
     @property

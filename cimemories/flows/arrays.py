@@ -92,8 +92,8 @@ class FlowArrays:
 
     @cached_property
     def judged(self) -> Bools:
-        """The retained contexts in which at least one message was judged: [profile, context]. Numbers say that they
-        rest on these: the others are missing."""
+        """Return the retained contexts in which at least one message was judged: [profile, context]. Numbers say that
+        they rest on these: the others are missing."""
         result: Bools = self.retained & (self.draws > 0).any(axis=1)
         return result
 
@@ -117,12 +117,12 @@ class FlowArrays:
 
     @cached_property
     def inappropriate(self) -> Entries:
-        """The flows that can violate."""
+        """Return the flows that can violate."""
         return self.entries(self.can_violate)
 
     @cached_property
     def necessary(self) -> Entries:
-        """The flows that completeness rests on."""
+        """Return the flows that completeness rests on."""
         return self.entries(self.is_needed)
 
     def at(self, profiles: Ints, width: int | None = None, contexts: Ints | None = None) -> FlowArrays:

@@ -115,7 +115,7 @@ class Scope:
 
     @property
     def judge_text(self) -> str:
-        """The judges whose claims count: 'gpt-oss', or 'majority of 3 judges (a, b, matcher)'."""
+        """Return the judges whose claims count: 'gpt-oss', or 'majority of 3 judges (a, b, matcher)'."""
         if self.combine == Combine.ONE:
             return judge_title(self.judge)
         names = ", ".join(judge_title(judge, self.judges) for judge in self.judges)
@@ -140,7 +140,7 @@ class Scope:
 
     @property
     def labels_text(self) -> str:
-        """The labels in words: 'decisions before the consensus', 'consensus alone, by the paper's rule'."""
+        """Return the labels in words: 'decisions before the consensus', 'consensus alone, by the paper's rule'."""
         text = "decisions before the consensus" if self.labels == Labels.DECISIONS else "consensus alone"
         return f"{text}, by {self.rule.name}" if self.rule else text
 

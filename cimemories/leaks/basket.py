@@ -47,7 +47,7 @@ class Item(pydantic.BaseModel, frozen=True):
 
     @property
     def id(self) -> str:
-        """The id of the example in the gallery."""
+        """Return the id of the example in the gallery."""
         return f"{self.run}.{self.attribute}.{self.context}"
 
 
@@ -72,8 +72,8 @@ def path_of(store: Store, name: str) -> Path:
 
 
 def _kept_at(store: Store, name: str) -> Path:
-    """The file that a basket is read from: its own, or one that was written while the database had another address, or
-    by an earlier version."""
+    """Return the file that a basket is read from: its own, or one that was written while the database had another
+    address, or by an earlier version."""
     usual = path_of(store, name)
     if usual.exists():
         return usual

@@ -232,7 +232,7 @@ def _where(wanted: Wanted) -> tuple[str, list[object]]:
 
 
 def _built(flows: Flows, scopes: Sequence[Scope]) -> Path:
-    """The file of all examples in their order, written where it is not there yet."""
+    """Return the file of all examples in their order, written where it is not there yet."""
     files = [relation_file(flows.store, scope) for scope in scopes]
     # By what each rests on: the name of its relation's file says it.
     stem = files[0].stem if len(files) == 1 else f"runs-{content_hash([file.stem for file in files])[:16]}"
@@ -263,7 +263,7 @@ def _built(flows: Flows, scopes: Sequence[Scope]) -> Path:
 
 
 def _write(flows: Flows, scope: Scope, at: int, folder: Path) -> Iterator[Path]:
-    """The examples of a run in files, block by block; those that are there are taken."""
+    """Return the examples of a run in files, block by block; those that are there are taken."""
     for number, part in enumerate(flows.parts(scope)):
         file = folder / f"{at:03}-{number:05}-{FORM}.parquet"
         if not file.exists():

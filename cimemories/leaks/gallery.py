@@ -263,9 +263,9 @@ def run_ids(store: Store) -> list[str]:
 
 
 def scopes_of(flows: Flows, judge: str | None = None) -> list[Scope]:
-    """The scopes of all runs of the record, the newest first, by this judge or combination of each run's judges; None:
-    by each run's first. A run that has no such judge is left out. Kept until some run, labelling or dataset has moved.
-    """
+    """Return the scopes of all runs of the record, the newest first, by this judge or combination of each run's judges;
+    None: by each run's first. A run that has no such judge is left out. Cached until a run, labelling or dataset
+    changes."""
 
     def resolve() -> list[Scope]:
         scopes = []
@@ -377,8 +377,8 @@ def _claimed(flows: Flows, scope: Scope, profiles: list[int] | None) -> tuple[pd
 
 
 def step(ids: Sequence[str], current: str | None, by: int) -> str | None:
-    """The example so many places on (below 0: back) from the current one, which stays at either end. From one that is
-    not among them the first; None where there are none."""
+    """Return the example so many places on (below 0: back) from the current one, which stays at either end. From one
+    that is not among them the first; None where there are none."""
     if not ids:
         return None
     if current not in ids:

@@ -93,7 +93,7 @@ class Sample:
 
     @property
     def revealed(self) -> set[int]:
-        """The attributes that this message reveals in full, as the scope counts it."""
+        """Return the attributes that this message reveals in full, as the scope counts it."""
         full = {r.attribute for r in self.reveals if r.strength == Strength.FULL}
         if self.people:
             by_people = {a: says_revealed(audit.verdict) for a, audit in self.verdicts.items()}
@@ -101,7 +101,8 @@ class Sample:
         return full
 
     def leaked(self, memories: dict[int, Memory]) -> list[int]:
-        """The attributes that this message reveals in full although they are inappropriate here, identifiers aside."""
+        """Return the attributes that this message reveals in full although they are inappropriate here, identifiers
+        aside."""
         return [attribute for attribute in sorted(self.revealed) if memories[attribute].private]
 
 
@@ -122,7 +123,7 @@ class LeakView:
 
 
 def leak_view(flows: Flows, scope: Scope, profile_id: int, context_id: int) -> LeakView | None:
-    """The view, or None where the run has no such profile and context."""
+    """Return the view, or None where the run has no such profile and context."""
     return _leak_view(flows, scope, profile_id, context_id, scope.audits)
 
 
@@ -181,7 +182,7 @@ def _earlier(
 
 
 def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id: int | None = None) -> list[Sample]:
-    """The messages of one profile in one context, or in all of them, with the claims on them that the scope asks
+    """Return the messages of one profile in one context, or in all of them, with the claims on them that the scope asks
     for."""
     by_judge = [
         judgements.judged_responses(connection, scope.run.id, judge.id, profile_id, context_id)
@@ -284,7 +285,7 @@ class JudgeAnswer:
 
 
 def judge_answers(flows: Flows, scope: Scope, response_id: int) -> list[JudgeAnswer]:
-    """The recorded answers behind the judgements of a message, by the judges of the scope, in their order."""
+    """Return the recorded answers behind the judgements of a message, by the judges of the scope, in their order."""
     columns = (judgement.c.judge, judgement.c.status, judgement.c.cause, judgement.c.call)
     query = (
         sa.select(*columns, call.c.response, call.c.reasoning)
@@ -309,7 +310,8 @@ def judge_answers(flows: Flows, scope: Scope, response_id: int) -> list[JudgeAns
 
 
 def _counted(scope: Scope, claims: Sequence[Sequence[Reveal]]) -> tuple[tuple[Reveal, ...], dict[int, tuple[str, ...]]]:
-    """The claims to show, and by attribute the judges that claim it in full. claims: of each judge, in their order."""
+    """Return the claims to show, and by attribute the judges that claim it in full. claims: of each judge, in their
+    order."""
     first: dict[int, Reveal] = {}
     by: dict[int, tuple[str, ...]] = {}
     for judge, own in zip(scope.judges, claims, strict=True):

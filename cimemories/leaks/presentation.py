@@ -48,7 +48,7 @@ def leaks_of(flows: Flows, scope: Scope, profile: int) -> Leaks:
 
 
 def quote(leaks: Leaks, context: int, attribute: int) -> str:
-    """The words of the first message of a context that leaks an attribute and is quoted; '' where none is."""
+    """Return the words of the first message of a context that leaks an attribute and is quoted; '' where none is."""
     messages = leaks.get(context, {})
     return next((text for number in sorted(messages) if (text := messages[number].get(attribute))), "")
 

@@ -130,7 +130,7 @@ class LeakRow:
 
     @property
     def origin(self) -> str:
-        """The origin of the label: 'votes of the personas, unanimous (labelling-3f9a)'."""
+        """Return the origin of the label: 'votes of the personas, unanimous (labelling-3f9a)'."""
         return ORIGINS[Certainty(self.certainty)] + (f" ({self.labels})" if self.labels else "")
 
 
@@ -247,12 +247,12 @@ _ELSEWHERE = "quoted by the judge, not found in the message"
 
 
 def as_markdown(rows: Sequence[LeakRow]) -> str:
-    """The table in Markdown, what leaks in bold, and a numbered list of what each row rests on."""
+    """Return the table in Markdown, what leaks in bold, and a numbered list of what each row rests on."""
     return _filled("leaks.md.jinja", rows)
 
 
 def as_latex(rows: Sequence[LeakRow]) -> str:
-    """The table in LaTeX, in printable ASCII; a comment on top says which packages it takes."""
+    """Return the table in LaTeX, in printable ASCII; a comment on top says which packages it takes."""
     return _filled("leaks.tex.jinja", rows)
 
 
@@ -329,7 +329,7 @@ def rests_on(row: LeakRow) -> str:
 
 
 def _marked(pieces: Sequence[Piece], escape: Callable[[object], str], leaked: str) -> str:
-    """The pieces in a row, spaces at their ends kept outside of what is marked."""
+    """Return the pieces in a row, spaces at their ends kept outside of what is marked."""
     parts = []
     for piece in pieces:
         inside = escape(piece.text)

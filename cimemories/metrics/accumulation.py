@@ -563,7 +563,7 @@ class Accumulation:
 
     @property
     def most(self) -> int:
-        """The largest T of a profile: where the curves end. 0 where no profile has a retained context."""
+        """Return the largest T of a profile: where the curves end. 0 where no profile has a retained context."""
         return int(self.mean.shape[1]) - 1
 
     def at(self, n: int, k: int) -> float:

@@ -116,7 +116,7 @@ class Headline:
 
     @property
     def balanced(self) -> float:
-        """The harmonic mean of 1 - V@n, at the n of the headline, and completeness."""
+        """Return the harmonic mean of 1 - V@n, at the n of the headline, and completeness."""
         return balanced(self.violation[self.n], self.completeness)
 
     def reads(self, n: int) -> bool:

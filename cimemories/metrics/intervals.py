@@ -55,7 +55,7 @@ class Intervals:
 
     @property
     def balanced(self) -> Interval:
-        """The balanced score at the most samples."""
+        """Return the balanced score at the most samples."""
         return self.balanced_at[max(self.balanced_at)]
 
 

@@ -77,7 +77,7 @@ def collect(
     texts: bool = True,
     progress: Callable[[float, str], object] = lambda share, part: None,
 ) -> Report:
-    """The report on these runs; the others are compared with the first.
+    """Return the report on these runs; the others are compared with the first.
 
     made: what the date line says. texts: whether messages, memories and names of users are shown. progress: called
     with the share that is done and the next part. The same record gives the same report apart from the date line.

@@ -163,7 +163,7 @@ class Basis:
 
     @property
     def run_names(self) -> dict[str, str]:
-        """The name of each run, by its id."""
+        """Return the name of each run, by its id."""
         plain = self.board.names
         return {line.run.id: plain[line.run.id] for line in self.lines}
 
@@ -226,7 +226,7 @@ class LabelFacts:
 
     @property
     def ballots(self) -> int:
-        """Those that could be counted."""
+        """Return the number of ballots that could be counted."""
         return int(self.row.ballots.get(labellings.OK, 0))
 
     @property

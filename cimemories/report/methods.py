@@ -197,7 +197,7 @@ def part(manifest: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 
 def sent(line: Line) -> str:
-    """The parameters as they were sent: 'max_tokens 1024, temperature 0.7'; 'none' where there was none."""
+    """Return the parameters as they were sent: 'max_tokens 1024, temperature 0.7'; 'none' where there was none."""
     parameters = line.run.manifest.parameters
     return ", ".join(f"{name} {json.dumps(value)}" for name, value in sorted(parameters.items())) or "none"
 
@@ -232,8 +232,8 @@ def _facts(line: Line, sources: Sequence[Source]) -> dict[str, str]:
 
 
 def repeat(basis: Basis, command: str = "report", what: str = "report") -> Section:
-    """The commands that ask for the same runs, the same numbers and this report again; command, what: that wrote it,
-    and what it is called."""
+    """Return the commands that ask for the same runs, the same numbers and this report again; command, what: that wrote
+    it, and what it is called."""
     lines, notes = _labelled(basis), []
     for scope in basis.scopes:
         try:
@@ -258,7 +258,7 @@ def _shown(command: str) -> str:
 
 
 def _labelled(basis: Basis) -> list[str]:
-    """The commands that ask for the labels; none for labels that were imported."""
+    """Return the commands that ask for the labels; none for labels that were imported."""
     commands = []
     for scope in basis.scopes:
         request = part(scope.labelling.manifest, "asked") if scope.labelling else {}
@@ -270,8 +270,8 @@ def _labelled(basis: Basis) -> list[str]:
 
 
 def _options(basis: Basis, scopes: Sequence[Scope]) -> str:
-    """The options that read these runs, all in one way, as their scopes do. Where they have different judges, each is
-    read by its first."""
+    """Return the options that read these runs, all in one way, as their scopes do. Where they have different judges,
+    each is read by its first."""
     scope, options, rule = scopes[0], list[str](), basis.rule
     if scope.labels != Labels.DECISIONS:
         options += ["--labels", str(scope.labels)]
@@ -300,7 +300,7 @@ def _needs_id(basis: Basis, scope: Scope) -> bool:
 
 
 def card(basis: Basis) -> Section:
-    """The dataset card, its headings one level below the section's."""
+    """Return the dataset card, its headings one level below the section's."""
     scope = basis.scopes[0]
     if len(basis.flows.parts(scope)) > 1:
         text = (

@@ -48,7 +48,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def as_html(report: Report) -> str:
-    """The whole file. The same report gives the same text."""
+    """Return the whole file. The same report gives the same text."""
     style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8") + svg.STYLE)
     text = environment().get_template("report.html.jinja").render(report=report, style=style)
     return svg.printable(visible(text))
@@ -105,8 +105,8 @@ def _markdown(text: str) -> Markup:
 
 
 def as_markdown(report: Report, folder: str) -> tuple[str, dict[str, str]]:
-    """The text, and its figures by file name; the text looks for them in `folder`, beside itself. The same report gives
-    the same texts."""
+    """Return the text, and its figures by file name; the text looks for them in `folder`, beside itself. The same
+    report gives the same texts."""
     text = _text(report, folder, "svg")
     return text, {f"{figure.name}.svg": svg.as_file(figure.svg) for figure in report.figures()}
 

@@ -90,7 +90,8 @@ def each_run(basis: Basis, ask: Callable[[Line, str], list[Block]]) -> list[Bloc
 
 
 def labels_section(basis: Basis) -> Section:
-    """The labelled pairs: on how many the personas agree, overall and by domain, the rule, the personas, decisions."""
+    """Return the labelled pairs: on how many the personas agree, overall and by domain, the rule, the personas,
+    decisions."""
     all_facts = all_label_facts(basis.flows, basis.scopes)
     if uncounted := uncounted_labels(basis.flows, basis.scopes):
         return Section("labels", "Labels", (Text(uncounted), *_norms(basis)))
@@ -151,8 +152,8 @@ def _norms(basis: Basis) -> list[Block]:
 
 
 def judges_section(basis: Basis) -> Section:
-    """The judges of each run, how many of their quotes stand in the text, how far they agree, and what people found who
-    audited attributes."""
+    """Return the judges of each run, how many of their quotes stand in the text, how far they agree, and what
+    audits of attributes found."""
 
     def of_run(line: Line, name: str) -> list[Block]:
         result = judges_together(basis.flows, line.run.id, grounded=line.scope.grounded, labels=line.scope)
@@ -187,7 +188,7 @@ def coverage_section(basis: Basis) -> Section:
 
 
 def identifiers_section(basis: Basis) -> Section:
-    """The identifier rules side by side, and what the substring rule leaves out beyond the biography."""
+    """Return the identifier rules side by side, and what the substring rule leaves out beyond the biography."""
     rows, lost = [], set[str]()
     for line in basis.lines:
         for rule in IdentifierRule:
@@ -225,7 +226,8 @@ def picture(basis: Basis) -> list[Figure]:
 
 
 def headline_section(basis: Basis) -> Section:
-    """The table of the paper's form with what is published, every number of every run, and what speaks against them."""
+    """Return the table of the paper's form with what is published, every number of every run, and what speaks against
+    them."""
     board = basis.board
     warnings = set(map(sentence, board.warnings))
     said = tuple(f"{text}." for text in IN_ABSTRACT)
@@ -251,7 +253,7 @@ def headline_section(basis: Basis) -> Section:
 
 
 def _leaderboard(basis: Basis) -> list[Shown]:
-    """The table of the paper's form in two, so that it fits on a page: numbers, and what they rest on."""
+    """Return the table of the paper's form in two, so that it fits on a page: numbers, and what they rest on."""
     board, frame = basis.board, basis.board.rows.frame.copy()
     scopes = {scope.run.id: scope for scope in basis.scopes}
     # On common flows the leak rate is another one than the whole run's, which alone has an interval.
@@ -275,7 +277,7 @@ def _leaderboard(basis: Basis) -> list[Shown]:
 
 
 def comparison(basis: Basis) -> Section | None:
-    """The plane of all runs and each compared with the first on common flows. None for one run alone."""
+    """Return the plane of all runs and each compared with the first on common flows. None for one run alone."""
     if not basis.several:
         return None
     board, run_names, blocks = basis.board, basis.run_names, list[Block]()

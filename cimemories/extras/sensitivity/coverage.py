@@ -70,7 +70,7 @@ class FlowCoverage:
 
     @property
     def pairs(self) -> int:
-        """All flows of the run: pairs whose attribute some planned memory of the context held."""
+        """Return all flows of the run: pairs whose attribute some planned memory of the context held."""
         return sum(self.whole[part] for part in PARTS)
 
     @property

@@ -82,7 +82,7 @@ class Split:
 
     @property
     def said(self) -> float:
-        """The whole that is split: Violation@n, or completeness."""
+        """Return what is split: Violation@n, or completeness."""
         return self.recalled_and_said + self.said_not_recalled
 
 

@@ -47,13 +47,13 @@ class Assignment:
 
     @property
     def wanted(self) -> int:
-        """The number of people who are to answer each item."""
+        """Return the number of people who are to answer each item."""
         return min(self.overlap or len(self.people), len(self.people))
 
     @property
     def share(self) -> int:
-        """The number of items that one person answers: all, or an equal part of what is wanted, rounded up; 0 without
-        people."""
+        """Return the number of items that one person answers: all, or an equal part of what is wanted, rounded up; 0
+        without people."""
         return min(self.items, ceil(self.items * self.wanted / len(self.people))) if self.people else 0
 
     @property
@@ -106,7 +106,8 @@ def assign(
 def assignments(
     connection: sa.Connection, *, dataset_id: int | None = None, person: str | None = None, slice_id: int | None = None
 ) -> list[Assignment]:
-    """The assignments of a dataset, of a person, or of a slice, those that are due first; without a date last."""
+    """Return the assignments of a dataset, of a person, or of a slice, those that are due first; without a date
+    last."""
     sizes = (
         sa.select(slice_item.c.slice, sa.func.count().label("size"))
         .add_columns(sa.func.count(slice_item.c.attribute.distinct()).label("attributes"))
@@ -193,7 +194,7 @@ def answers(connection: sa.Connection, of: Assignment) -> list[Answer]:
 
 
 def items(connection: sa.Connection, of: Assignment) -> list[Item]:
-    """The items of a slice as answers name them, in their order."""
+    """Return the items of a slice as answers name them, in their order."""
     every = audits.slice_items(connection, of.slice)
     if of.kind == SLICE_LABELS:
         return [(item.attribute, item.context) for item in every]

@@ -90,8 +90,8 @@ def entries(
     since: str | None = None,
     most: int | None = None,
 ) -> list[Entry]:
-    """The entries, newest first: of one person, of one action or one kind of action ('run' for all of 'run.started'
-    and the like), of what was done to one subject, from a time on, at most so many."""
+    """Return the entries, newest first: of one person, of one action or one kind of action ('run' for all of
+    'run.started' and the like), of what was done to one subject, from a time on, at most so many."""
     query = sa.select(audit_log).order_by(audit_log.c.id.desc()).limit(most)
     if person:
         query = query.where(audit_log.c.person == person)
@@ -105,7 +105,8 @@ def entries(
 
 
 def listed(store: Store, *, person: str | None = None, action: str | None = None, most: int | None = None) -> Log:
-    """The entries that match, newest first, and what there is to choose from. Raises NotAllowed for who is no admin."""
+    """Return the entries that match, newest first, and what there is to choose from. Raises NotAllowed
+    unless the user is an admin."""
     with store.read() as connection:
         require_role(connection, Role.ADMIN)
         newest = entries(connection, person=person, action=action, most=most)

@@ -60,7 +60,7 @@ class Policy:
     by_group: Mapping[str, Role] = field(default_factory=dict)
 
     def role_of(self, groups: Iterable[str]) -> Role | None:
-        """The role by the provider; None where it does not decide."""
+        """Return the role by the provider; None where it does not decide."""
         if not self.by_group:
             return None
         given = [self.by_group[group] for group in groups if group in self.by_group]
@@ -68,7 +68,7 @@ class Policy:
 
 
 def policy_of(settings: Mapping[str, Any]) -> Policy:
-    """The policy of the section [people] of the app's secrets. Raises StoreError for a role that is none."""
+    """Return the policy of the section [people] of the app's secrets. Raises StoreError for a role that is none."""
     by_group = settings.get("roles") or {}
     return Policy(
         _role(settings.get("default_role") or Role.ANNOTATOR, "default_role"),
@@ -102,7 +102,7 @@ def claimed(claims: Mapping[str, Any], path: str) -> tuple[str, ...]:
 
 
 def login_of(claims: Mapping[str, Any], role_claim: str | None = None) -> Login:
-    """The account of an ID token's claims."""
+    """Return the account of an ID token's claims."""
     email = str(claims.get("email") or "").strip()
     name = str(claims.get("name") or claims.get("preferred_username") or email or claims.get("sub") or "")
     # Without a subject, which a provider must give, the address or name is all that there is.
@@ -115,21 +115,21 @@ def login_of(claims: Mapping[str, Any], role_claim: str | None = None) -> Login:
 
 
 def everybody(connection: sa.Connection) -> list[Person]:
-    """All people by role, those who may most first, then by name."""
+    """Return all people by role, the highest first, then by name."""
     order = list(Role)
     members = (_person(row) for row in connection.execute(sa.select(person)).mappings())
     return sorted(members, key=lambda item: (-order.index(item.role), item.name))
 
 
 def admins(store: Store) -> list[str]:
-    """The names of the admins, to say whom to ask."""
+    """Return the names of the admins, to say whom to ask."""
     with store.read() as connection:
         return [item.name for item in everybody(connection) if item.role is Role.ADMIN]
 
 
 def enter(store: Store, login: Login, policy: Policy) -> Person:
-    """The person of a login, who is written down at the first. In a record that is read-only nobody is: they look, as
-    far as their role lets them: by the provider, else by the record, else the policy's default, a viewer's at most."""
+    """Return the person of a login, added to the record at their first. A read-only record adds no one: their role is
+    that of the provider, else of the record, else the policy's default, at most a viewer's."""
     with store.read() as connection:
         known = _one(connection, person.c.account == login.account)
     given = policy.role_of(login.groups)
@@ -187,7 +187,8 @@ def set_role(connection: sa.Connection, who: str, role: Role) -> Person:
 
 
 def find(connection: sa.Connection, who: str) -> Person | None:
-    """The person of this name, else the only one of this mail address. Raises StoreError where several have it."""
+    """Return the person of this name, else the only one of this mail address. Raises StoreError where several have
+    it."""
     same = sa.func.lower(person.c.email) == who.lower()
     if (by_name := _one(connection, person.c.name == who)) is not None:
         return by_name
@@ -261,7 +262,7 @@ def actor_of(member: Person) -> Actor:
 
 
 def listed(store: Store) -> list[Person]:
-    """All people, those who may most first."""
+    """Return all people, the highest roles first."""
     with store.read() as connection:
         return everybody(connection)
 
