@@ -272,6 +272,7 @@ def complaint(error: ErrorDetails) -> str:
 _REASONS = {
     "missing": "is missing",
     "extra_forbidden": "is not a known field",
+    "is_instance_of": "cannot be used as it is ({what})",
     "string_too_short": "is blank; write a text",
     "too_short": "needs {min_length:,} {unit} or more, and has {size:,}",
     **dict.fromkeys(("enum", "literal_error"), "must be one of {expected}, not '{text}'"),
