@@ -196,9 +196,9 @@ def lengths(flows: Flows, scope: Scope, audit: JudgeAudit) -> Rows:
         for item in items
     ]
     texts = {item.judge.id: length_sentence(item) for item in items}
-    own = texts.pop(scope.judge.id, "")
+    of_judge = texts.pop(scope.judge.id, "")
     return Rows(
-        sentence=sentence(own),
+        sentence=sentence(of_judge),
         notes=(
             *texts.values(),
             *reasons(estimate for item in items for estimate in (item.missed, item.wrong, item.adjusted)),

@@ -87,20 +87,20 @@ def _telling(flows: Flows, scope: Scope) -> Leak | None:
     """Return the one of the severest leaks that takes the least explaining: its quote is in the message and has the
     words of the memory, both are short, the memory is of another subject than the task, told often, and to be kept from
     most recipients."""
-    found = examples(flows, [scope]).page({**FULL, Facet.QUOTE: [Quote.GROUNDED]}, 0, SEVEREST)
-    if found.empty:
+    severest = examples(flows, [scope]).page({**FULL, Facet.QUOTE: [Quote.GROUNDED]}, 0, SEVEREST)
+    if severest.empty:
         return None
     private = flows.query(scope, _PRIVATE).set_index("attribute")["private"]
-    found = found.assign(
-        told=-found["attribute"].map(private) * found["claimed"] / found["draws"],
-        long=found["statement"].str.len() > LONGEST[0],
+    severest = severest.assign(
+        told=-severest["attribute"].map(private) * severest["claimed"] / severest["draws"],
+        long=severest["statement"].str.len() > LONGEST[0],
         # A general attribute is one of the person's own, such as an illness, whatever happened.
-        expected=(found["domain"] == found["sphere"]) | (found["domain"] == "general"),
+        expected=(severest["domain"] == severest["sphere"]) | (severest["domain"] == "general"),
     ).sort_values(["long", "expected", "told"], kind="stable")
-    rows = leak_rows(flows, {scope.run.id: scope}, found.head(READ))
+    rows = leak_rows(flows, {scope.run.id: scope}, severest.head(READ))
     # min takes the first of equals.
     at = min(range(len(rows)), key=lambda i: _needs_words(rows[i]))
-    ids = (int(found[name].iloc[at]) for name in ("profile", "context", "attribute"))
+    ids = (int(severest[name].iloc[at]) for name in ("profile", "context", "attribute"))
     return Leak(rows[at], *ids)
 
 

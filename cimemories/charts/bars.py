@@ -63,17 +63,17 @@ def share_bars(
     """Draw one bar a row of `frame`, from 0 to 100 % of the row, first row on top; the parts are columns of counts, or
     of amounts without a unit. A part that is wide enough shows its glyph and share; the hover gives the count. A row
     without counts is an empty bar."""
-    whole = frame[[part.column for part in parts]].sum(axis=1)
+    totals = frame[[part.column for part in parts]].sum(axis=1)
     traces: list[dict[str, Any]] = []
     for part in parts:
         if not frame[part.column].any():
             continue  # nothing to see, and nothing to explain in the legend
-        shares = [n / total if total else 0.0 for n, total in zip(frame[part.column], whole, strict=True)]
+        shares = [n / total if total else 0.0 for n, total in zip(frame[part.column], totals, strict=True)]
         pattern = {"shape": part.pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5, "fillmode": "overlay"}
         hover = [
             f"<b>{html_escaped(row, 90)}</b><br>{html_escaped(part.name)}: {percent(share)}"
             + (f", {count(n)} of {count(total)} {html_escaped(unit)}" if unit else "")
-            for row, share, n, total in zip(frame[name], shares, frame[part.column], whole, strict=True)
+            for row, share, n, total in zip(frame[name], shares, frame[part.column], totals, strict=True)
         ]
         traces.append(
             {
@@ -214,15 +214,15 @@ def interval_rows(
     its height. Undefined numbers are left out. scale: what values are multiplied by (100 for percentage points)."""
     traces: list[dict[str, Any]] = []
     for position, item in enumerate(series):
-        known = [row for row, interval in enumerate(item.intervals) if not math.isnan(interval.value)]
-        shown = [item.intervals[row] for row in known]
+        defined = [row for row, interval in enumerate(item.intervals) if not math.isnan(interval.value)]
+        shown = [item.intervals[row] for row in defined]
         traces.append(
             scatter(
                 none_for_nan([scale * interval.value for interval in shown]),
                 # Centred on the row, whatever the number of series.
-                [row + apart * (position - (len(series) - 1) / 2) for row in known],
+                [row + apart * (position - (len(series) - 1) / 2) for row in defined],
                 "markers",
-                [item.hover[row] for row in known] if item.hover else None,
+                [item.hover[row] for row in defined] if item.hover else None,
                 error_x=error_bars(shown, item.colour, scale),
                 name=item.name,
                 marker={"symbol": item.symbol, "size": 10, "color": item.colour, "line": {"width": 2}},

@@ -131,13 +131,13 @@ class _Renderer:
             # A loop and a thread of its own: whoever asks may have a loop running, and it must outlast the question.
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="image", daemon=True).start()
-        kept = self._drawing is not None
+        reused = self._drawing is not None
         try:
             made = self._wait(self._draw(figs, form, scale, path))
         except Exception:
             self.close()
             # A browser that was kept may have died since. One that has just been started is not started again.
-            if not kept:
+            if not reused:
                 raise
             made = self._wait(self._draw(figs, form, scale, path))
         self._idle = threading.Timer(IDLE_SECONDS, self._close_idle)

@@ -200,8 +200,8 @@ def _spans(number: int) -> list[tuple[float, float]]:
 
 def _cells(item: Map, end: float, dark: bool) -> dict[str, Any]:
     values = item.values
-    known = values[~np.isnan(values)]
-    highest = max(LEAST_SCALE, float(np.abs(known).max()) if known.size else 0.0)
+    defined = values[~np.isnan(values)]
+    highest = max(LEAST_SCALE, float(np.abs(defined).max()) if defined.size else 0.0)
     good, harm, diverging = (BENEFIT_DARK, HARM_DARK, DIVERGING_DARK) if dark else (BENEFIT, HARM, DIVERGING)
     hue = [list(stop) for stop in (good if item.good else harm)]
     scale: dict[str, Any] = {"colorscale": hue, "zmin": 0, "zmax": item.maximum or highest}

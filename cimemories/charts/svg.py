@@ -105,8 +105,8 @@ class _Axis:
         if spec.get("range"):
             self.low, self.high = (float(value) for value in spec["range"])
         else:
-            known = [value for value in values if value == value] or [0.0, 1.0]
-            least, most = min(known), max(known)
+            defined = [value for value in values if value == value] or [0.0, 1.0]
+            least, most = min(defined), max(defined)
             air = 0.05 * (most - least) * (not edge_to_edge)
             # A single value still needs an axis with a length.
             self.low, self.high = least - air, most + air if most > least else least + 1.0
@@ -288,13 +288,13 @@ class _Drawing:
     def _scatter(self, trace: Mapping[str, Any]) -> None:
         x_axis = self.axes["xaxis" + trace.get("xaxis", "x")[1:]]
         y_axis = self.axes["yaxis" + trace.get("yaxis", "y")[1:]]
-        known = [
+        points = [
             (i, (x_axis(x), y_axis(y)))
             for i, (x, y) in enumerate(zip(trace["x"], trace["y"], strict=True))
             if x is not None and y is not None and x == x and y == y
         ]
         line, marker = trace.get("line") or {}, trace.get("marker") or {}
-        corners = [point for _, point in known]
+        corners = [point for _, point in points]
         # hv: level until the next x, then up or down.
         if line.get("shape") == "hv":
             # zip_longest: the edge of no run has no corner at all.
@@ -305,11 +305,11 @@ class _Drawing:
         if "lines" in trace["mode"]:
             self.points("polyline", corners, _line_class(line), line.get("width", 2))
         for letter, axis in (("x", x_axis), ("y", y_axis)):
-            self._error_bars(trace.get(f"error_{letter}") or {}, letter, axis, trace, dict(known))
+            self._error_bars(trace.get(f"error_{letter}") or {}, letter, axis, trace, dict(points))
         if "markers" in trace["mode"]:
-            for _, point in known:
+            for _, point in points:
                 self.marker(point, marker["symbol"], marker["color"], marker.get("size", 9) / 2)
-        for i, (x, y) in known if "text" in trace["mode"] else ():
+        for i, (x, y) in points if "text" in trace["mode"] else ():
             if trace["mode"] == "text":
                 ink = "on-dark" if trace["textfont"]["color"][i] == "#FFFFFF" else "on-light"
                 self.text(x, y + 4, trace["text"][i], f"small {ink}", anchor="middle")

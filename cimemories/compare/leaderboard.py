@@ -151,20 +151,20 @@ def unusual(lines: Sequence[RunLine]) -> dict[str, tuple[str, ...]]:
     the judge and the number of samples that most of these runs have (the newest, where as many have another)."""
     if not lines:
         return {}
-    judge = Counter(_first(own) for own in lines).most_common(1)[0][0]
-    samples = Counter(own.run.samples for own in lines).most_common(1)[0][0]
+    judge = Counter(_first(line) for line in lines).most_common(1)[0][0]
+    samples = Counter(line.run.samples for line in lines).most_common(1)[0][0]
     apart = {}
-    for own in lines:
-        level = own.run.prompt_level
-        traits = [f"prompt {text}" if text == level else text for text in RunSpec.of_row(own.run).traits]
-        traits += [count(own.run.samples, "sample")] if own.run.samples != samples else []
-        traits += [f"judge {_first(own)}"] if own.judges and _first(own) != judge else []
-        apart[own.run.id] = tuple(traits)
+    for line in lines:
+        level = line.run.prompt_level
+        traits = [f"prompt {text}" if text == level else text for text in RunSpec.of_row(line.run).traits]
+        traits += [count(line.run.samples, "sample")] if line.run.samples != samples else []
+        traits += [f"judge {_first(line)}"] if line.judges and _first(line) != judge else []
+        apart[line.run.id] = tuple(traits)
     return apart
 
 
-def _first(own: RunLine) -> str:
-    return own.judges[0] if own.judges else ""
+def _first(line: RunLine) -> str:
+    return line.judges[0] if line.judges else ""
 
 
 def _judges(flows: Flows, row: RunRow) -> list[JudgeRow]:
@@ -391,9 +391,9 @@ class Leaderboard(Answer):
     def ordered(self, scopes: Sequence[Scope]) -> tuple[tuple[Scope, ...], int | None]:
         """Return those of these runs of the board that have an order among them, and the number of samples at which
         violation is read; the first alone where none is ranked."""
-        kept = {line.run.id for line in self.ranked} or {scopes[0].run.id}
-        ns = [line.n for line in self.lines if line.run.id in kept]
-        return tuple(scope for scope in scopes if scope.run.id in kept), min(ns, default=None)
+        ranked = {line.run.id for line in self.ranked} or {scopes[0].run.id}
+        ns = [line.n for line in self.lines if line.run.id in ranked]
+        return tuple(scope for scope in scopes if scope.run.id in ranked), min(ns, default=None)
 
     @property
     def names(self) -> dict[str, str]:
@@ -624,7 +624,7 @@ def _places(lines: Sequence[Line]) -> list[Line]:
         return ordered
     # As in ranking.ranks: scores that agree to so many places are a tie.
     scores = [round(item.balanced.value, DECIMALS) for item in ordered]
-    places = [None if math.isnan(own) else 1 + sum(other > own for other in scores) for own in scores]
+    places = [None if math.isnan(score) else 1 + sum(other > score for other in scores) for score in scores]
     return [replace(item, rank=place) for item, place in zip(ordered, places, strict=True)]
 
 
@@ -645,8 +645,8 @@ def settings_apart(store: Store, board: Leaderboard, scopes: Sequence[Scope]) ->
     """Return in what these runs of a table differ apart from their models, the profiles and contexts that they cover
     among it."""
     lines = {item.run.id: item for item in board.lines}
-    own = [lines[scope.run.id] for scope in scopes]
-    covers = {"what they cover": [item.size_text for item in own]} if coverage_warnings(own) else {}
+    chosen = [lines[scope.run.id] for scope in scopes]
+    covers = {"what they cover": [item.size_text for item in chosen]} if coverage_warnings(chosen) else {}
     return settings_table(store, scopes, board.names, covers)
 
 
@@ -659,11 +659,11 @@ def line(
     warned: bool = True,
 ) -> Line:
     """Return one run's line; see leaderboard."""
-    whole = headline(flows, scope, rule, warned=warned)
-    at = min(n or scope.run.samples, scope.run.samples, whole.n)
+    overall = headline(flows, scope, rule, warned=warned)
+    at = min(n or scope.run.samples, scope.run.samples, overall.n)
 
     def compute() -> Line:
-        numbers = whole
+        numbers = overall
         bounds = intervals(flows, scope, rule, ns=(at,))
         return Line(
             numbers=numbers,
@@ -676,7 +676,7 @@ def line(
 
     result = flows.cached(("line", scope.version, rule, at), compute)
     # Its name or status may have changed since, which changes no number and so no version.
-    return replace(result, numbers=whole)
+    return replace(result, numbers=overall)
 
 
 # ---- notes under the table
@@ -713,7 +713,7 @@ def ranking_notes(board: Leaderboard) -> list[str]:
     """Return notes on ranked runs that are read on less than they have, and on runs without a rank, each as a sentence
     without its end."""
     notes, run_names = [], board.names
-    whole = [line for line in board.lines if line.covered and not line.small]
+    covered = [line for line in board.lines if line.covered and not line.small]
     if board.has_small:
         ranked = [run_names[line.run.id] for line in board.ranked]
         size = f"{count(board.least.contexts, 'context')} and {count(board.least.samples, 'sample')}"
@@ -721,13 +721,13 @@ def ranking_notes(board: Leaderboard) -> list[str]:
         notes.append(f"ranked: {ranked_runs}, of at least {size}")
     if board.n is None and board.lines:
         notes.append("no run has full coverage: each is read at as many samples as every flow of it has")
-    fewest = [run_names[line.run.id] for line in whole if common_samples(line.numbers, None) == board.n]
+    fewest = [run_names[line.run.id] for line in covered if common_samples(line.numbers, None) == board.n]
     fewer = board.n is not None and board.wanted_n is not None and board.n < board.wanted_n
-    if fewest and (fewer or any(line.run.samples > (board.n or 0) for line in whole)):
+    if fewest and (fewer or any(line.run.samples > (board.n or 0) for line in covered)):
         named = listed(fewest) if len(fewest) <= NAMED else f"{len(fewest)} of the runs"
-        wanted = f" and not at {board.wanted_n}" if fewer else ""
+        instead = f" and not at {board.wanted_n}" if fewer else ""
         notes.append(
-            f"violation is read at {count(board.n, 'sample')} a task{wanted}, which is all that {named} can give"
+            f"violation is read at {count(board.n, 'sample')} a task{instead}, which is all that {named} can give"
         )
     if board.cut:
         profiles, contexts = board.ranked[0].places

@@ -126,21 +126,21 @@ COUNTS = (
 def per_norm(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> PerNorm:
     """Return the scores of a run by each norm. n is that of the headline, or fewer where the flows of some norm lost
     more messages than those of the consensus."""
-    whole = headline(flows, scope, rule)
+    numbers = headline(flows, scope, rule)
     if scope.labelling is None:
-        return PerNorm(whole.n, (), 0)
+        return PerNorm(numbers.n, (), 0)
     run = scope.run
     with flows.store.read() as connection:
         personas = labellings.personas(connection, scope.labelling.id).values()
-    blocks = list(each_block(flows, [scope], rule, _scores_of_block, whole.n))
+    blocks = list(each_block(flows, [scope], rule, _scores_of_block, numbers.n))
     ns = []
     for parts in map(list, zip(*(norms for norms, _ in blocks), strict=True)):
         least = min((part.least for part in parts if part.least is not None), default=None)
         supported = supported_n(sum(part.flows for part in parts), least, run.samples)
-        ns.append(reading_n(whole.judged, run.expected, run.samples, supported))
+        ns.append(reading_n(numbers.judged, run.expected, run.samples, supported))
     # One n for all: Violation@n grows with n, so rows of unequal n could not be read beside each other.
     n = min(ns)
-    if n != whole.n:
+    if n != numbers.n:
         blocks = list(each_block(flows, [scope], rule, _scores_of_block, n))
     names = [(CONSENSUS, CONSENSUS), *((persona.key, persona.name) for persona in personas)]
     scores = []
@@ -179,9 +179,9 @@ def _scores_of_block(
     decided = decided_pairs(flows, scope, data)
     norms = [_Norm.of(data, posterior(flows, scope, data), n)]
     for number in range(len(counts.personas)):
-        own = alone(applied, number)
-        labelled = relabelled(data, counts, own, decided)
-        believed = posterior_of(labelled, counts, own.priors).settled(decided, data.labels[decided])
+        norm = alone(applied, number)
+        labelled = relabelled(data, counts, norm, decided)
+        believed = posterior_of(labelled, counts, norm.priors).settled(decided, data.labels[decided])
         norms.append(_Norm.of(labelled, believed, n))
     return norms, len(decided[0])
 

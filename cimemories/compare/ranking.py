@@ -87,7 +87,7 @@ def ranked_group(every: Sequence[Headline], least: LeastSize) -> list[int]:
     for i, numbers in enumerate(every):
         if numbers.covered and not least.reason(numbers.scope.run):
             groups.setdefault((_judged_by(numbers.scope), memory_text(numbers.scope.run)), []).append(i)
-    return max(groups.values(), key=lambda own: (len(own), max(every[i].flows for i in own)), default=[])
+    return max(groups.values(), key=lambda group: (len(group), max(every[i].flows for i in group)), default=[])
 
 
 def why_not_ranked(numbers: Headline, leader: Headline | None, there: bool, least: LeastSize) -> str:

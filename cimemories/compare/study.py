@@ -55,8 +55,8 @@ class Setting:
         rest = 1.0 - self.priors[persona]
         if rest <= 1e-9:
             return None
-        kept = tuple(0.0 if n == persona else prior / rest for n, prior in enumerate(self.priors))
-        return replace(self, priors=kept)
+        scaled = tuple(0.0 if n == persona else prior / rest for n, prior in enumerate(self.priors))
+        return replace(self, priors=scaled)
 
 
 @dataclass(frozen=True)

@@ -188,11 +188,11 @@ class SweepTable:
         other settings, by name; levels, memories and matrices in the order of the sweep."""
         by_name: dict[str, dict[str, dict[str, Cell]]] = {}
         for cell in self.cells:
-            own = [cell.run.model]
-            own += [cell.mitigation] if cell.mitigation != "none" else []
-            own += [f"thinking {cell.thinking}"] if cell.thinking != "default" else []
-            own += cell.more
-            matrix = by_name.setdefault(", ".join(own), {})
+            title = [cell.run.model]
+            title += [cell.mitigation] if cell.mitigation != "none" else []
+            title += [f"thinking {cell.thinking}"] if cell.thinking != "default" else []
+            title += cell.more
+            matrix = by_name.setdefault(", ".join(title), {})
             matrix.setdefault(cell.run.prompt_level, {})[memory_text(cell.run)] = cell
         return by_name
 
@@ -238,8 +238,8 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
         manifest = item.manifest
         cost = cost_of(store, item.id)
         cells.append(Cell(item, status, manifest.thinking, manifest.mitigation.kind, numbers, cost, item.samples))
-    whole = [cell.numbers for cell in cells if cell.numbers is not None and cell.numbers.covered]
-    common_n = min((common_samples(numbers, None) for numbers in whole), default=None)
+    covered = [cell.numbers for cell in cells if cell.numbers is not None and cell.numbers.covered]
+    common_n = min((common_samples(numbers, None) for numbers in covered), default=None)
     cells = [
         replace(cell, n=_read_at(cell, common_n), more=more)
         for cell, more in zip(cells, differences_in_words(rows), strict=True)
@@ -253,8 +253,8 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
     ]
     warnings = comparison_warnings(store, scopes) if len(scopes) > 1 else ()
     # No warning about settings that the sweep varies on purpose.
-    kept = tuple(text for text in warnings if not any(f"differ in {axis}:" in text for axis in AXES))
-    return SweepTable(row, tuple(cells), cost_of(store, sweep_id), (*_apart(cells), *kept))
+    remaining = tuple(text for text in warnings if not any(f"differ in {axis}:" in text for axis in AXES))
+    return SweepTable(row, tuple(cells), cost_of(store, sweep_id), (*_apart(cells), *remaining))
 
 
 def _bounds(flows: Flows, scope: Scope, n: int) -> Intervals:
@@ -373,14 +373,14 @@ class SweepFigure:
             return f"No two runs differ in {WHAT[self.axis]} alone"
         longest = self.series[0]
         number = f"violation@{longest.points[0].line.n}"
-        known = [
+        defined = [
             (name, ends, *(getattr(end.line, measure) for end in ends))
             for name, measure in ((number, "violation"), ("completeness", "completeness"))
             if (ends := _ends(longest, measure)) is not None
         ]
         changes = []
         for (name, ends, before, after), p in zip(
-            known, holm([sentences.apart_p(before, after) for _, _, before, after in known]), strict=True
+            defined, holm([sentences.apart_p(before, after) for _, _, before, after in defined]), strict=True
         ):
             at = "" if ends[0] is longest.points[0] else f" at {ends[0].tick}"
             changes.append(sentences.moved(name, (before, after), p, at))
@@ -415,12 +415,12 @@ def trade_off(lines: Sequence[Line]) -> SweepFigure:
     """Return memory systems that were run at several k: a series each, at its end the run with everything in its
     prompt, where one differs in nothing else. lines: as in `sweep_figures`."""
     figure = _figure(Axis.MEMORY, lines)
-    whole = {_beside(Axis.MEMORY, line): line for line in lines if line.run.composition == Kind.FULL and line.covered}
+    full = {_beside(Axis.MEMORY, line): line for line in lines if line.run.composition == Kind.FULL and line.covered}
     series = []
     for item in figure.series:
         first = item.points[0].line
         if is_system(first.run.composition):
-            end = whole.get(_beside(Axis.MEMORY, first))
+            end = full.get(_beside(Axis.MEMORY, first))
             series.append(replace(item, points=(*item.points, *([Point(end, math.nan, "full")] if end else []))))
     return SweepFigure(Axis.MEMORY, tuple(series), figure.left_out)
 
@@ -472,8 +472,8 @@ def over_k(flows: Flows, table: SweepTable) -> OverK | None:
 def size_of(run: RunRow) -> float | None:
     """Return billions of parameters by the model's name, else by the preset it was run with; None if neither tells. Of
     a mixture of experts that gives two sizes it is the whole one."""
-    known = _preset_of(run)
-    for text in (run.model, known.name if known else "", known.title if known else ""):
+    preset = _preset_of(run)
+    for text in (run.model, preset.name if preset else "", preset.title if preset else ""):
         if (size := _SIZE.search(text)) is not None:
             return float(size[1]) / (1000 if size[2].lower() == "m" else 1)
     return None
@@ -501,8 +501,8 @@ def reasons(run: RunRow) -> str | None:
         return "on"
     if "instruct" in name_parts:
         return "off"
-    known = _preset_of(run)
-    return known.thinking.default if known is not None and known.thinking is not None else None
+    preset = _preset_of(run)
+    return preset.thinking.default if preset is not None and preset.thinking is not None else None
 
 
 def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
@@ -542,9 +542,9 @@ def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
             level = reasons(run)
             return None if level is None else (float(THINKS.index(level)), level)
         case Axis.PROMPT:
-            known = list(levels("respond"))
+            known_levels = list(levels("respond"))
             level = run.prompt_level
-            return (float(known.index(level)), level) if level in known else None
+            return (float(known_levels.index(level)), level) if level in known_levels else None
         case Axis.MEMORY:
             kind, number = _memory(run)
             if kind in (None, Kind.FULL):

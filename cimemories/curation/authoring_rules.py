@@ -212,9 +212,9 @@ def _checked(
     # Known, but complete or not a part of this call.
     if domain not in left:
         return Reason.OFF_DOMAIN, f"nothing is wanted in '{domain}' here"
-    own = fields.get("domain")
-    if isinstance(own, str) and canonical_domain(own) != domain:
-        return Reason.OFF_DOMAIN, f"it is listed under '{domain}' and says '{storable(own)[:40]}'"
+    stated = fields.get("domain")
+    if isinstance(stated, str) and canonical_domain(stated) != domain:
+        return Reason.OFF_DOMAIN, f"it is listed under '{domain}' and says '{storable(stated)[:40]}'"
     name, value, statement = fields.get("key"), fields.get("value"), fields.get("statement")
     if not isinstance(name, str) or not isinstance(statement, str):
         return Reason.WRONG_TYPE, "key and statement must be texts"

@@ -433,8 +433,8 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> tuple[
                 f"'{dataset}' stays as it is, because {', '.join(dependents)} depend on it. Create or import its "
                 f"profiles under another name, add the pack '{pack}' there and label it. Recorded answers are reused."
             )
-        known = {(item.context.task, item.context.recipient) for item in datasets.contexts(connection, row.id)}
-        fresh = [context for context in contexts if (context.task, context.recipient) not in known]
+        present = {(item.context.task, item.context.recipient) for item in datasets.contexts(connection, row.id)}
+        fresh = [context for context in contexts if (context.task, context.recipient) not in present]
         for context in fresh:
             # As edits by hand, so that the history shows them and each can be taken back.
             edit = checked_value(edit_of("context", None, None, context))

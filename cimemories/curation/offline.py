@@ -281,8 +281,8 @@ def _placeholder(content: str) -> Sampler:
         return _WITHOUT_ARGUMENTS[name]
     if name in _WITHOUT_ARGUMENTS:
         raise ExpressionError(f"{{{name}}} takes nothing after its name")
-    known = ", ".join(sorted([*_WITH_ARGUMENTS, *_WITHOUT_ARGUMENTS, "pick:"]))
-    raise ExpressionError(f"unknown placeholder {{{content}}}; known are {known}")
+    placeholders = ", ".join(sorted([*_WITH_ARGUMENTS, *_WITHOUT_ARGUMENTS, "pick:"]))
+    raise ExpressionError(f"unknown placeholder {{{content}}}; known are {placeholders}")
 
 
 @lru_cache(maxsize=8192)

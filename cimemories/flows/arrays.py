@@ -235,9 +235,9 @@ def _block(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule) -> Flow
     """Return the arrays of some profiles of a run, on the attributes and contexts of the whole run."""
     if not part.files:
         return _whole(flows, scope, rule)
-    whole = axes(flows, scope)
-    data = _read(flows, scope, part, whole.attributes)
-    return _under(replace(_spread(data, whole.contexts), part=part), rule)
+    run_axes = axes(flows, scope)
+    data = _read(flows, scope, part, run_axes.attributes)
+    return _under(replace(_spread(data, run_axes.contexts), part=part), rule)
 
 
 def stretch(
@@ -245,11 +245,11 @@ def stretch(
 ) -> FlowArrays | None:
     """Return the arrays of the profiles between two record ids; None where the run has none of them."""
     if flows.fits(scope):
-        whole = flow_arrays(flows, scope, rule)
-        at = np.flatnonzero((np.array(whole.profiles) >= first) & (np.array(whole.profiles) <= last))
-        if len(at) in (0, len(whole.profiles)):
-            return whole if len(at) else None
-        return replace(whole.at(at), part=Part((), (first, last)))
+        data = flow_arrays(flows, scope, rule)
+        at = np.flatnonzero((np.array(data.profiles) >= first) & (np.array(data.profiles) <= last))
+        if len(at) in (0, len(data.profiles)):
+            return data if len(at) else None
+        return replace(data.at(at), part=Part((), (first, last)))
     within = [
         (part, first <= low and high <= last)
         for part, (low, high) in zip(flows.parts(scope), ranges(flows, scope), strict=True)
@@ -318,8 +318,8 @@ def text_codes(data: FlowArrays, name: str, texts: tuple[str, ...]) -> Ints:
     """Return the position of each attribute's text among `texts`: [profile, attribute], -1 for none."""
 
     def compute() -> Ints:
-        own = getattr(data.names, name)
-        return _sealed(pd.Index(texts, dtype=object).get_indexer(own.reshape(-1)).reshape(own.shape))
+        names = getattr(data.names, name)
+        return _sealed(pd.Index(texts, dtype=object).get_indexer(names.reshape(-1)).reshape(names.shape))
 
     return data.derived(("text codes", name, texts), compute)
 
@@ -413,8 +413,8 @@ def retained(labels: Ints) -> Bools:
     of the labels of `labels.RETAINING` there, as in the flow relation. labels: [profile, attribute, context]."""
     # Labels of identifiers and of attributes that no memory held count here too: what is retained does not depend on
     # the run.
-    kept: Bools = np.logical_and.reduce([(labels == code).any(axis=1) for code in RETAINING])
-    return kept
+    retaining: Bools = np.logical_and.reduce([(labels == code).any(axis=1) for code in RETAINING])
+    return retaining
 
 
 def mean_or_nan(values: Floats) -> float:

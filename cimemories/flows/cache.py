@@ -47,20 +47,20 @@ class Cache:
                 # cachetools raises ValueError for a value larger than the whole cache; capped, it is kept alone
                 # instead.
                 self._kept[question] = LRUCache(most, size and (lambda value: min(size(value), most)))
-            kept = self._kept[question]
-            if version in kept:
-                return cast(T, kept[version])
+            entry = self._kept[question]
+            if version in entry:
+                return cast(T, entry[version])
             computing = self._computing.setdefault(key, threading.Lock())
         # Not under the lock of the cache: computing may take seconds, and may ask this cache other questions.
         with computing:
             with self._lock:
                 # A caller that waited for the computing finds its result here.
-                if version in kept:
-                    return cast(T, kept[version])
+                if version in entry:
+                    return cast(T, entry[version])
             try:
                 value = compute()
                 with self._lock:
-                    kept[version] = value
+                    entry[version] = value
             finally:
                 # After an error too: else the lock of a question that always fails would stay for ever.
                 with self._lock:

@@ -169,17 +169,17 @@ def response_columns(store: Store, scope: Scope) -> pd.DataFrame:
         for (response, attribute), judges in claims.items()
         if judges >= scope.need and judgements.memory_holds(held, memory[response], attribute)
     )
-    whole = {response for response, judges in judged.items() if judges == len(scope.judge_ids)}
-    own = [contexts[row["context"]] for _, row in rows]
+    judged_by_all = {response for response, judges in judged.items() if judges == len(scope.judge_ids)}
+    of_rows = [contexts[row["context"]] for _, row in rows]
     return pd.DataFrame(
         {
             "run": run.id,
             "profile": np.array([profile for profile, _ in rows], np.int64),
             "user": [users[profile] for profile, _ in rows],
             "context": np.array([row["context"] for _, row in rows], np.int64),
-            "recipient": [item.recipient for item in own],
-            "task": [item.task for item in own],
-            "sphere": [item.sphere for item in own],
+            "recipient": [item.recipient for item in of_rows],
+            "task": [item.task for item in of_rows],
+            "sphere": [item.sphere for item in of_rows],
             "sample": np.array([row["sample"] for _, row in rows], np.int64),
             "response": np.array([row["id"] for _, row in rows], np.int64),
             "status": [row["status"] for _, row in rows],
@@ -188,7 +188,7 @@ def response_columns(store: Store, scope: Scope) -> pd.DataFrame:
             "judgement": [None if row["judgement"] == JudgementStatus.OWED else row["judgement"] for _, row in rows],
             "judgement_cause": [row["judgement_cause"] for _, row in rows],
             "reveals": pd.array(
-                [revealed[row["id"]] if row["id"] in whole else None for _, row in rows], dtype="Int64"
+                [revealed[row["id"]] if row["id"] in judged_by_all else None for _, row in rows], dtype="Int64"
             ),
         }
     )

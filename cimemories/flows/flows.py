@@ -159,10 +159,10 @@ def _decided(rows: list[tuple[int, int, int]]) -> pd.DataFrame:
 def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.DataFrame) -> pd.DataFrame:
     """Return planned and judged responses of each (attribute, context) whose memory holds the attribute: attribute,
     context, expected, draws. Those of which none is planned have no row."""
-    whole = {int(str(p)): ids.to_numpy(np.int64) for p, ids in attributes.groupby("profile")["attribute"]}
+    every = {int(str(p)): ids.to_numpy(np.int64) for p, ids in attributes.groupby("profile")["attribute"]}
     partial = {name: np.fromiter(sorted(ids), np.int64, len(ids)) for name, ids in held.items()}
     of_response = zip(by_memory["profile"], by_memory["memory"], strict=True)
-    memories = [partial[memory] if memory in partial else whole[int(profile)] for profile, memory in of_response]
+    memories = [partial[memory] if memory in partial else every[int(profile)] for profile, memory in of_response]
     # Every planned response counts for each attribute its memory held: its row is repeated for all of them.
     sizes = [len(ids) for ids in memories]
     columns = {n: np.repeat(by_memory[n].to_numpy(np.int64), sizes) for n in ("context", "expected", "draws")}

@@ -305,12 +305,12 @@ class VoteCounts:
         """Return the rows of pairs among those here, -1 for pairs that are not: [...] of ids that broadcast to it."""
         # A pair as one number: pairs are ordered by both ids, so their numbers are sorted and one search finds all.
         width = int(max(self.contexts.max(initial=0), contexts.max(initial=0))) + 1
-        numbers, wanted = self.attributes * width + self.contexts, attributes * width + contexts
+        numbers, keys = self.attributes * width + self.contexts, attributes * width + contexts
         if not len(numbers):
-            return np.full(wanted.shape, -1)
+            return np.full(keys.shape, -1)
         # A pair beyond the last is clamped, and fails the comparison.
-        at = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-        return np.where(numbers[at] == wanted, at, -1)
+        at = np.minimum(np.searchsorted(numbers, keys), len(numbers) - 1)
+        return np.where(numbers[at] == keys, at, -1)
 
 
 def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
@@ -478,8 +478,8 @@ def _planned(
     ids = datasets.attribute_ids(connection, dataset_id, profiles)
     owners = {i: profile for profile, attribute_ids in ids.items() for i in attribute_ids}
     ballots = pd.Series(draws, dtype=np.int16) if draws else pd.Series(0, pd.MultiIndex.from_tuples([(0, 0)]), np.int16)
-    wanted = pd.MultiIndex.from_arrays([pairs["attribute"].map(owners), pairs["context"]])
-    return np.asarray(ballots.reindex(wanted, fill_value=0), np.int16)
+    keys = pd.MultiIndex.from_arrays([pairs["attribute"].map(owners), pairs["context"]])
+    return np.asarray(ballots.reindex(keys, fill_value=0), np.int16)
 
 
 def _one_number(planned: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64] | int:

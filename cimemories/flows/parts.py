@@ -59,10 +59,10 @@ def pairs_at_most(store: Store, scope: Scope) -> int:
     slots = scope.run.expected // max(scope.run.samples, 1)
     if slots * _MOST_ATTRIBUTES < LARGE_PAIRS:
         return slots * _MOST_ATTRIBUTES
-    own = profile.c.dataset == scope.run.dataset
+    of_dataset = profile.c.dataset == scope.run.dataset
     with store.read() as connection:
-        people = connection.execute(sa.select(sa.func.count()).select_from(profile).where(own)).scalar_one()
-        query = sa.select(sa.func.count()).select_from(attribute.join(profile)).where(own)
+        people = connection.execute(sa.select(sa.func.count()).select_from(profile).where(of_dataset)).scalar_one()
+        query = sa.select(sa.func.count()).select_from(attribute.join(profile)).where(of_dataset)
         attributes = connection.execute(query).scalar_one()
     return slots * attributes // max(people, 1)
 

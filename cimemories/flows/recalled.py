@@ -115,13 +115,13 @@ def count_recalled(
     ids = data.names.attribute.astype(np.int64)
     # The place of each attribute's first cell in the flat arrays; the padding has the id -1.
     first = {int(ids.reshape(-1)[at]): at * size for at in np.flatnonzero(ids.reshape(-1) >= 0)}
-    whole = {profile: ids[p][ids[p] >= 0].tolist() for p, profile in enumerate(data.profiles)}
+    memories = {profile: ids[p][ids[p] >= 0].tolist() for p, profile in enumerate(data.profiles)}
     recalled, said = (np.zeros(data.draws.size, data.draws.dtype) for _ in range(2))
     cells: dict[tuple[int, str | None, str | None], Ints] = {}
     for row in draws:
         key = row.profile, row.memory, row.shown
         if key not in cells:
-            stored: Collection[int] = held[row.memory] if row.memory in held else whole.get(row.profile, ())
+            stored: Collection[int] = held[row.memory] if row.memory in held else memories.get(row.profile, ())
             prompt = stored if row.shown is None else shown[row.shown].intersection(stored)
             cells[key] = np.array([first[a] for a in prompt if a in first], np.int64)
         if row.context in contexts:

@@ -279,13 +279,13 @@ def judge_title(judge: JudgeRow, among: Sequence[JudgeRow] = ()) -> str:
 
 
 def _chosen(
-    run_id: str, judges: Sequence[JudgeRow], wanted: int | str | None
+    run_id: str, judges: Sequence[JudgeRow], choice: int | str | None
 ) -> tuple[JudgeRow, Combine, tuple[JudgeRow, ...]]:
     if not judges:
         raise StoreError(
             f"{run_id} has no judge, so what its messages reveal is not known. Add one with `cimemories judge`."
         )
-    text = "" if wanted is None else str(wanted)
+    text = "" if choice is None else str(choice)
     if not text or text == Combine.ONE:
         return judges[0], Combine.ONE, ()
     # These words come before names: a judge that is called 'any' is reached by its id.

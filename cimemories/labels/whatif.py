@@ -273,5 +273,5 @@ def _by_table(by: GroupBy, groups: Groups, states: npt.NDArray[np.int64]) -> Tab
     return Table(frame, {"name": Column("text", by.capitalize())} | BY, f"Changes by {by}", by != GroupBy.DOMAIN)
 
 
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else float("nan")
+def _share(part: int, total: int) -> float:
+    return part / total if total else float("nan")

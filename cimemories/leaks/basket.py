@@ -145,9 +145,9 @@ def toggled(item: Item) -> Callable[[Items], Items]:
     return toggle
 
 
-def without(wanted: str) -> Callable[[Items], Items]:
+def without(item_id: str) -> Callable[[Items], Items]:
     """Take an example out."""
-    return lambda there: tuple(i for i in there if i.id != wanted)
+    return lambda there: tuple(i for i in there if i.id != item_id)
 
 
 def moved(wanted: str, by: int) -> Callable[[Items], Items]:

@@ -91,13 +91,13 @@ class _Parser:
         place = 0
         while text[place:].strip():
             place += len(text[place:]) - len(text[place:].lstrip())
-            found = _TOKEN.match(text, place)
-            if found is None:
+            token = _TOKEN.match(text, place)
+            if token is None:
                 raise self.wrong("a text needs a ' at its end" if text[place] == "'" else "not expected here", place)
-            kind = str(found.lastgroup)
-            value = found[kind].replace("''", "'") if kind == "text" else found[kind].lower()
+            kind = str(token.lastgroup)
+            value = token[kind].replace("''", "'") if kind == "text" else token[kind].lower()
             self.tokens.append(_Token("word" if value in _WORDS and kind == "name" else kind, value, place))
-            place = found.end()
+            place = token.end()
 
     @property
     def now(self) -> _Token | None:
@@ -122,9 +122,9 @@ class _Parser:
 
     def joined(self, left: _Part, sign: str, right: _Part, kind: Kind, of: Kind | None = None) -> _Part:
         """Return both as operands of `sign`. of: the kind that they have to be of; None: of the same one."""
-        wanted = of or left.kind
-        if {left.kind, right.kind} != {wanted}:
-            raise self.wrong(f"'{sign}' needs {_NEEDS[wanted]} on both sides")
+        expected = of or left.kind
+        if {left.kind, right.kind} != {expected}:
+            raise self.wrong(f"'{sign}' needs {_NEEDS[expected]} on both sides")
         return _Part(kind, f"({left.sql} {sign} {right.sql})", (*left.values, *right.values))
 
     def any_of(self) -> _Part:
@@ -163,12 +163,12 @@ class _Parser:
             return _Part("truth", f"({left.sql} is {'not ' if negative else ''}null)", left.values)
         negative = self.take("not")
         if word := self.take("like", "ilike"):
-            found = self.like(left, word)
+            condition = self.like(left, word)
         elif self.take("between"):
             low = self.joined(left, ">=", self.sum(), "truth")
             self.need("and")
             high = self.joined(left, "<=", self.sum(), "truth")
-            found = self.joined(low, "and", high, "truth", "truth")
+            condition = self.joined(low, "and", high, "truth", "truth")
         elif self.take("in"):
             self.need("(")
             listed = [self.value_like(left)]
@@ -176,12 +176,12 @@ class _Parser:
                 listed.append(self.value_like(left))
             self.need(")")
             values = tuple(value for part in (left, *listed) for value in part.values)
-            found = _Part("truth", f"({left.sql} in ({', '.join(part.sql for part in listed)}))", values)
+            condition = _Part("truth", f"({left.sql} in ({', '.join(part.sql for part in listed)}))", values)
         elif negative:
             raise self.wrong("'not' stands before a comparison, between, in or like")
         else:
             return left
-        return self.inverse(found) if negative else found
+        return self.inverse(condition) if negative else condition
 
     def value_like(self, left: _Part) -> _Part:
         """Return the next value, which has to be of the kind of `left`."""

@@ -245,10 +245,10 @@ def _built(flows: Flows, scopes: Sequence[Scope]) -> Path:
         raise StoreError(f"{readonly.REASON}, and the leaks of so large a run are read from files that are not there.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        found = [file for at, scope in enumerate(scopes) for file in _write(flows, scope, at, folder)]
+        parts = [file for at, scope in enumerate(scopes) for file in _write(flows, scope, at, folder)]
         for left in folder.glob("ordering.duckdb*"):  # of a build that was cut off
             left.unlink()
-        _order(found, ordered, folder)
+        _order(parts, ordered, folder)
     except (OSError, duckdb.Error) as error:
         raise StoreError(
             f"the leaks of {scopes[0].run.id} cannot be written to {folder} ({error}). Free some space, then do it "

@@ -258,8 +258,8 @@ _FLOWS = f"""
 def run_ids(store: Store) -> list[str]:
     """Every run of the record, the newest first."""
     with store.read() as connection:
-        own = sa.select(run.c.id).where(run.c.explains.is_(None))
-        return list(connection.execute(own.order_by(run.c.created.desc(), run.c.id)).scalars())
+        query = sa.select(run.c.id).where(run.c.explains.is_(None))
+        return list(connection.execute(query.order_by(run.c.created.desc(), run.c.id)).scalars())
 
 
 def scopes_of(flows: Flows, judge: str | None = None) -> list[Scope]:

@@ -174,10 +174,10 @@ def _earlier(
     said = {(item.context, item.number): item.revealed for item in samples(connection, scope, profile_id)}
     before: dict[int, dict[int, tuple[int, ...]]] = {}
     for number, contexts in shown.items():
-        own = before.setdefault(number, {})
+        by_attribute = before.setdefault(number, {})
         for context in contexts:
             for attribute in sorted(said.get((context, number), ())):
-                own[attribute] = (*own.get(attribute, ()), context)
+                by_attribute[attribute] = (*by_attribute.get(attribute, ()), context)
     return before
 
 
@@ -314,8 +314,8 @@ def _counted(scope: Scope, claims: Sequence[Sequence[Reveal]]) -> tuple[tuple[Re
     order."""
     first: dict[int, Reveal] = {}
     by: dict[int, tuple[str, ...]] = {}
-    for judge, own in zip(scope.judges, claims, strict=True):
-        for reveal in own:
+    for judge, claimed in zip(scope.judges, claims, strict=True):
+        for reveal in claimed:
             if reveal.strength != Strength.FULL or (scope.grounded and not reveal.grounded):
                 continue
             # In the order of the judges, so the quote shown is that of the first.

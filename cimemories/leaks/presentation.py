@@ -57,12 +57,12 @@ def first_messages(user: OneUser, leaks: Leaks) -> OneUser:
     """Return the user's tasks as if each sent its first sample alone (n = 1): what that leaks, and the share that this
     gives. It is one course of events, where the curve at n = 1 is the mean over all samples. A task whose first sample
     is not judged has no judged message."""
-    known = {leak.attribute: leak for step in user.steps for leak in step.leaks}
+    by_attribute = {leak.attribute: leak for step in user.steps for leak in step.leaks}
     seen: set[int] = set()
     steps = []
     for step in user.steps:
         message = leaks.get(step.context, {}).get(1)
-        new = [known[a] for a in sorted(message or ()) if a in known and a not in seen]
+        new = [by_attribute[a] for a in sorted(message or ()) if a in by_attribute and a not in seen]
         seen.update(leak.attribute for leak in new)
         single = tuple(replace(leak, reveals=1, draws=1) for leak in new)
         share = len(seen) / user.attributes

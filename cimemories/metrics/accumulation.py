@@ -106,9 +106,9 @@ class Curves:
         if not users:
             return low, high
         for i, n in enumerate(self.ns):
-            own = self.values[i, with_any]
+            shares = self.values[i, with_any]
             inside = self.variances[i, with_any].sum(axis=0) / users**2
-            between = own.var(axis=0, ddof=1) / users if users >= LEAST_USERS else inside
+            between = shares.var(axis=0, ddof=1) / users if users >= LEAST_USERS else inside
             scale = ends[n].error ** 2 / between[-1] if between[-1] > 0 else 0.0
             low[i], high[i] = share_bounds(mean[i], scale * between, ends[n].freedom, self.attributes)
             # Before the first task nothing is revealed, which is known.
@@ -138,24 +138,24 @@ def effort(flows: Flows, scope: Scope) -> Effort:
     """Return the effort of a run over its retained contexts; sentences count this, and not what was planned."""
     every = [effort_of(data, scope.run.samples) for data in blocks(flows, scope)]
     return Effort(
-        max(own.tasks for own in every),
-        max(own.planned_tasks for own in every),
+        max(part.tasks for part in every),
+        max(part.planned_tasks for part in every),
         # A block without a judged message says nothing of how many one has.
-        min((own.fewest for own in every if own.most), default=0),
-        max(own.most for own in every),
+        min((part.fewest for part in every if part.most), default=0),
+        max(part.most for part in every),
         scope.run.samples,
     )
 
 
 def effort_of(data: FlowArrays, samples: int) -> Effort:
     """Return the `effort` of arrays: pure."""
-    kept = data.retained
+    retained = data.retained
     # The most of any attribute: a memory that leaves some out gives those fewer draws of the same messages.
-    messages = np.where(kept, data.draws.max(axis=1, initial=0), 0)
+    messages = np.where(retained, data.draws.max(axis=1, initial=0), 0)
     some = messages[messages > 0]
     return Effort(
         int((messages > 0).sum(axis=1).max(initial=0)),
-        int((kept & (data.planned_draws > 0).any(axis=1)).sum(axis=1).max(initial=0)),
+        int((retained & (data.planned_draws > 0).any(axis=1)).sum(axis=1).max(initial=0)),
         int(some.min(initial=samples)) if some.size else 0,
         int(some.max(initial=0)),
         samples,
@@ -329,15 +329,15 @@ def order_of(
     """Return the retained contexts of a profile in an order: [T], places along the arrays' axis. profile: place, too;
     number: its place among all profiles of the run, where the arrays are a block of it."""
     # Contexts without a judged message are kept: a user meets these tasks all the same.
-    kept = np.flatnonzero(data.retained[profile])
+    retained = np.flatnonzero(data.retained[profile])
     if how == Order.SHUFFLED:
         # The profile is a part of the seed, so that users do not share one order.
-        return np.random.default_rng([seed, profile if number is None else number]).permutation(kept)
+        return np.random.default_rng([seed, profile if number is None else number]).permutation(retained)
     if how == Order.WORST:
-        mask = exposed_of(data, profile)[:, kept]
-        leaking = (mask & (data.reveals[profile][:, kept] > 0)).sum(axis=0)
-        return kept[np.argsort(-leaking, kind="stable")]
-    return kept
+        mask = exposed_of(data, profile)[:, retained]
+        leaking = (mask & (data.reveals[profile][:, retained] > 0)).sum(axis=0)
+        return retained[np.argsort(-leaking, kind="stable")]
+    return retained
 
 
 def ordered_curve(data: FlowArrays, profile: int, order: Ints, n: int) -> Floats:
@@ -433,8 +433,8 @@ def survival(leaks: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Surviva
     at_risk = np.bincount(time)[::-1].cumsum()[::-1]  # whose time is that or later
     # Without any leak there is nothing to estimate: the curve stays at 1 and has no width.
     if not leaked.any():
-        whole = np.ones(len(times))
-        return Survival(clock, times, whole, whole, whole, at_risk, len(time), 0)
+        weights = np.ones(len(times))
+        return Survival(clock, times, weights, weights, weights, at_risk, len(time), 0)
     estimate = ecdf(CensoredData(uncensored=time[leaked], right=time[~leaked])).sf
     with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
         # The interval is undefined before the first leak and once every attribute has leaked: no width to show then.
@@ -615,8 +615,8 @@ def accumulation_of(every: Iterable[FlowArrays], ends: Mapping[int, Interval]) -
         flows += exposed.flows
         # A task whose messages are all missing is none of T: it would count as one in which nothing leaks.
         parts.append(curves(exposed, data.judged.sum(axis=1), tuple(ends)))
-    whole = together(parts)
-    return Accumulation(whole, whole.mean(), flows, ends)
+    joined = together(parts)
+    return Accumulation(joined, joined.mean(), flows, ends)
 
 
 @cached

@@ -39,10 +39,10 @@ def corrections(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Mapping[int, CorrectedNumber]:
     """Return a run's Violation@n as audits correct it, by n; empty without any audit."""
-    found: dict[int, CorrectedNumber] = {}
+    corrected: dict[int, CorrectedNumber] = {}
     for computes in _computing():
-        found |= computes.corrections(flows, scope, rule)
-    return found
+        corrected |= computes.corrections(flows, scope, rule)
+    return corrected
 
 
 def corrected_difference(

@@ -230,9 +230,9 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
         leak_rate=counted.leak_rate,
         spread=Spread(deviation(by_n[reading_n(record.judged, run.expected, most, supported)]), deviation(complete)),
         per_profile=tuple(
-            ProfileNumbers(name, dict(zip(by_n, own, strict=False)), own[-1], kept[i], lost[i])
+            ProfileNumbers(name, dict(zip(by_n, share, strict=False)), share[-1], kept[i], lost[i])
             # strict=False: the row's last number is completeness, which has no n.
-            for i, (name, own) in enumerate(zip(record.names, shares, strict=True))
+            for i, (name, share) in enumerate(zip(record.names, shares, strict=True))
         ),
         missing=record.missing,
         violation_bounds={n: counted.bounds(n) for n in by_all},

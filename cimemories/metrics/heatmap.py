@@ -208,8 +208,8 @@ def _cell_sums(sides: tuple[Places, Places], data: FlowArrays, n: int) -> tuple[
     return np.stack([np.bincount(cell, minlength=size) for cell in cells]), np.stack([leaked, *totals])
 
 
-def _ratio(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> Floats:
-    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+def _ratio(part: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:
+    return np.where(total > 0, part / np.maximum(total, 1), np.nan)
 
 
 MEASURES = ("violation", "completeness")
@@ -381,8 +381,8 @@ def spheres(flows: Flows, scope: Scope, columns: Places) -> dict[str, str]:
     context; empty for other places."""
     if columns.by not in (By.CONTEXT, By.RECIPIENT):
         return {}
-    own = places(flows, scope, By.SPHERE)
-    spheres = {int(place): own.names[own.codes[at]] for at, place in reversed(list(enumerate(columns.codes)))}
+    side = places(flows, scope, By.SPHERE)
+    spheres = {int(place): side.names[side.codes[at]] for at, place in reversed(list(enumerate(columns.codes)))}
     return {columns.ids[place]: name for place, name in spheres.items()}
 
 
@@ -403,25 +403,25 @@ def alike(values: Floats) -> Ints:
     from scipy.cluster.hierarchy import leaves_list, linkage
     from scipy.spatial.distance import squareform
 
-    known = np.flatnonzero(~np.isnan(values).all(axis=1))[:MOST_CLUSTERED] if values.size else np.arange(0)
-    rest = np.setdiff1d(np.arange(len(values)), known)
+    defined = np.flatnonzero(~np.isnan(values).all(axis=1))[:MOST_CLUSTERED] if values.size else np.arange(0)
+    rest = np.setdiff1d(np.arange(len(values)), defined)
     # Two places can only stand beside each other.
-    if len(known) < 3:
-        return np.concatenate([known, rest]).astype(np.int64)
-    distances = squareform(_distances(values[known]), checks=False)
+    if len(defined) < 3:
+        return np.concatenate([defined, rest]).astype(np.int64)
+    distances = squareform(_distances(values[defined]), checks=False)
     leaves: npt.NDArray[np.int64] = leaves_list(linkage(distances, method="average", optimal_ordering=True))
     if leaves[0] > leaves[-1]:  # either end may come first: the one that the dataset has first
         leaves = leaves[::-1]
-    return np.concatenate([known[leaves], rest]).astype(np.int64)
+    return np.concatenate([defined[leaves], rest]).astype(np.int64)
 
 
 def _distances(values: Floats) -> Floats:
     """Return distances [places, places], from products of matrices: no array of places x places x cells."""
-    known = (~np.isnan(values)).astype(np.float64)
+    defined = (~np.isnan(values)).astype(np.float64)
     filled = np.nan_to_num(values, nan=0.0)
-    both = known @ known.T
+    both = defined @ defined.T
     # (x - y)^2 = x^2 + y^2 - 2xy over cells that both have: a cell that either lacks is 0 in all three terms.
-    squares = (filled**2) @ known.T
+    squares = (filled**2) @ defined.T
     # Rounding may leave a distance of 0 a little below it.
     apart = np.maximum(squares + squares.T - 2.0 * filled @ filled.T, 0.0)
     means = np.where(both > 0, apart / np.maximum(both, 1.0), np.nan)

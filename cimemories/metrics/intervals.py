@@ -158,9 +158,9 @@ def group_intervals(
     result = {}
     for name, at in names.items():
         of_group = [part[at] for part in parts]
-        whole = NumberTerms.joined([terms for terms, _ in of_group])
+        numbers = NumberTerms.joined([terms for terms, _ in of_group])
         by_n, needed = added([labels for _, labels in of_group]).variances((n,))
-        result[name] = share_interval(whole.violation[n], by_n[n]), share_interval(whole.completeness, needed)
+        result[name] = share_interval(numbers.violation[n], by_n[n]), share_interval(numbers.completeness, needed)
     return result
 
 

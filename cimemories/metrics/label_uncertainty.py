@@ -90,10 +90,10 @@ def posterior_of(data: FlowArrays, counts: VoteCounts | None, priors: Sequence[f
     still = np.zeros(data.labels.shape, np.bool_)
     if counts is not None:
         mixed = mixture(counts.votes, priors)
-        known: Bools = np.asarray(~np.isnan(mixed).any(axis=1))
+        complete: Bools = np.asarray(~np.isnan(mixed).any(axis=1))
         rows = pair_rows(counts, data)
         voted = (rows >= 0) & (data.labels >= AMBIGUOUS)
-        voted[voted] = known[rows[voted]]
+        voted[voted] = complete[rows[voted]]
         for column, probability in enumerate(probabilities):
             probability[voted] = mixed[rows[voted], column]
         still[voted] = mixed[rows[voted]].max(axis=1) < 1.0 - 1e-12

@@ -97,14 +97,14 @@ def places(flows: Flows, scope: Scope, by: By) -> Places:
         if by == By.DOMAIN:
             ids.sort(key=lambda domain: DOMAINS.index(domain) if domain in DOMAINS else len(DOMAINS))
         return _of_texts(by, ids, none)
-    whole = axes(flows, scope)
+    run_axes = axes(flows, scope)
     if by == By.PROFILE:
         with flows.store.read() as connection:
             users = datasets.profile_names(connection, scope.run.dataset)
-        titles = [users[profile] for profile in whole.profiles]
-        return Places(by, tuple(map(str, whole.profiles)), numbered(titles), tuple(titles), none)
+        titles = [users[profile] for profile in run_axes.profiles]
+        return Places(by, tuple(map(str, run_axes.profiles)), numbered(titles), tuple(titles), none)
     rows = contexts_of_run(flows, scope)
-    contexts = [rows[context] for context in whole.contexts]
+    contexts = [rows[context] for context in run_axes.contexts]
     if by == By.CONTEXT:
         titles = [f"{item.recipient}: {item.task}" for item in contexts]
         often = Counter(item.recipient for item in contexts)
@@ -112,7 +112,7 @@ def places(flows: Flows, scope: Scope, by: By) -> Places:
             item.recipient if often[item.recipient] == 1 else title
             for item, title in zip(contexts, titles, strict=True)
         ]
-        ids = list(map(str, whole.contexts))
+        ids = list(map(str, run_axes.contexts))
         return Places(by, tuple(ids), numbered(names), tuple(titles), np.arange(len(titles)))
     texts = [item.recipient if by == By.RECIPIENT else item.sphere or "" for item in contexts]
     # In the order of first appearance; np.unique would sort.

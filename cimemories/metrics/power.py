@@ -209,16 +209,16 @@ class Pilot:
         users = int(defined.sum())
         if users < LEAST_USERS:
             return Components(math.nan, math.nan, math.nan)
-        spread, known = variance(inside)
+        spread, freedom = variance(inside)
         mean_samples = float(inside.samples[defined].mean())
         # A spread smaller than samples explain is all theirs: both get smaller together.
         trusted = spread.samples * users / mean_samples if mean_samples > 0 else 1.0
         of_samples = planned / users * min(trusted, 1.0)
         crossed = spread.contexts * min(contexts, self.size.contexts)
         if self.correlation is None:
-            return Components(spread.users * users, of_samples, crossed, known)
+            return Components(spread.users * users, of_samples, crossed, freedom)
         unlike = 2 * (1 - self.correlation)
-        return Components(unlike * spread.users * users, 2 * of_samples, unlike * crossed, known)
+        return Components(unlike * spread.users * users, 2 * of_samples, unlike * crossed, freedom)
 
     def row(self, size: Size, power: float = POWER) -> Row:
         """Return the smallest differences that a plan can show. Raises ValueError as Components.detectable does."""
@@ -290,9 +290,9 @@ def pilot(
             f"{users}."
         )
     size = Size(users, len(data.contexts), samples)
-    whole = len(axes(flows, scope).profiles)
+    judged = len(axes(flows, scope).profiles)
     assumed = correlation if other is None else None
-    return Pilot(tuple(leaks), tuple(needed), size, assumed, whole if whole > len(first.profiles) else None)
+    return Pilot(tuple(leaks), tuple(needed), size, assumed, judged if judged > len(first.profiles) else None)
 
 
 def _first_profiles(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> list[FlowArrays]:

@@ -107,9 +107,9 @@ def mean_p(sums: Floats, squares: Floats, clusters: int) -> Floats:
     if clusters < 2:
         return np.ones(np.shape(sums))
     variance = np.maximum(squares - sums**2 / clusters, 0.0) * clusters / (clusters - 1)
-    known = variance > 1e-12
-    t = np.abs(sums) / np.sqrt(np.where(known, variance, 1.0))
-    return np.where(known, 2.0 * stdtr(clusters - 1, -t), 1.0)
+    varies = variance > 1e-12
+    t = np.abs(sums) / np.sqrt(np.where(varies, variance, 1.0))
+    return np.where(varies, 2.0 * stdtr(clusters - 1, -t), 1.0)
 
 
 @dataclass(frozen=True)
@@ -318,26 +318,26 @@ def cell_changes(
     results = list(each_block(flows, scopes, rule, _changes_of_cells, options))
     if options.by_user and sum(users for _, users in results) < LEAST_USERS:
         results = list(each_block(flows, scopes, rule, _changes_of_cells, replace(options, by_user=False)))
-    whole = added([each for each, _ in results])
-    if not whole.pairs.any():
+    total = added([each for each, _ in results])
+    if not total.pairs.any():
         return CellChanges(0, 0, 0, 0, None)
-    p = whole.p()
-    adjusted = np.array(holm(np.where(whole.pairs > 0, p, np.nan).tolist()))
+    p = total.p()
+    adjusted = np.array(holm(np.where(total.pairs > 0, p, np.nan).tolist()))
     clear = adjusted < SIGNIFICANT
-    means = whole.sums / np.maximum(whole.pairs, 1)
+    means = total.sums / np.maximum(total.pairs, 1)
     # Among cells that have a pair; rounded, so that equal changes are a tie, of which the first is taken.
-    cell = int(np.where(whole.pairs > 0, np.abs(means).round(12), -1.0).argmax())
+    cell = int(np.where(total.pairs > 0, np.abs(means).round(12), -1.0).argmax())
     row, column = divmod(cell, len(sides[1]))
     return CellChanges(
-        int((whole.pairs > 0).sum()),
-        int((clear & (whole.sums > 0)).sum()),
-        int((clear & (whole.sums < 0)).sum()),
-        int(whole.pairs.sum()),
+        int((total.pairs > 0).sum()),
+        int((clear & (total.sums > 0)).sum()),
+        int((clear & (total.sums < 0)).sum()),
+        int(total.pairs.sum()),
         Widest(
             sides[0].names[row],
             sides[1].names[column],
             100.0 * float(means[cell]),
-            int(whole.pairs[cell]),
+            int(total.pairs[cell]),
             bool(clear[cell]),
         ),
     )

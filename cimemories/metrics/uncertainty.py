@@ -112,9 +112,9 @@ class Interval:
         square. Parts that are not known are left out; empty where nothing varies."""
         if self.parts is None or not self.parts.total > ROUNDING:
             return {}
-        known = {name: share for name, share in self.parts.shares().items() if not math.isnan(share)}
+        defined = {name: share for name, share in self.parts.shares().items() if not math.isnan(share)}
         half = (self.high - self.low) / 2
-        return {name: half * math.sqrt(known[name]) for name in sorted(known, key=lambda name: -known[name])}
+        return {name: half * math.sqrt(defined[name]) for name in sorted(defined, key=lambda name: -defined[name])}
 
     def columns(self, name: str) -> dict[str, float]:
         """Return the number and its ends as columns of a table."""
@@ -251,13 +251,13 @@ def violation_terms_each(
         others = unrevealed[rows] * (1.0 / possible)[outcomes]
         rest = np.where(zeros[rows] > certain[outcomes], 1.0, 1.0 - others)
         total = np.bincount(leaks.profile, weights=values, minlength=profiles)
-        own = _ratio(total, exposed)
+        rates = _ratio(total, exposed)
         changed = total[:, None] + summed(np.where(alone, 0.0, rest) - values[rows])
-        without = np.where(left > 0, _ratio(changed, left), own[:, None])
+        without = np.where(left > 0, _ratio(changed, left), rates[:, None])
         squares = np.bincount(leaks.profile, weights=values**2, minlength=profiles)
         # Sample variance of the attributes over their number; 0 for a single one, which shows no spread.
-        inside = _ratio(squares - exposed * np.nan_to_num(own) ** 2, np.maximum(exposed - 1, 1) * exposed)
-        result[n] = Terms(own, _met(without, flows, kept), np.maximum(inside, 0.0), np.zeros(profiles), exposed)
+        inside = _ratio(squares - exposed * np.nan_to_num(rates) ** 2, np.maximum(exposed - 1, 1) * exposed)
+        result[n] = Terms(rates, _met(without, flows, kept), np.maximum(inside, 0.0), np.zeros(profiles), exposed)
     return result
 
 
@@ -267,12 +267,12 @@ def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None
     defined = ~np.isnan(means)
     filled = np.where(defined, means, 0.0)
     number, total = defined.sum(axis=1), filled.sum(axis=1)
-    own = _ratio(total, number)
+    rates = _ratio(total, number)
     left = number[:, None] - defined
-    without = np.where(left > 0, _ratio(total[:, None] - filled, left), own[:, None])
+    without = np.where(left > 0, _ratio(total[:, None] - filled, left), rates[:, None])
     squares = (filled**2).sum(axis=1)
-    inside = _ratio(squares - number * np.nan_to_num(own) ** 2, np.maximum(number - 1, 1) * number)
-    return Terms(own, _met(without, needed, kept), np.maximum(inside, 0.0), np.zeros(len(own)), number)
+    inside = _ratio(squares - number * np.nan_to_num(rates) ** 2, np.maximum(number - 1, 1) * number)
+    return Terms(rates, _met(without, needed, kept), np.maximum(inside, 0.0), np.zeros(len(rates)), number)
 
 
 @dataclass(frozen=True)
@@ -657,10 +657,10 @@ def share_bounds(values: Floats, variances: Floats, freedom: float, units: Ints)
     """Return Korn and Graubard's bounds of shares with these variances, of any shape. units: attributes of each
     profile, which give the number of observations (`effective_units`) of shares without any spread."""
     spread = values * (1 - values)
-    known = (variances > ROUNDING) & (spread > ROUNDING)
+    varies = (variances > ROUNDING) & (spread > ROUNDING)
     tail = (1 + LEVEL) / 2
-    narrower = float(ndtri(tail) / stdtrit(freedom, tail)) ** 2 if known.any() else 1.0
-    number = np.where(known, spread / np.where(known, variances, 1.0) * narrower, max(effective_units(units), 1.0))
+    narrower = float(ndtri(tail) / stdtrit(freedom, tail)) ** 2 if varies.any() else 1.0
+    number = np.where(varies, spread / np.where(varies, variances, 1.0) * narrower, max(effective_units(units), 1.0))
     return binomial_bounds(values, number)
 
 

@@ -203,11 +203,11 @@ def missing(data: FlowArrays) -> Missing:
     """Return what the missing messages of a run leave open: pure."""
     if data.whole:
         return Missing(data.inappropriate, data.inappropriate, None, len(data.inappropriate.owners), 0)
-    kept, planned, draws = data.retained, data.planned_draws, data.draws
+    retained, planned, draws = data.retained, data.planned_draws, data.draws
     judged = data.can_violate
     lost = draws[judged & (draws < planned)]
-    unjudged = kept & (planned > 0).any(axis=1) & ~(draws > 0).any(axis=1)
-    mask = inappropriate_mask(planned, data.labels, data.counted, kept)
+    unjudged = retained & (planned > 0).any(axis=1) & ~(draws > 0).any(axis=1)
+    mask = inappropriate_mask(planned, data.labels, data.counted, retained)
     return Missing(
         not_revealing=entries(mask, data.reveals, planned),
         leaking=entries(mask, data.reveals + (planned - draws), planned),
@@ -261,9 +261,9 @@ def balanced(violation: float, completeness: float) -> float:
 
 def balanced_many(violation: Floats, completeness: Floats) -> Floats:
     """Return `balanced`, entry by entry."""
-    kept = 1.0 - violation
-    both = kept + completeness
+    privacy = 1.0 - violation
+    both = privacy + completeness
     # Both sides 0: the harmonic mean has the limit 0. nan is not > 0 and passes through.
     return np.where(
-        both > 0, 2.0 * kept * completeness / np.where(both > 0, both, 1.0), np.where(np.isnan(both), both, 0.0)
+        both > 0, 2.0 * privacy * completeness / np.where(both > 0, both, 1.0), np.where(np.isnan(both), both, 0.0)
     )

@@ -345,9 +345,9 @@ def _wording(connection: sa.Connection, judge: JudgeRow) -> str | None:
         return f"whether the judge's prompt is still the one in seeds is not known ({problem})"
     if judge.prompt_hash in current:
         return None
-    kept = runs.kept_prompts(connection, judge.prompt_hash)
-    if kept is not None and kept.source != FROM_SEEDS:
-        return f"the judge {judge.name} used the prompt of {kept.source}, not the one in seeds"
+    recorded = runs.kept_prompts(connection, judge.prompt_hash)
+    if recorded is not None and recorded.source != FROM_SEEDS:
+        return f"the judge {judge.name} used the prompt of {recorded.source}, not the one in seeds"
     return (
         f"the judge {judge.name} used another prompt ({judge.prompt_hash[:8]}) than the one in seeds now "
         f"({', '.join(sorted(h[:8] for h in current))}), which new runs are judged with"
@@ -421,14 +421,14 @@ def settings_table(
 ) -> Table:
     """Return in what runs differ apart from their models: one row a setting, one column for all runs that are alike in
     each of them, the most runs first. run_names: by id. further: more such settings, with the value of each run."""
-    found = {**differing(store, scopes), **further}
+    by_setting = {**differing(store, scopes), **further}
     alike: dict[tuple[str, ...], list[Scope]] = {}
-    for scope, values in zip(scopes, zip(*found.values(), strict=True), strict=bool(found)):
+    for scope, values in zip(scopes, zip(*by_setting.values(), strict=True), strict=bool(by_setting)):
         alike.setdefault(values, []).append(scope)
     # Sorting is stable: groups of one size in the order of their runs.
     groups = sorted(alike.items(), key=lambda item: -len(item[1]))
     columns = {"setting": Column("text", "Setting")}
-    rows = [{"setting": _title(what)} for what in found]
+    rows = [{"setting": _title(what)} for what in by_setting]
     for values, own in groups:
         first = own[0].run.id
         columns[first] = Column("text", run_names[first] if len(own) == 1 else count(len(own), "run"))
@@ -456,14 +456,14 @@ def differing(
     facts = [_facts(item) for item in scopes]
     for number, rule in enumerate(rules):
         facts[number]["the identifier rule"] = str(rule)
-    found = {}
-    for key in dict.fromkeys(key for own in facts for key in own):
+    settings = {}
+    for key in dict.fromkeys(key for run_facts in facts for key in run_facts):
         # A parameter that is absent was not sent; any other fact that is absent is only not known.
         absent = "not sent" if key.startswith("parameter ") else UNRECORDED
-        values = [own.get(key, absent) for own in facts]
+        values = [run_facts.get(key, absent) for run_facts in facts]
         if len(set(values)) > 1:
-            found[key] = values
-    return found
+            settings[key] = values
+    return settings
 
 
 def _scopes(store: Store, compared: Sequence[str | Scope]) -> list[Scope]:

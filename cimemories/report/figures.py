@@ -89,8 +89,8 @@ def violations(line: Line, bounds: Intervals, name: str, judged: Effort) -> list
         return []
     # Each series has an entry in every row; undefined ones are left out, so that a row has its own mark alone.
     series = [
-        IntervalSeries(title, [item if mark == own else UNDEFINED for item, mark in rows.values()], colour, own)
-        for title, colour, own in (
+        IntervalSeries(title, [item if mark == symbol else UNDEFINED for item, mark in rows.values()], colour, symbol)
+        for title, colour, symbol in (
             ("Violation", VIOLATION, "x"),
             ("Completeness", COMPLETENESS, "circle"),
             ("Balanced score", GREY, "diamond"),

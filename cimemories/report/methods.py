@@ -125,7 +125,7 @@ def methods(basis: Basis) -> Section:
 def _context(basis: Basis) -> dict[str, object]:
     """Return what the words are about."""
     lines, flows, rule = basis.lines, basis.flows, basis.rule
-    whole, bounds = axes(flows, lines[0].scope), [(line, basis.intervals(line.scope)) for line in lines]
+    run_axes, bounds = axes(flows, lines[0].scope), [(line, basis.intervals(line.scope)) for line in lines]
     # Of the whole runs, as the numbers that are described: a line may be of the flows common to all of them alone.
     users = sorted({item.completeness.users for _, item in bounds})
     made_of = [
@@ -138,8 +138,8 @@ def _context(basis: Basis) -> dict[str, object]:
     revisions = {str(line.run.manifest.versions.get("revision", ""))[:12] for line in lines} - {""}
     return {
         "lines": lines,
-        "profiles": len(whole.profiles),
-        "contexts": len(whole.contexts),
+        "profiles": len(run_axes.profiles),
+        "contexts": len(run_axes.contexts),
         # -1 fills the array up where a profile has fewer attributes than the largest.
         "attributes": sum(int((data.names.attribute >= 0).sum()) for data in blocks_of(flows, lines[0].scope, rule)),
         "labels": all_label_facts(flows, basis.scopes),
@@ -203,8 +203,8 @@ def sent(line: Line) -> str:
 
 
 def _facts(line: Line, sources: Sequence[Source]) -> dict[str, str]:
-    run, kept = line.run, line.run.manifest
-    versions, template = kept.versions, kept.memory.template or PromptPart()
+    run, manifest = line.run, line.run.manifest
+    versions, template = manifest.versions, manifest.memory.template or PromptPart()
     judges = ", ".join(
         f"{judge.name}{SIMULATED if judge.simulated else ''} (prompt {(judge.prompt_hash or 'none')[:12]}, "
         f"{', '.join(f'{k} {json.dumps(v)}' for k, v in sorted(judge.parameters.items())) or 'no parameters'})"
@@ -216,16 +216,16 @@ def _facts(line: Line, sources: Sequence[Source]) -> dict[str, str]:
         "Model": f"{run.model}{SIMULATED if run.simulated else ''}",
         "Endpoint": shown_address(run.endpoint),
         "Answers": "; ".join(shown_address(source.sentence()) for source in sources) or NOT_RECORDED,
-        "Server": str(versions.get("server") or kept.model.version or NOT_RECORDED),
+        "Server": str(versions.get("server") or manifest.model.version or NOT_RECORDED),
         "Versions": ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) or NOT_RECORDED,
-        "Prompt": f"level {run.prompt_level}, SHA-256 {kept.prompt.sha256 or NOT_RECORDED}",
+        "Prompt": f"level {run.prompt_level}, SHA-256 {manifest.prompt.sha256 or NOT_RECORDED}",
         "Memory": memory_text(run),
         "Memory template": f"{template.level or NOT_RECORDED}, SHA-256 {template.sha256 or NOT_RECORDED}",
         "Parameters as sent": sent(line),
         "Seed": "none was sent" if run.seed is None else str(run.seed),
         "Samples": str(run.samples),
         "Judges counted": judges,
-        "Seeds folder": f"SHA-256 {kept.seeds_hash or NOT_RECORDED}",
+        "Seeds folder": f"SHA-256 {manifest.seeds_hash or NOT_RECORDED}",
         "Dataset": f"{line.scope.dataset_name}, content {run.dataset_hash}",
         "Labels": f"{line.scope.labelling.id}, {line.scope.labels_text}" if line.scope.labelling else "none",
     }

@@ -241,11 +241,11 @@ def headline_section(basis: Basis) -> Section:
         parts = question.interval_parts(numbers.n, bounds)
         blocks.append(shown(parts, f"{name}: {parts.caption}", simulated=line.simulated, folded=True))
         with suppress(StoreError):  # of fewer than LEAST_USERS profiles nothing is known
-            known = pilot(basis.flows, line.scope, rule=basis.rule)
-            size = known.size if known.first_of is None else replace(known.size, profiles=numbers.profiles)
-            blocks.append(Text(sentences.plan(known.row(size), POWER, "this run itself")))
-        own = [text for text in numbers.notes if text != numbers.coverage_text and not text.endswith(IN_ABSTRACT)]
-        remarks = tuple(map(sentence, own))
+            as_pilot = pilot(basis.flows, line.scope, rule=basis.rule)
+            size = as_pilot.size if as_pilot.first_of is None else replace(as_pilot.size, profiles=numbers.profiles)
+            blocks.append(Text(sentences.plan(as_pilot.row(size), POWER, "this run itself")))
+        left = (text for text in numbers.notes if text != numbers.coverage_text and not text.endswith(IN_ABSTRACT))
+        remarks = tuple(map(sentence, left))
         return [*blocks, *([Points(remarks, warning=True)] if remarks else [])]
 
     blocks = (*_leaderboard(basis), notes, *each_run(basis, of_run))

@@ -471,9 +471,9 @@ class _Writer:
         """Return rows without the calls, in these columns, that are not in the record: a dataset may come without its
         calls, and a key that is not here would break the foreign key."""
         keys = {row[name] for row in chunk for name in names if row[name] is not None}
-        known = {row["key"] for row in rows_in_chunks(self.connection, sa.select(call.c.key), call.c.key, sorted(keys))}
-        self.lost |= keys - known
-        return [{**row, **{name: row[name] if row[name] in known else None for name in names}} for row in chunk]
+        there = {row["key"] for row in rows_in_chunks(self.connection, sa.select(call.c.key), call.c.key, sorted(keys))}
+        self.lost |= keys - there
+        return [{**row, **{name: row[name] if row[name] in there else None for name in names}} for row in chunk]
 
     def profiles(self) -> None:
         self.insert("contexts", context)
@@ -551,8 +551,8 @@ class _Writer:
             for row in self.rows("runs")
         ]
         for chunk in in_chunks(self.rows("run_calls")):
-            known = (row for row in self.known_calls(chunk, "call") if row["call"] is not None)
-            calls.link(self.connection, [(self.ids["run"][r["run"]], r["call"], r["asked"]) for r in known])
+            recorded = (row for row in self.known_calls(chunk, "call") if row["call"] is not None)
+            calls.link(self.connection, [(self.ids["run"][r["run"]], r["call"], r["asked"]) for r in recorded])
         self.ids["recall"] = [self._recall(row) for row in self.rows("recalls")]
         owners = self._messages()
         self.ids["judge"] = [_restore_judge(self.connection, row) for row in self.rows("judges")]

@@ -103,8 +103,8 @@ def _insert_items(connection: sa.Connection, slice_id: int, items: Sequence[Slic
 
 def all_slices(connection: sa.Connection, dataset_id: int, kind: str | None = None) -> list[SliceRow]:
     """Return the slices of a dataset, oldest first; of one kind if given."""
-    own = slice_table.c.dataset == dataset_id
-    return _slices(connection, own if kind is None else sa.and_(own, slice_table.c.kind == kind))
+    of_dataset = slice_table.c.dataset == dataset_id
+    return _slices(connection, of_dataset if kind is None else sa.and_(of_dataset, slice_table.c.kind == kind))
 
 
 def slice_row(connection: sa.Connection, slice_id: int) -> SliceRow:
@@ -271,9 +271,9 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Seq
 def undo(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, new_uid: str) -> bool:
     """Take one verdict back: what the annotator had said of the flow before it stands again. Return False, and write
     nothing, if there is no such verdict of theirs or they have said something else since."""
-    own = audit.c.dataset == dataset_id, audit.c.annotator == annotator
-    flow = sa.select(audit.c.response, audit.c.attribute).where(*own, audit.c.uid == uid)
-    of_flow = _audits(connection, *own, sa.tuple_(audit.c.response, audit.c.attribute).in_(flow))
+    by_annotator = audit.c.dataset == dataset_id, audit.c.annotator == annotator
+    flow = sa.select(audit.c.response, audit.c.attribute).where(*by_annotator, audit.c.uid == uid)
+    of_flow = _audits(connection, *by_annotator, sa.tuple_(audit.c.response, audit.c.attribute).in_(flow))
     for place, stack in decisions.stacks(of_flow).items():
         if stack and stack[-1].uid == uid:
             before = stack[-2].verdict if len(stack) > 1 else None
@@ -298,8 +298,8 @@ def last_verdict(connection: sa.Connection, dataset_id: int, annotator: str, flo
 
 def history(connection: sa.Connection, dataset_id: int, annotator: str | None = None) -> list[Audit]:
     """Return every audit of a dataset, oldest first; one annotator's if given."""
-    own = () if annotator is None else (audit.c.annotator == annotator,)
-    return _audits(connection, audit.c.dataset == dataset_id, *own)
+    by_annotator = () if annotator is None else (audit.c.annotator == annotator,)
+    return _audits(connection, audit.c.dataset == dataset_id, *by_annotator)
 
 
 def of_run(connection: sa.Connection, run_id: str) -> list[Audit]:

@@ -58,8 +58,8 @@ class Learned:
 def manifests(connection: sa.Connection, limit: int = 40) -> list[tuple[str, RunManifest]]:
     """Return the newest `limit` runs as (id, manifest), newest first. Runs that explain a leak ask one context many
     times, so their means say little of other runs: they are left out."""
-    own = sa.select(run.c.id, run.c.manifest).where(run.c.explains.is_(None))
-    rows = connection.execute(own.order_by(run.c.created.desc(), run.c.id).limit(limit))
+    query = sa.select(run.c.id, run.c.manifest).where(run.c.explains.is_(None))
+    rows = connection.execute(query.order_by(run.c.created.desc(), run.c.id).limit(limit))
     return [(row.id, row.manifest) for row in rows]
 
 
@@ -500,41 +500,41 @@ class Recorded:
     owed: dict[int, str]
 
 
-def look_up(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[Recorded]:
+def look_up(connection: sa.Connection, requests: Sequence[Wanted]) -> list[Recorded]:
     """Return what the record holds of each request: the server's own answers first, then those of its other names."""
-    own = [item.origin.keys(item.body, item.draws) for item in wanted]
-    older = [item.origin.older(item.body, item.draws) for item in wanted]
-    answers = answers_by_key(connection, _all_keys(own, older))
+    current = [item.origin.keys(item.body, item.draws) for item in requests]
+    older = [item.origin.older(item.body, item.draws) for item in requests]
+    answers = answers_by_key(connection, _all_keys(current, older))
     addresses = {key: answer.endpoint or "" for key, answer in answers.items()}
     result = []
-    for item, keys, names in zip(wanted, own, older, strict=True):
+    for item, keys, names in zip(requests, current, older, strict=True):
         answered = _chosen(item.origin, keys, names, addresses)
         owed = {draw: key for draw, key in keys.items() if draw not in answered}
         result.append(Recorded({draw: answers[key] for draw, key in answered.items()}, owed))
     return result
 
 
-def recorded_draws(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[set[int]]:
+def recorded_draws(connection: sa.Connection, requests: Sequence[Wanted]) -> list[set[int]]:
     """Return which draws of each request the record answers; the answers themselves are not read."""
-    own = [item.origin.keys(item.body, item.draws) for item in wanted]
-    older = [item.origin.older(item.body, item.draws) for item in wanted]
+    current = [item.origin.keys(item.body, item.draws) for item in requests]
+    older = [item.origin.older(item.body, item.draws) for item in requests]
     query = sa.select(call.c.key, call.c.endpoint).where(call.c.status == OK)
-    rows = rows_in_chunks(connection, query, call.c.key, _all_keys(own, older), KEYS_AT_ONCE)
+    rows = rows_in_chunks(connection, query, call.c.key, _all_keys(current, older), KEYS_AT_ONCE)
     addresses = {row["key"]: row["endpoint"] for row in rows}
-    each = zip(wanted, own, older, strict=True)
+    each = zip(requests, current, older, strict=True)
     return [set(_chosen(item.origin, keys, names, addresses)) for item, keys, names in each]
 
 
-def _all_keys(own: Sequence[Mapping[int, str]], older: Sequence[Sequence[Mapping[int, str]]]) -> list[str]:
-    return [key for keys in (*own, *chain.from_iterable(older)) for key in keys.values()]
+def _all_keys(current: Sequence[Mapping[int, str]], older: Sequence[Sequence[Mapping[int, str]]]) -> list[str]:
+    return [key for keys in (*current, *chain.from_iterable(older)) for key in keys.values()]
 
 
 def _chosen(
-    origin: Origin, own: Mapping[int, str], older: Sequence[Mapping[int, str]], addresses: Mapping[str, str]
+    origin: Origin, current: Mapping[int, str], older: Sequence[Mapping[int, str]], addresses: Mapping[str, str]
 ) -> dict[int, str]:
     """Return for each draw the first key that is answered. addresses: by key of an answer, the address that gave it."""
     # Its own answers first: another name of the server fills only the gaps.
-    chosen = {draw: key for draw, key in own.items() if key in addresses}
+    chosen = {draw: key for draw, key in current.items() if key in addresses}
     for number, keys in enumerate(older):
         unnamed = number == len(origin.same)  # the last ones are of servers that are not known
         for draw, key in keys.items():

@@ -351,8 +351,8 @@ def add(
 
 def revise(connection: sa.Connection, dataset_id: int) -> None:
     """Move the revision of a dataset by one, so that nothing computed from its labels before is shown as current."""
-    own = sa.update(dataset).where(dataset.c.id == dataset_id)
-    connection.execute(own.values(revision=dataset.c.revision + 1))
+    update = sa.update(dataset).where(dataset.c.id == dataset_id)
+    connection.execute(update.values(revision=dataset.c.revision + 1))
 
 
 def require_not_frozen(connection: sa.Connection, dataset_id: int, message: str) -> None:
@@ -506,12 +506,12 @@ def attribute_ids(
     connection: sa.Connection, dataset_id: int, profiles: Sequence[int] | None = None
 ) -> dict[int, list[int]]:
     """Return the ids of the attributes of each profile, both in their order. profiles: of these alone; None: of all."""
-    own = [profile.c.dataset == dataset_id, *([] if profiles is None else [profile.c.id.in_(profiles)])]
+    conditions = [profile.c.dataset == dataset_id, *([] if profiles is None else [profile.c.id.in_(profiles)])]
     ids: dict[int, list[int]] = {i: [] for i in (profile_ids(connection, dataset_id) if profiles is None else profiles)}
     rows = connection.execute(
         sa.select(attribute.c.profile, attribute.c.id)
         .join(profile, attribute.c.profile == profile.c.id)
-        .where(*own)
+        .where(*conditions)
         .order_by(profile.c.ordinal, attribute.c.ordinal)
     )
     for row in rows:
@@ -524,8 +524,8 @@ def sizes(connection: sa.Connection, dataset_id: int) -> dict[int, Size]:
 
     def counted(table: sa.Table) -> sa.ScalarSelect[int]:
         # Each counted by itself: attributes joined with contexts would be counted once for each context.
-        own = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id)
-        return own.scalar_subquery()
+        query = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id)
+        return query.scalar_subquery()
 
     rows = connection.execute(
         sa.select(profile.c.ordinal, profile.c.name, counted(attribute), counted(profile_context))

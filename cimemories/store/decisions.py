@@ -137,8 +137,8 @@ def add(
     """Append one decision and return its id. more: the further fields of NewDecision."""
     new = NewDecision(attribute, context, label, **more)
     add_all(connection, dataset_id, annotator, [new])
-    own = decision.c.dataset == dataset_id, decision.c.uid == new.uid
-    return int(connection.execute(sa.select(decision.c.id).where(*own)).scalar_one())
+    same = decision.c.dataset == dataset_id, decision.c.uid == new.uid
+    return int(connection.execute(sa.select(decision.c.id).where(*same)).scalar_one())
 
 
 def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Sequence[NewDecision]) -> int:
@@ -164,9 +164,9 @@ def append(
     call. One without a time of its own is later than all that anyone said of its place before, even if a clock was
     ahead.
     """
-    known = known_uids(connection, table, dataset_id, [item.uid for item in new])
+    recorded = known_uids(connection, table, dataset_id, [item.uid for item in new])
     # By uid: a list that names one twice writes it once.
-    fresh = [item for item in {item.uid: item for item in new}.values() if item.uid not in known]
+    fresh = [item for item in {item.uid: item for item in new}.values() if item.uid not in recorded]
     if not fresh:
         return 0
     plain_name(annotator, "annotator")
@@ -288,8 +288,8 @@ def last_decision(
 ) -> Decision | None:
     """Return what this annotator said last and has not taken back, of their own decisions, withdrawals among them, or
     of their adjudications; None if there is nothing left to take back."""
-    own = history(connection, dataset_id, where=decision.c.annotator == annotator)
-    tops = [stack[-1] for stack in stacks(own).values() if stack]
+    made = history(connection, dataset_id, where=decision.c.annotator == annotator)
+    tops = [stack[-1] for stack in stacks(made).values() if stack]
     # An undo that was carried to a new version has nothing beneath it that could come back.
     tops = [top for top in tops if top.label is not None or top.source != UNDO]
     tops = [top for top in tops if (top.source == ADJUDICATED) == adjudicated]
@@ -668,8 +668,8 @@ def end_import(connection: sa.Connection, import_id: int) -> None:
 def imports(connection: sa.Connection, dataset_id: int) -> list[ReviewImport]:
     """Return the files that brought events to a dataset, newest first."""
     item = review_import_item.c
-    own = sa.select(review_import).where(review_import.c.dataset == dataset_id)
-    rows = rows_of(connection, own.order_by(review_import.c.id.desc()))
+    query = sa.select(review_import).where(review_import.c.dataset == dataset_id)
+    rows = rows_of(connection, query.order_by(review_import.c.id.desc()))
     counts: dict[int, dict[str, int]] = {row["id"]: {} for row in rows}
     counted = sa.select(item.review_import, item.kind, sa.func.count()).group_by(item.review_import, item.kind)
     for of, kind, number in connection.execute(counted.where(item.review_import.in_(counts))):
@@ -684,8 +684,8 @@ def undo_import(connection: sa.Connection, dataset_id: int, import_id: int, anno
     """Remove what an import brought; return how many events were removed, and how many stay: decisions and audits on
     which the same person has said something since, and comments that others have resolved. Raises StoreError if there
     is no such import, or it was undone before."""
-    own = review_import.c.id == import_id, review_import.c.dataset == dataset_id, review_import.c.undone.is_(None)
-    claimed = sa.update(review_import).where(*own).values(undone=now(), undone_by=annotator)
+    of_import = review_import.c.id == import_id, review_import.c.dataset == dataset_id, review_import.c.undone.is_(None)
+    claimed = sa.update(review_import).where(*of_import).values(undone=now(), undone_by=annotator)
     if not connection.execute(claimed).rowcount:
         raise StoreError("this import is undone already. Reload the page.")
     brought: dict[str, list[str]] = {}

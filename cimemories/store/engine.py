@@ -363,11 +363,11 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
         raise StoreError(f"the database {_shown(engine.url)} {error}") from error
     except sa.exc.DBAPIError as error:
         engine.dispose()
-        known = problems.problem(error)
-        what = f"{known.what} ({problems.first_line(error.orig)})" if known else problems.first_line(error.orig)
+        entry = problems.problem(error)
+        what = f"{entry.what} ({problems.first_line(error.orig)})" if entry else problems.first_line(error.orig)
         # A driver may quote the address in its error.
         what = without_credentials(what)
-        next_step = known.next if known else "Check the address, the rights and the free disk space."
+        next_step = entry.next if entry else "Check the address, the rights and the free disk space."
         kind = DatabaseLost if problems.is_lost(error) else StoreError
         raise kind(f"the database {_shown(engine.url)} cannot be opened: {what}. {next_step}") from error
     store = Store(engine, folder, read_only, share=_network_share(file) if file and not read_only else "")

@@ -95,8 +95,8 @@ def add(
         generation_part,
         (
             {"generation": generation_id, "profile": ordinal, "position": position, "event": event, "status": OWED}
-            for ordinal, own in enumerate(events)
-            for position, event in enumerate(own)
+            for ordinal, profile_events in enumerate(events)
+            for position, event in enumerate(profile_events)
         ),
     )
     return str(generation_id)

@@ -72,8 +72,8 @@ def memory_holds(held: PartialMemories, memory: str | None, attribute_id: int) -
 
 def _of_profiles(run_id: str, profiles: Sequence[int] | None) -> tuple[sa.ColumnElement[bool], ...]:
     """Return the condition for the responses of a run, of these profiles alone if given."""
-    own = response.c.run == run_id
-    return (own,) if profiles is None else (own, response.c.profile.in_(profiles))
+    of_run = response.c.run == run_id
+    return (of_run,) if profiles is None else (of_run, response.c.profile.in_(profiles))
 
 
 _FULL = reveal.c.strength == Strength.FULL
@@ -82,20 +82,20 @@ _STRENGTH = sa.type_coerce(reveal.c.strength, sa.Text).label("strength")  # as t
 
 def _judged_by(run_id: str, judge_ids: Sequence[int], *, claims: bool = False) -> sa.Select[Any]:
     """Return a query, without columns yet, for the judgements by these judges on a run; claims: for their claims."""
-    own = judgement.c.judge == judge_ids[0] if len(judge_ids) == 1 else judgement.c.judge.in_(judge_ids)
+    by_judges = judgement.c.judge == judge_ids[0] if len(judge_ids) == 1 else judgement.c.judge.in_(judge_ids)
     judged = judgement.join(response, judgement.c.response == response.c.id)
     source = judged.join(reveal, reveal.c.judgement == judgement.c.id) if claims else judged
     judged_well = judgement.c.status == JudgementStatus.OK
-    return sa.select().select_from(source).where(response.c.run == run_id, own, judged_well)
+    return sa.select().select_from(source).where(response.c.run == run_id, by_judges, judged_well)
 
 
 def _judged_by_all(judge_ids: Sequence[int]) -> sa.FromClause:
     # One join a judge: a response that one of them has not judged drops out, so all counts have the same denominator.
     source: sa.FromClause = response
     for judge_id in judge_ids:
-        own = judgement.alias()
-        read = own.c.response == response.c.id, own.c.judge == judge_id, own.c.status == JudgementStatus.OK
-        source = source.join(own, sa.and_(*read))
+        each = judgement.alias()
+        read = each.c.response == response.c.id, each.c.judge == judge_id, each.c.status == JudgementStatus.OK
+        source = source.join(each, sa.and_(*read))
     return source
 
 
@@ -150,7 +150,7 @@ def reveal_counts(
     full (grounded: with a quote that stands in the message): columns attribute, context, memory, reveals."""
     group = [reveal.c.attribute, response.c.context, response.c.memory]
     group += [response.c.shown] if by_shown else []
-    own = sa.and_(
+    of_claims = sa.and_(
         judgement.c.response == response.c.id,
         judgement.c.judge.in_(judge_ids),
         judgement.c.status == JudgementStatus.OK,
@@ -160,11 +160,11 @@ def reveal_counts(
         counted.append(reveal.c.grounded)
     # One judge has one judgement a response, so its claims are counted as they are, without the grouping below.
     if len(judge_ids) == 1:
-        source = response.join(judgement, own).join(reveal, reveal.c.judgement == judgement.c.id)
+        source = response.join(judgement, of_claims).join(reveal, reveal.c.judgement == judgement.c.id)
         query = sa.select(*group, sa.func.count().label("reveals")).select_from(source)
         return connection.execute(query.where(*counted).group_by(*group))
     # Several judges: first the responses in which enough of them claim it, then how many those are.
-    source = _judged_by_all(judge_ids).join(judgement, own).join(reveal, reveal.c.judgement == judgement.c.id)
+    source = _judged_by_all(judge_ids).join(judgement, of_claims).join(reveal, reveal.c.judgement == judgement.c.id)
     agreed = (
         sa.select(*group, response.c.id)
         .select_from(source)
@@ -235,8 +235,8 @@ def run_claims(
 ) -> sa.CursorResult[tuple]:
     """Return the claims of these judges in a run: columns judge, response, attribute, and these of the claim or its
     response (strength as text). full: those of full strength; grounded: those whose quote stands in the message."""
-    known = {**dict(response.c), **dict(reveal.c), "strength": _STRENGTH}
-    columns = (judgement.c.judge, judgement.c.response, reveal.c.attribute, *(known[name] for name in names))
+    by_name = {**dict(response.c), **dict(reveal.c), "strength": _STRENGTH}
+    columns = (judgement.c.judge, judgement.c.response, reveal.c.attribute, *(by_name[name] for name in names))
     which = [*([_FULL] if full else []), *([reveal.c.grounded] if grounded else [])]
     return connection.execute(_judged_by(run_id, judge_ids, claims=True).add_columns(*columns).where(*which))
 
@@ -298,8 +298,8 @@ def task_verdicts(connection: sa.Connection, run_id: str, checker_ids: Sequence[
 
 def task_verdict_of(connection: sa.Connection, checker_id: int, response_ids: Iterable[int]) -> dict[int, str]:
     """Return the verdict of one task check on each of these responses that it has one of."""
-    own = judgement.c.judge == checker_id, judgement.c.verdict.is_not(None)
-    query = sa.select(judgement.c.response, judgement.c.verdict).where(*own)
+    by_checker = judgement.c.judge == checker_id, judgement.c.verdict.is_not(None)
+    query = sa.select(judgement.c.response, judgement.c.verdict).where(*by_checker)
     rows = rows_in_chunks(connection, query, judgement.c.response, response_ids)
     return {row["response"]: row["verdict"] for row in rows}
 
@@ -368,8 +368,8 @@ class JudgeRow:
 
     @property
     def name(self) -> str:
-        own = {"matcher": "matcher", "check-rules": "rules"}.get(self.kind, self.model)
-        return own if self.channel == MESSAGE else f"{own} on reasoning"
+        title = {"matcher": "matcher", "check-rules": "rules"}.get(self.kind, self.model)
+        return title if self.channel == MESSAGE else f"{title} on reasoning"
 
 
 @dataclass(frozen=True)
@@ -444,9 +444,9 @@ def assign(
     # Judges are never taken from a run, so their number is the next ordinal.
     for ordinal, i in enumerate(new, start=len(there)):
         insert_one(connection, run_judge, run=run_id, judge=i, ordinal=ordinal)
-    for i, own in (settings or {}).items():
+    for i, setting in (settings or {}).items():
         where = run_judge.c.run == run_id, run_judge.c.judge == i
-        connection.execute(sa.update(run_judge).where(*where).values(settings=canonical_json(own)))
+        connection.execute(sa.update(run_judge).where(*where).values(settings=canonical_json(setting)))
     return new
 
 

@@ -220,8 +220,8 @@ def owing_profiles(connection: sa.Connection, labelling_id: str) -> list[int]:
 
 def ballots_of(connection: sa.Connection, labelling_id: str, profile_id: int) -> tuple[int, int]:
     """Return how many ballots of one profile are usable, and how many were planned."""
-    own = ballot.c.labelling == labelling_id, ballot.c.profile == profile_id
-    return count_rows(connection, ballot, *own, ballot.c.status == OK), count_rows(connection, ballot, *own)
+    here = ballot.c.labelling == labelling_id, ballot.c.profile == profile_id
+    return count_rows(connection, ballot, *here, ballot.c.status == OK), count_rows(connection, ballot, *here)
 
 
 @dataclass(frozen=True)
@@ -279,8 +279,8 @@ def _shares(connection: sa.Connection, labelling_id: str, profile_id: int | None
     ).where(shares.labelling == labelling_id)
     if profile_id is not None:
         # A share names no profile: it is of the one whose attribute it names.
-        own = sa.select(attribute.c.id).where(attribute.c.profile == profile_id)
-        query = query.where(shares.attribute.in_(own))
+        attributes = sa.select(attribute.c.id).where(attribute.c.profile == profile_id)
+        query = query.where(shares.attribute.in_(attributes))
     return connection.execute(query)
 
 
@@ -331,10 +331,10 @@ def planned_draws(
 ) -> dict[tuple[int, int], int]:
     """Return how many draws of each persona were planned, by (profile, context), whatever became of them; empty for an
     imported labelling. profiles: of these alone; None: of all."""
-    own = [ballot.c.labelling == labelling_id, *([] if profiles is None else [ballot.c.profile.in_(profiles)])]
+    conditions = [ballot.c.labelling == labelling_id, *([] if profiles is None else [ballot.c.profile.in_(profiles)])]
     rows = connection.execute(
         sa.select(ballot.c.profile, ballot.c.context, sa.func.count(ballot.c.draw.distinct()))
-        .where(*own)
+        .where(*conditions)
         .group_by(ballot.c.profile, ballot.c.context)
     )
     return {(profile_id, context_id): int(draws) for profile_id, context_id, draws in rows}
@@ -436,8 +436,8 @@ def add_imported(
 
 def has_imported(connection: sa.Connection, dataset_id: int, labels: SharedLabels) -> bool:
     """Return whether the dataset has the labelling that these very bytes brought, under whatever name the file had."""
-    own = labelling.c.dataset == dataset_id, labelling.c.endpoint == IMPORTED, labelling.c.model == labels.model
-    manifests = connection.scalars(sa.select(labelling.c.manifest).where(*own))
+    imported = labelling.c.dataset == dataset_id, labelling.c.endpoint == IMPORTED, labelling.c.model == labels.model
+    manifests = connection.scalars(sa.select(labelling.c.manifest).where(*imported))
     return any(m.get("imported", {}).get("sha256") == labels.provenance["sha256"] for m in manifests)
 
 

@@ -109,8 +109,8 @@ def resolve_comment(
     """Append that a comment is settled, and why. Return False, and write nothing, for a uid that is known. One that is
     settled already can be settled again (two people at once do that); the earliest word counts. Raises StoreError if
     the dataset has no such comment."""
-    own = comment.c.id == comment_id, comment.c.dataset == dataset_id, comment.c.resolves.is_(None)
-    pair = connection.execute(sa.select(comment.c.attribute, comment.c.context).where(*own)).first()
+    unresolved = comment.c.id == comment_id, comment.c.dataset == dataset_id, comment.c.resolves.is_(None)
+    pair = connection.execute(sa.select(comment.c.attribute, comment.c.context).where(*unresolved)).first()
     if pair is None:
         raise StoreError(f"there is no comment {comment_id} in this dataset. It may have been deleted with its pair.")
     values = {"attribute": pair.attribute, "context": pair.context, "text": storable(text), "resolves": comment_id}
@@ -292,11 +292,11 @@ class Mark:
 def add_marks(connection: sa.Connection, dataset_id: int, annotator: str, marks: Sequence[Mark]) -> None:
     """Append marks of one annotator; those whose uid the dataset has already are left out. One without a time of its
     own is later than all of theirs on its pair that are in the record."""
-    own = mark.c.dataset == dataset_id, mark.c.annotator == annotator
+    by_annotator = mark.c.dataset == dataset_id, mark.c.annotator == annotator
     attributes = {item.attribute for item in marks if item.created is None}
     # Times are ISO 8601 texts in UTC: the greatest text is the latest.
     query = sa.select(mark.c.attribute, mark.c.context, sa.func.max(mark.c.created).label("created"))
-    query = query.where(*own, mark.c.attribute.in_(attributes)).group_by(mark.c.attribute, mark.c.context)
+    query = query.where(*by_annotator, mark.c.attribute.in_(attributes)).group_by(mark.c.attribute, mark.c.context)
     times = {(row.attribute, row.context): row.created for row in connection.execute(query)} if attributes else {}
     rows = [
         {
@@ -508,8 +508,8 @@ def hand_out_pairs(
     given = given or elsewhere[:count]
     # What the session holds already is renewed with what is new, or it would lapse while it is worked on.
     held = list(dict.fromkeys([*given, *claims.undecided(claims.own)]))
-    own = claim.c.dataset == dataset_id, claim.c.annotator == annotator, claim.c.session == session
-    connection.execute(sa.delete(claim).where(*own))
+    of_session = claim.c.dataset == dataset_id, claim.c.annotator == annotator, claim.c.session == session
+    connection.execute(sa.delete(claim).where(*of_session))
     who = plain_name(annotator, "annotator")
     holder = {"annotator": who, "session": session, "dataset": dataset_id, "until": clock + lease_s}
     insert(connection, claim, ({"attribute": attribute, "context": context, **holder} for attribute, context in held))

@@ -370,13 +370,13 @@ def _owe(
 
 
 def add_explaining(
-    connection: sa.Connection, run_id: str, own: Mapping[str, object], manifest: Mapping[str, object]
+    connection: sa.Connection, run_id: str, values: Mapping[str, object], manifest: Mapping[str, object]
 ) -> str:
     """Write a run that explains a leak of this one, queued, with its judges and without responses; return its id. All
     columns but those in `own` are as in that run."""
     of = connection.execute(sa.select(run).where(run.c.id == run_id)).mappings().one()
     same = ("dataset", "dataset_hash", "model", "endpoint", "seed", "prompt_level", "prompt_hash", "composition")
-    new = add(connection, {n: of[n] for n in (*same, "parameters")} | {**own, "explains": run_id}, manifest)
+    new = add(connection, {n: of[n] for n in (*same, "parameters")} | {**values, "explains": run_id}, manifest)
     judges = judgements.of_run(connection, run_id) + judgements.checkers_of_run(connection, run_id)
     judgements.assign(connection, new, [item.id for item in judges], {item.id: item.settings for item in judges})
     return new
@@ -428,9 +428,9 @@ def named(connection: sa.Connection, run_id: str) -> RunRow:
 
 def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
     rows = rows_of(connection, query)
-    own = response.c.run, response.c.status
+    keys = response.c.run, response.c.status
     responses = work.counts_by_work(
-        connection, "responses", rows, lambda ids: work.counts_by_status(connection, *own, ids)
+        connection, "responses", rows, lambda ids: work.counts_by_status(connection, *keys, ids)
     )
     judged = work.counts_by_work(connection, "judgements", rows, lambda ids: judgements.counts_by_run(connection, ids))
     runs = []
@@ -504,8 +504,8 @@ def earlier_of(connection: sa.Connection, run_id: str, profile_id: int | None = 
 def profile_ids(connection: sa.Connection, run_id: str) -> list[int]:
     """Return the ids of the profiles that a run has responses of, in their order."""
     # exists stops at a profile's first response, where a join would go through all of them.
-    own = sa.exists().where(response.c.run == run_id, response.c.profile == profile.c.id)
-    return list(connection.scalars(sa.select(profile.c.id).where(own).order_by(profile.c.ordinal)))
+    has_responses = sa.exists().where(response.c.run == run_id, response.c.profile == profile.c.id)
+    return list(connection.scalars(sa.select(profile.c.id).where(has_responses).order_by(profile.c.ordinal)))
 
 
 def settle_all(connection: sa.Connection, outcomes: Sequence[Settled]) -> list[bool]:
@@ -527,16 +527,16 @@ def failures(
     """Return what is missing and why: (stage, status, cause, count), the most frequent first. Judgements are those of
     all judges and task checkers, so a response counts once for each that failed on it; of these judges alone, if they
     are named, it counts once, by the first of its failed judgements."""
-    own = response.c.run == run_id
+    of_run = response.c.run == run_id
     missing = response.c.status.not_in((ResponseStatus.OK, ResponseStatus.OWED))
     unjudged: tuple[sa.ColumnElement[bool], ...] = (
-        judgement.c.response.in_(sa.select(response.c.id).where(own)),
+        judgement.c.response.in_(sa.select(response.c.id).where(of_run)),
         judgement.c.status != JudgementStatus.OK,
     )
     if judges is not None:
         first = sa.select(sa.func.min(judgement.c.id)).where(*unjudged, judgement.c.judge.in_(judges))
         unjudged = (judgement.c.id.in_(first.group_by(judgement.c.response)),)
-    failed = [("response", *row) for row in work.counts_by_cause(connection, response, own, missing)]
+    failed = [("response", *row) for row in work.counts_by_cause(connection, response, of_run, missing)]
     failed += [("judgement", *row) for row in work.counts_by_cause(connection, judgement, *unjudged)]
     return sorted(failed, key=lambda row: -row[3])
 

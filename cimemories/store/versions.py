@@ -112,13 +112,13 @@ def lineage(connection: sa.Connection, dataset_id: int) -> list[int]:
 
 def rests_on(connection: sa.Connection, dataset_id: int) -> Rests:
     """Return what rests on a dataset, counted; all 0 for an id that is not there."""
-    own = decision.c.dataset == dataset_id
-    decided = count_standing(connection, decision, own)
+    of_dataset = decision.c.dataset == dataset_id
+    decided = count_standing(connection, decision, of_dataset)
     return Rests(
         labellings=count(connection, labelling, labelling.c.dataset == dataset_id),
         runs=count(connection, run, run.c.dataset == dataset_id),
         decisions=decided,
-        undone=0 if decided else count(connection, decision, own, decision.c.source != UNDO),
+        undone=0 if decided else count(connection, decision, of_dataset, decision.c.source != UNDO),
         versions=count(connection, dataset_version, dataset_version.c.parent == dataset_id),
         frozen=exists(connection, freeze.c.dataset == dataset_id),
     )
@@ -158,8 +158,8 @@ def copy(connection: sa.Connection, source: int, name: str, number: int) -> int:
     insert_one(connection, dataset_version, dataset=new, parent=source, version=number, created=created)
     for table in (profile, context, rule):
         columns = [c for c in table.c if c.name not in ("id", "dataset")]
-        own = sa.select(sa.literal(new), *columns).where(table.c.dataset == source).order_by(table.c.id)
-        connection.execute(sa.insert(table).from_select(["dataset", *(c.name for c in columns)], own))
+        query = sa.select(sa.literal(new), *columns).where(table.c.dataset == source).order_by(table.c.id)
+        connection.execute(sa.insert(table).from_select(["dataset", *(c.name for c in columns)], query))
     old_profile, new_profile = profile.alias("old_profile"), profile.alias("new_profile")
     same_person = sa.and_(
         old_profile.c.dataset == source, new_profile.c.dataset == new, old_profile.c.ordinal == new_profile.c.ordinal
@@ -315,8 +315,8 @@ class EditRow:
 def add(connection: sa.Connection, dataset_id: int, item: Edit, *, annotator: str, reason: str) -> int:
     """Append a change to the history of a dataset; return its id. It makes no change: `apply_edit` does."""
     who = plain_name(annotator, "annotator")
-    own = {"dataset": dataset_id, "annotator": who, "reason": reason, "created": now()}
-    return int(insert_one(connection, edit, **own, **vars(item)))
+    values = {"dataset": dataset_id, "annotator": who, "reason": reason, "created": now()}
+    return int(insert_one(connection, edit, **values, **vars(item)))
 
 
 def history(connection: sa.Connection, dataset_id: int, profile: int | None = None) -> list[EditRow]:
@@ -390,8 +390,8 @@ def _changed(what: str) -> StoreError:
 
 
 def _person(connection: sa.Connection, dataset_id: int, ordinal: int | None) -> sa.RowMapping:
-    own = profile.c.dataset == dataset_id, profile.c.ordinal == ordinal
-    row = connection.execute(sa.select(profile).where(*own)).mappings().first()
+    at_ordinal = profile.c.dataset == dataset_id, profile.c.ordinal == ordinal
+    row = connection.execute(sa.select(profile).where(*at_ordinal)).mappings().first()
     if row is None:
         raise StoreError(f"this dataset has no profile number {ordinal}. Choose one from the list.")
     return row
@@ -604,9 +604,9 @@ def _link(connection: sa.Connection, context_id: int, places: Places, people: Ma
 
 def _unlink(connection: sa.Connection, context_id: int, places: Places, people: Mapping[int, int]) -> None:
     """Take a context from some profiles; one that no profile has any more goes."""
-    own = [people[ordinal] for ordinal in places]
+    ids = [people[ordinal] for ordinal in places]
     connection.execute(
-        sa.delete(profile_context).where(profile_context.c.context == context_id, profile_context.c.profile.in_(own))
+        sa.delete(profile_context).where(profile_context.c.context == context_id, profile_context.c.profile.in_(ids))
     )
     if not exists(connection, profile_context.c.context == context_id):
         connection.execute(sa.delete(context).where(context.c.id == context_id))

@@ -121,10 +121,10 @@ class Claim:
         """Keep the claim as one of many processes that write under it at once (extras/ray), on PostgreSQL; the
         heartbeat is left to the one that made it. Raises ClaimLost like `hold`."""
         table = table_of(self.work_id)
-        own = sa.select(table.c.id).where(table.c.id == self.work_id, table.c.claim == self.token)
+        claimed = sa.select(table.c.id).where(table.c.id == self.work_id, table.c.claim == self.token)
         # FOR KEY SHARE, the lock of a foreign key: it stops claiming, queueing and deleting the work (FOR UPDATE), and
         # neither the heartbeat nor the other processes.
-        if connection.execute(own.with_for_update(read=True, key_share=True)).first() is None:
+        if connection.execute(claimed.with_for_update(read=True, key_share=True)).first() is None:
             self._lose(connection)
 
     def _lose(self, connection: sa.Connection) -> NoReturn:

@@ -89,17 +89,17 @@ def correction(flows: Flows, scope: Scope, audit: JudgeAudit, judge: JudgeRow) -
     Intervals resample the audited items within their strata and, independently, the observed rate. Only claims of
     strength full count, as in every rate, whatever the audit counts.
     """
-    own = scope.by_judge(judge)
+    by_judge = scope.by_judge(judge)
 
     def compute() -> Correction:
         # Only audited items of the flows that the rate is of: a judge errs differently elsewhere.
         pairs = list(zip(audit.items["attribute"].tolist(), audit.items["context"].tolist(), strict=True))
-        parts = list(each_block(flows, [own], IdentifierRule.EXACT, _rates_of_block, frozenset(pairs)))
+        parts = list(each_block(flows, [by_judge], IdentifierRule.EXACT, _rates_of_block, frozenset(pairs)))
         exposed = frozenset[tuple[int, int]]().union(*(there for there, _ in parts))
         items = audit.items[[pair in exposed for pair in pairs]].reset_index(drop=True)
         return corrected(judge, RateSums.joined([rates for _, rates in parts]), items)
 
-    return flows.cached(("judge correction", own.version, own.audits, audit.slice.id), compute)
+    return flows.cached(("judge correction", by_judge.version, by_judge.audits, audit.slice.id), compute)
 
 
 def _rates_of_block(
@@ -149,9 +149,9 @@ def _plausible(interval: Interval, terms: Terms) -> Floats:
     """Draw rates that the interval leaves possible: [RESAMPLES], of the Beta distribution with its mean and variance.
     Where the rate does not vary, 0.5 is added to both counts (Jeffreys prior)."""
     spread = interval.value * (1 - interval.value)
-    known = interval.error**2 > ROUNDING and spread > ROUNDING
-    number = max(spread / interval.error**2 - 1, 1.0) if known else effective_units(terms.units)
-    added = 0.0 if known else 0.5
+    varies = interval.error**2 > ROUNDING and spread > ROUNDING
+    number = max(spread / interval.error**2 - 1, 1.0) if varies else effective_units(terms.units)
+    added = 0.0 if varies else 0.5
     hits = interval.value * number + added
     return np.random.default_rng(0).beta(hits, number + 2 * added - hits, size=RESAMPLES)
 

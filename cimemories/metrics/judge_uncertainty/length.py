@@ -62,11 +62,11 @@ class LengthDependence:
 
 def length_dependence(flows: Flows, scope: Scope, audit: JudgeAudit, judge: JudgeRow) -> LengthDependence:
     """Return how the errors of one judge of a run depend on length, cached until something behind it changes."""
-    own = scope.by_judge(judge)
+    by_judge = scope.by_judge(judge)
 
     def compute() -> LengthDependence:
         sql = f"SELECT profile, attribute, context FROM {{flow}} WHERE label = {INAPPROPRIATE} AND NOT bio AND retained"
-        exposed = pd.DataFrame(flows.arrays(own, sql))
+        exposed = pd.DataFrame(flows.arrays(by_judge, sql))
         with flows.store.read() as connection:
             lengths = frame_of(judgements.judged_lengths(connection, scope.run.id, judge.id), MESSAGES)
             claims = frame_of(
@@ -76,7 +76,7 @@ def length_dependence(flows: Flows, scope: Scope, audit: JudgeAudit, judge: Judg
             partial = judgements.partial_memories(connection, scope.run.id)
         return dependence(judge, audit.items, exposed, lengths, claims, partial)
 
-    return flows.cached(("judge errors by length", own.version, own.audits, audit.slice.id), compute)
+    return flows.cached(("judge errors by length", by_judge.version, by_judge.audits, audit.slice.id), compute)
 
 
 MESSAGES = ["response", "profile", "context", "memory", "length"]

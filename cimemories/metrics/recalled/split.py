@@ -102,8 +102,8 @@ class RecalledNumbers:
 def outcome_counts(counts: RecalledArrays) -> Ints:
     """Count the judged samples of each flow that came to each of OUTCOMES: [4, profile, attribute, context]."""
     data, said, unrecalled = counts.data, counts.said, counts.unrecalled
-    kept = data.draws - counts.recalled - unrecalled
-    return np.stack([said, unrecalled, counts.recalled - said, kept])
+    not_recalled = data.draws - counts.recalled - unrecalled
+    return np.stack([said, unrecalled, counts.recalled - said, not_recalled])
 
 
 def label_mask(counts: RecalledArrays, label: int) -> Bools:
@@ -185,8 +185,8 @@ def split_terms(counts: RecalledArrays, n: int) -> SplitTerms:
     data = counts.data
 
     def terms(reveals: Ints) -> NumberTerms:
-        own = replace(data, reveals=reveals)
-        return NumberTerms.of(own.inappropriate, own.necessary, (n,))
+        of_outcome = replace(data, reveals=reveals)
+        return NumberTerms.of(of_outcome.inappropriate, of_outcome.necessary, (n,))
 
     leaks = tuple(terms(reveals) for reveals in (data.reveals, counts.said, counts.reached))
     return SplitTerms(leaks, tuple(map(terms, outcome_counts(counts))))

@@ -117,11 +117,11 @@ def _some(names: Sequence[str]) -> str:
 def noise_floor(noise: Noise, n: int) -> str:
     """Say how far apart two runs would lie by chance alone; '' if nothing can be compared."""
     sides = (("violation", f"violation@{n}"), ("completeness", "completeness"))
-    known = [(100 * getattr(noise, side), name) for side, name in sides if not math.isnan(getattr(noise, side))]
-    if not known:
+    defined = [(100 * getattr(noise, side), name) for side, name in sides if not math.isnan(getattr(noise, side))]
+    if not defined:
         return ""
-    digits = decimals(*(value for value, _ in known))
-    parts = [f"{number(value, digits)} points of {name}" for value, name in known]
+    digits = decimals(*(value for value, _ in defined))
+    parts = [f"{number(value, digits)} points of {name}" for value, name in defined]
     return (
         f"Noise floor: with equal leak probabilities, two such runs would lie up to about {listed(parts)} apart "
         "by their samples alone, in 95 % of repetitions"

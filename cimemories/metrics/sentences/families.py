@@ -156,10 +156,10 @@ def leaks_by_run(counts: Sequence[tuple[str, int]]) -> str:
 def nearest_judge(judges: Sequence[tuple[str, float, float, float]]) -> str:
     """Say which judge agrees with people most, by F1: (name, value, low, high), nan where undefined. It is called
     nearest only where its interval lies above all others: they judge the same items, so this is cautious."""
-    known = [item for item in judges if not math.isnan(item[1])]
-    if len(judges) < 2 or not known:
+    defined = [item for item in judges if not math.isnan(item[1])]
+    if len(judges) < 2 or not defined:
         return "How far the judge can be trusted" if len(judges) < 2 else "How far the judges can be trusted"
-    first = max(known, key=lambda item: item[1])
+    first = max(defined, key=lambda item: item[1])
     others = [item for item in judges if item is not first]
     alike = sum(not item[3] < first[2] for item in others)
     if not alike:

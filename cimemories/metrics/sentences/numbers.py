@@ -37,10 +37,10 @@ def share(value: float) -> str:
 
 def shares(*values: float) -> list[str]:
     """Return shares for one sentence, with so many digits that no two different ones read alike."""
-    known = [100 * value for value in values if not math.isnan(value)]
-    digits = max((decimals(value, 100 - value) for value in known), default=1)
-    different = {round(value, 10) for value in known}
-    while digits < 4 and len({round(value, digits) for value in known}) < len(different):
+    defined = [100 * value for value in values if not math.isnan(value)]
+    digits = max((decimals(value, 100 - value) for value in defined), default=1)
+    different = {round(value, 10) for value in defined}
+    while digits < 4 and len({round(value, digits) for value in defined}) < len(different):
         digits += 1
     if digits == 1:
         return [percent(value) for value in values]

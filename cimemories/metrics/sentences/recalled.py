@@ -21,16 +21,16 @@ def recalled(name: str, numbers: RecalledNumbers) -> str:
     any, where what is needed was lost. Without its full stop."""
     split, needed = numbers.violation[numbers.n], numbers.completeness
     if not math.isnan(split.said):
-        kept, silent, said = shares(split.not_recalled, split.recalled_not_said, split.said)
+        held, silent, said = shares(split.not_recalled, split.recalled_not_said, split.said)
         without = f" ({shares(split.said_not_recalled)[0]} without recall)" if split.said_not_recalled > 0 else ""
         return (
-            f"Of what {name} should withhold, {kept} was not recalled, {silent} was recalled and held back by the "
+            f"Of what {name} should withhold, {held} was not recalled, {silent} was recalled and held back by the "
             f"model, {said} leaked{without} (violation@{numbers.n})"
         )
     if not math.isnan(needed.said):
-        kept, silent, said = shares(needed.not_recalled, needed.recalled_not_said, needed.said)
+        held, silent, said = shares(needed.not_recalled, needed.recalled_not_said, needed.said)
         return (
-            f"Of what {name} needs to say, {kept} was not recalled, {silent} was recalled and not said, {said} was said"
+            f"Of what {name} needs to say, {held} was not recalled, {silent} was recalled and not said, {said} was said"
         )
     return f"{name}: nothing to measure yet"
 

@@ -191,12 +191,12 @@ def curve_ends(ends: Sequence[tuple[str, float, int, Effort]]) -> str:
 
 def hazard(values: Sequence[float]) -> str:
     """Describe the hazard over tasks, from the first on; nan where nothing was left."""
-    known = [value for value in values if not math.isnan(value)]
-    if not any(known):
+    defined = [value for value in values if not math.isnan(value)]
+    if not any(defined):
         return "No task reveals anything"
-    first, last = shares(known[0], known[-1])
+    first, last = shares(defined[0], defined[-1])
     text = f"The first task reveals {first} of what is private"
-    return f"{text}, the last {last} of the rest" if len(known) > 1 else text
+    return f"{text}, the last {last} of the rest" if len(defined) > 1 else text
 
 
 def first_leak(survival: Survival) -> str:

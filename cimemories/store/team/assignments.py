@@ -181,8 +181,8 @@ def answers(connection: sa.Connection, of: Assignment) -> list[Answer]:
         every = [
             answer
             for verdicts in by_person.values()
-            for attribute, own in messages.items()
-            if (answer := _attribute(attribute, own, verdicts)) is not None
+            for attribute, statuses in messages.items()
+            if (answer := _attribute(attribute, statuses, verdicts)) is not None
         ]
     else:
         every = [
@@ -222,11 +222,11 @@ def _decisions(connection: sa.Connection, slice_id: int) -> list[Answer]:
 
 def _verdicts(connection: sa.Connection, of: Assignment, flows: Sequence[Flow]) -> dict[str, dict[Flow, audits.Audit]]:
     """By person their standing verdicts on these flows."""
-    wanted, made = set(flows), dict[str, list[audits.Audit]]()
+    asked, made = set(flows), dict[str, list[audits.Audit]]()
     for item in audits.of_run(connection, of.run) if of.run else ():
-        if item.place in wanted:
+        if item.place in asked:
             made.setdefault(item.annotator, []).append(item)
-    return {person: decisions.standing(own) for person, own in made.items()}
+    return {person: decisions.standing(audits_of) for person, audits_of in made.items()}
 
 
 def _attribute(attribute: int, messages: Iterable[Flow], verdicts: dict[Flow, audits.Audit]) -> Answer | None:

@@ -131,28 +131,28 @@ def enter(store: Store, login: Login, policy: Policy) -> Person:
     """Return the person of a login, added to the record at their first. A read-only record adds no one: their role is
     that of the provider, else of the record, else the policy's default, at most a viewer's."""
     with store.read() as connection:
-        known = _one(connection, person.c.account == login.account)
+        row = _one(connection, person.c.account == login.account)
     given = policy.role_of(login.groups)
     fresh = datetime.now(UTC) - SEEN_EVERY
-    if known is not None and given in (None, known.role) and known.seen and datetime.fromisoformat(known.seen) > fresh:
-        return known
+    if row is not None and given in (None, row.role) and row.seen and datetime.fromisoformat(row.seen) > fresh:
+        return row
     if store.read_only:
-        if known is not None and given is None:
-            return known
+        if row is not None and given is None:
+            return row
         with store.read() as connection:
             expected = _expected(connection, login)
         role = given or (policy.default if expected is None else expected.role)
-        new = known or Person(0, login.account, login.name, login.email or None, role, now(), None)
+        new = row or Person(0, login.account, login.name, login.email or None, role, now(), None)
         return replace(new, role=min(role, Role.VIEWER, key=list(Role).index))
     with store.write(Role.NONE) as connection:
-        if known is None:
-            known = _first_login(connection, login, policy)
-        if given is not None and given is not known.role:
+        if row is None:
+            row = _first_login(connection, login, policy)
+        if given is not None and given is not row.role:
             # By the provider: it is not this person who gave themselves the role.
-            _change(connection, known, given, by="the login's provider")
+            _change(connection, row, given, by="the login's provider")
         seen = now()
-        connection.execute(sa.update(person).where(person.c.id == known.id).values(seen=seen))
-        return replace(known, seen=seen, role=given or known.role)
+        connection.execute(sa.update(person).where(person.c.id == row.id).values(seen=seen))
+        return replace(row, seen=seen, role=given or row.role)
 
 
 def set_role(connection: sa.Connection, who: str, role: Role) -> Person:
@@ -204,8 +204,8 @@ def _first_login(connection: sa.Connection, login: Login, policy: Policy) -> Per
     expected = _expected(connection, login)
     name = _free_name(connection, login, but=expected.id if expected else None)
     if expected is not None:
-        own = person.c.id == expected.id, person.c.account.is_(None)
-        connection.execute(sa.update(person).where(*own).values(account=login.account, name=name, email=login.email))
+        row = person.c.id == expected.id, person.c.account.is_(None)
+        connection.execute(sa.update(person).where(*row).values(account=login.account, name=name, email=login.email))
         # Slices were assigned to the address; to whom one is also assigned by this name, it stays once.
         both = assignee.alias()
         twice = sa.exists().where(both.c.slice == assignee.c.slice, both.c.name == name)

@@ -346,7 +346,7 @@ def restore(
     try:
         workspace.mkdir(parents=True, exist_ok=True)
         with _draft(workspace, DRAFT) as folder:
-            kept = _restore(path, backup, folder, workspace, file, url, replace=replace)
+            replaced = _restore(path, backup, folder, workspace, file, url, replace=replace)
     except (sqlite3.Error, sa.exc.DBAPIError, OSError) as error:
         raise StoreError(f"{path} was not restored, and nothing was changed: {explained(error)}") from error
     finally:
@@ -355,7 +355,7 @@ def restore(
                 workspace.rmdir()
     # Caches go by the revision of what they were made of, and revisions are counted on from an older number now.
     shutil.rmtree(workspace / "cache", ignore_errors=True)
-    return backup, kept
+    return backup, replaced
 
 
 def _restore(
@@ -512,18 +512,18 @@ def _put_in_place(new: Path, file: Path, *, keep: bool) -> Path | None:
     """Let a database take the place of another in one step; returns where the other one is kept, if it is to be.
     A log that is left of a damaged one goes aside with it: it must never stand beside the new one."""
     new.chmod(0o600)
-    kept = None
+    replaced = None
     if keep:
         moment = now().translate(str.maketrans("", "", "-:."))
-        kept = file.with_name(f"{file.stem}-before-restore-{moment}{file.suffix}")
+        replaced = file.with_name(f"{file.stem}-before-restore-{moment}{file.suffix}")
         # A second name first and then one rename: at no moment is there no database under its name.
-        os.link(file, kept)
+        os.link(file, replaced)
     for ending in ("-wal", "-shm"):
         beside = file.with_name(f"{file.name}{ending}")
         if beside.exists():
-            beside.replace((kept or new).with_name(f"{(kept or new).name}{ending}"))
+            beside.replace((replaced or new).with_name(f"{(replaced or new).name}{ending}"))
     # The content is on the disk before the name is: after a power cut the name must not lead to an empty file.
     with new.open("rb") as stream:
         os.fsync(stream.fileno())
     new.replace(file)
-    return kept
+    return replaced

@@ -111,8 +111,8 @@ def check(workspace: Path, url: str | None = None) -> Soundness:
 
 def _damage(error: sa.exc.DBAPIError, table: str = "") -> Fault:
     """Return the fault behind an error of the database. Raises the error if it is of another kind: a lock, say."""
-    known = problem(error)
-    if known is None or not known.damage:
+    entry = problem(error)
+    if entry is None or not entry.damage:
         raise error
     return Fault("damage", table, cause(error), 1)
 
@@ -128,7 +128,7 @@ def _of_sqlite(connection: sa.Connection) -> list[Fault]:
     for row in broken:
         pairs[row[0], row[2]] = pairs.get((row[0], row[2]), 0) + 1
     return faults + [
-        Fault("foreign key", own, f"the {other} they belong to is gone", n) for (own, other), n in pairs.items()
+        Fault("foreign key", table, f"the {other} they belong to is gone", n) for (table, other), n in pairs.items()
     ]
 
 
@@ -142,15 +142,15 @@ def _of_references(connection: sa.Connection, tables: set[str], *, foreign_keys:
             for key in table.foreign_keys
         ]
     faults = []
-    for kind, own, column, other, target in references:
+    for kind, owner, column, other, target in references:
         # An older schema may lack the column.
-        if not {own, other} <= tables or column not in {c["name"] for c in sa.inspect(connection).get_columns(own)}:
+        if not {owner, other} <= tables or column not in {c["name"] for c in sa.inspect(connection).get_columns(owner)}:
             continue
-        child, parent = metadata.tables[own], metadata.tables[other].alias("parent")
+        child, parent = metadata.tables[owner], metadata.tables[other].alias("parent")
         # Rows that name something and find no row of it: the outer join leaves null there.
         joined = child.outerjoin(parent, child.c[column] == parent.c[target])
         if rows := count(connection, joined, child.c[column].is_not(None), parent.c[target].is_(None)):
-            faults.append(Fault(kind, own, f"the {other} in '{column}' is gone", rows))
+            faults.append(Fault(kind, owner, f"the {other} in '{column}' is gone", rows))
     if "passage" in tables:
         lost = sa.except_(named_passages(connection), sa.select(passage.c.hash)).subquery()
         if rows := count(connection, lost):

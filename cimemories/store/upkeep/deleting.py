@@ -85,8 +85,8 @@ def of_work(connection: sa.Connection, work_id: str) -> Deletion:
         return _of_runs(connection, f"the run '{row['name']}' ({work_id})", work_id, [work_id])
     if kind is WorkKind.SWEEP:
         ids = list(connection.scalars(sa.select(run.c.id).where(run.c.sweep == work_id)))
-        own = _of_runs(connection, f"the sweep '{row['name']}' ({work_id})", work_id, ids)
-        return Deletion(own.title, None, work_id, (), _some([(len(ids), "run"), *own.goes, *own.rests]))
+        deletion = _of_runs(connection, f"the sweep '{row['name']}' ({work_id})", work_id, ids)
+        return Deletion(deletion.title, None, work_id, (), _some([(len(ids), "run"), *deletion.goes, *deletion.rests]))
     if kind is WorkKind.LABELLING:
         return _of_labelling(connection, row)
     if row["dataset"] is not None:
@@ -102,7 +102,10 @@ def of_work(connection: sa.Connection, work_id: str) -> Deletion:
 def _of_runs(connection: sa.Connection, title: str, work_id: str, ids: list[str]) -> Deletion:
     own = response.c.run.in_(ids)
     judged = judgement.join(response, judgement.c.response == response.c.id)
-    goes = [(count_rows(connection, response, own), "message"), (count_rows(connection, judged, own), "judgement")]
+    goes = [
+        (count_rows(connection, response, own), "message"),
+        (count_rows(connection, judged, own), "judgement"),
+    ]
     replays = count_rows(connection, run, run.c.explains.in_(ids))
     rests = [(verdicts_on(connection, ids), "audit verdict"), (replays, "leak replay")]
     return Deletion(title, None, work_id, _some(goes), _some(rests))

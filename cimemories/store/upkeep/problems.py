@@ -70,10 +70,10 @@ def problem(error: BaseException) -> Problem | None:
     """Return what failed, for an error of the database or of the disk; None for every other error: a broken constraint
     is a bug, not a condition of the machine."""
     if isinstance(error, sa.exc.DBAPIError):
-        known = _POSTGRES["53300"] if is_full(error) else _by_code(error.orig)
+        entry = _POSTGRES["53300"] if is_full(error) else _by_code(error.orig)
         # psycopg gives no SQLSTATE where the server was never reached.
         never = isinstance(error, sa.exc.OperationalError) and _codes(error.orig) == (None, None)
-        return known or (_LOST if error.connection_invalidated or never else None)
+        return entry or (_LOST if error.connection_invalidated or never else None)
     if isinstance(error, sqlite3.Error):
         return _by_code(error)
     if isinstance(error, OSError):
@@ -113,14 +113,14 @@ def first_line(error: object) -> str:
 
 def cause(error: BaseException) -> str:
     """Return what failed, as one clause, for any error of the database or of the disk."""
-    known = problem(error)
-    return known.what if known else first_line(error.orig if isinstance(error, sa.exc.DBAPIError) else error)
+    entry = problem(error)
+    return entry.what if entry else first_line(error.orig if isinstance(error, sa.exc.DBAPIError) else error)
 
 
 def explained(error: BaseException) -> str:
     """Return what failed and what to do next, in one line."""
-    known = problem(error)
-    return f"{known.what}. {known.next}" if known else f"{cause(error)}."
+    entry = problem(error)
+    return f"{entry.what}. {entry.next}" if entry else f"{cause(error)}."
 
 
 def _codes(error: BaseException | None) -> tuple[str | None, str | None]:
@@ -130,9 +130,9 @@ def _codes(error: BaseException | None) -> tuple[str | None, str | None]:
 
 def _by_code(error: BaseException | None) -> Problem | None:
     for code, table in zip(_codes(error), (_SQLITE, _POSTGRES), strict=True):
-        for prefix, known in table.items():
+        for prefix, entry in table.items():
             if code and code.startswith(prefix):
-                return known
+                return entry
     return None
 
 

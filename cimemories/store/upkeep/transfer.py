@@ -21,21 +21,21 @@ def copy_rows(source: sa.Connection, target: sa.Connection) -> None:
         ]
         query = sa.select(*stored).order_by(*table.primary_key.columns)
         # At most one column of a table refers to its own rows: supersedes, resolves.
-        own = next((c.name for c in table.c if any(key.column.table is table for key in c.foreign_keys)), None)
+        parent = next((c.name for c in table.c if any(key.column.table is table for key in c.foreign_keys)), None)
         ahead: list[dict[str, int]] = []
         # Streamed: no table is ever in memory as a whole.
         result = source.execution_options(stream_results=True, yield_per=_ROWS_AT_ONCE).execute(query)
         for rows in result.mappings().partitions(_ROWS_AT_ONCE):
             values = [dict(row) for row in rows]
-            for row in values if own else ():
+            for row in values if parent else ():
                 # Not there yet: what was merged from another workspace has a higher id than what superseded it.
-                if row[own] is not None and row[own] > row["id"]:
-                    ahead.append({"this": row["id"], "other": row[own]})
-                    row[own] = None
+                if row[parent] is not None and row[parent] > row["id"]:
+                    ahead.append({"this": row["id"], "other": row[parent]})
+                    row[parent] = None
             target.execute(sa.insert(table), values)
-        if own and ahead:
+        if parent and ahead:
             statement = sa.update(table).where(table.c.id == sa.bindparam("this"))
-            target.execute(statement.values({own: sa.bindparam("other")}), ahead)
+            target.execute(statement.values({parent: sa.bindparam("other")}), ahead)
         if target.dialect.name == "postgresql" and "id" in table.c and isinstance(table.c.id.type, sa.BigInteger):
             _continue_ids(target, table)
 
