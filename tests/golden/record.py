@@ -258,6 +258,7 @@ NORMALISED = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (rf"(?!2001){TIME}", "<time>"),
+        (r"(?<=\| Made \| )\d{4}-\d\d-\d\d", "<day>"),
         (re.escape(__version__), "<version>"),
         (r"""\brevision("?:? ?"?)[0-9a-f]{12,40}(\+|-dirty)?\b""", r"revision\1<revision>"),
         (r"""\b(python|openai)("?:? ?"?)\d+(\.\d+)+\w*""", r"\1\2<installed>"),
