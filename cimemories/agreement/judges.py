@@ -63,7 +63,7 @@ class JudgeCounts:
 
 
 @dataclass(frozen=True)
-class Places:
+class Crosstab:
     """The answers of two judges at some places. table: [first, second], places not revealed (0) or revealed in full (1)
     by each; its four cells add up to `places`. The estimates have no interval: places of one message are not
     independent of each other. Where one is undefined, its `why` says why."""
@@ -76,17 +76,17 @@ class Places:
 
 
 @dataclass(frozen=True)
-class JudgePair(Places):
+class JudgePair(Crosstab):
     """Two judges on the messages that both have judged, all places pooled. by_label: the same places by label, groups
     without a place left out; empty where no labels were asked for."""
 
     first: JudgeCounts
     second: JudgeCounts
     messages: int
-    by_label: dict[LabelGroup, Places]
+    by_label: dict[LabelGroup, Crosstab]
 
     @property
-    def parts(self) -> list[tuple[str, Places]]:
+    def parts(self) -> list[tuple[str, Crosstab]]:
         """Return all places as 'all', then those of each label."""
         return [("all", self), *((str(label), places) for label, places in self.by_label.items())]
 
@@ -127,40 +127,16 @@ def judges_agreement(
 def pairs_frame(agreement: JudgesAgreement) -> pd.DataFrame:
     """Lay out the pairs of judges as rows, each pooled (label 'all') and by label. why: why kappa is undefined."""
     rows = [
-        {
-            "run": agreement.run_id,
-            "first": pair.first.title,
-            "second": pair.second.title,
-            "label": label,
-            "simulated": agreement.simulated,
-            "messages": pair.messages,
-            "places": places.places,
-            "both": places.table[1][1],
-            "first_alone": places.table[1][0],
-            "second_alone": places.table[0][1],
-            "neither": places.table[0][0],
-            "agreement": places.agreement.value,
-            "kappa": places.kappa.value,
-            "ac1": places.ac1.value,
-            "why": places.kappa.why,
-        }
+        (
+            *(agreement.run_id, pair.first.title, pair.second.title, label, agreement.simulated, pair.messages),
+            *(cells.places, cells.table[1][1], cells.table[1][0], cells.table[0][1], cells.table[0][0]),
+            *(cells.agreement.value, cells.kappa.value, cells.ac1.value, cells.kappa.why),
+        )
         for pair in agreement.pairs
-        for label, places in pair.parts
+        for label, cells in pair.parts
     ]
-    columns = [
-        "run",
-        "first",
-        "second",
-        "label",
-        "simulated",
-        "messages",
-        "places",
-        "both",
-        "first_alone",
-        "second_alone",
-        "neither",
-    ]
-    frame = pd.DataFrame(rows, columns=[*columns, "agreement", "kappa", "ac1", "why"])
+    columns = "run first second label simulated messages places both first_alone second_alone neither"
+    frame = pd.DataFrame(rows, columns=[*columns.split(), "agreement", "kappa", "ac1", "why"])
     # An undefined figure is missing; a column of None alone would be of objects.
     return frame.astype(dict.fromkeys(("agreement", "kappa", "ac1"), np.float64))
 
@@ -240,7 +216,7 @@ def _agreement(
     return JudgesAgreement(run_id, grounded, tuple(counts.values()), tuple(pairs_of_judges))
 
 
-def _places(first: Ints, second: Ints, places: int) -> Places:
+def _places(first: Ints, second: Ints, places: int) -> Crosstab:
     """Compare the claims of two judges, as codes, on so many places."""
     shared = len(np.intersect1d(first, second, assume_unique=True))
     only_first, only_second = len(first) - shared, len(second) - shared
@@ -253,7 +229,7 @@ def _places(first: Ints, second: Ints, places: int) -> Places:
             return Estimate.undefined(places, TOO_FEW if places < 2 else ONE_ANSWER)
         return Estimate(value, None, None, places)
 
-    return Places(places, table, *(estimate(float(f(cells))) for f in (raw_agreement, cohen_kappa, gwet_ac1)))
+    return Crosstab(places, table, *(estimate(float(f(cells))) for f in (raw_agreement, cohen_kappa, gwet_ac1)))
 
 
 def _places_by_group(responses: pd.DataFrame, groups: pd.DataFrame, partial: PartialMemories) -> Ints:

@@ -10,8 +10,16 @@ import pandas as pd
 
 from cimemories.answer import Answer, Column, Kind, Table
 from cimemories.answers.metrics import no_such_n
-from cimemories.charts.heatmap import PHONE_WIDTH, PLOT_WIDTH, Map, MapPart, Tooltips, heatmap_figure, names_fit
-from cimemories.charts.heatmap import Side as Ticks
+from cimemories.charts.heatmap import (
+    PHONE_WIDTH,
+    PLOT_WIDTH,
+    Map,
+    MapPart,
+    Ticks,
+    Tooltips,
+    heatmap_figure,
+    names_fit,
+)
 from cimemories.charts.heatmap import tooltips as texts_of_cells
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows

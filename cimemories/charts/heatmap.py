@@ -93,7 +93,7 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Side:
+class Ticks:
     """Rows or columns: short names for the ticks, full ones for the pointer. groups: of columns too narrow for names,
     the group of each; then neighbours of one group share a tick. Without groups such columns have every second, third
     ... name, as many as can be read."""
@@ -110,8 +110,8 @@ def names_fit(columns: int, maps: int, pixels: int = PLOT_WIDTH) -> bool:
 
 def heatmap_figure(
     maps: Sequence[Map],
-    rows: Side,
-    columns: Side,
+    rows: Ticks,
+    columns: Ticks,
     *,
     title: str,
     subtitle: str,
@@ -188,7 +188,7 @@ def _groups(groups: Sequence[str]) -> list[tuple[int, int, str]]:
     return [(first, last, groups[last]) for first, last in zip([0, *(i + 1 for i in ends)], ends, strict=False)]
 
 
-def _tick_names(columns: Side) -> list[str]:
+def _tick_names(columns: Ticks) -> list[str]:
     return [name for _, _, name in _groups(columns.groups)] or list(columns.names)
 
 
@@ -249,7 +249,7 @@ def _ink(colour: str) -> str:
     return "#000000" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "#FFFFFF"
 
 
-def tooltips(maps: Sequence[Map], rows: Side, columns: Side) -> Tooltips:
+def tooltips(maps: Sequence[Map], rows: Ticks, columns: Ticks) -> Tooltips:
     """Return the text that the pointer reads in each cell, for `draw`. It is not a part of the chart: Streamlit goes
     through the text of a chart dozens of times before it is drawn."""
     lines = []
@@ -282,7 +282,7 @@ def _cell(shares: list[float], pairs: list[int], unit: str) -> str:
     )
 
 
-def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, int]]:
+def _ticks(rows: Ticks, columns: Ticks, width: float) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, int]]:
     """Return the axes of columns and rows with their names, and the margins that hold these, computed here: left to
     Plotly, the chart is laid out several times over."""
     axis = {

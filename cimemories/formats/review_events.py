@@ -41,7 +41,7 @@ from cimemories.formats.tables import Table, one_of, table, write_rows
 from cimemories.store import datasets, decisions
 from cimemories.store.audits import AuditVerdict
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import EVENT_KINDS, Places, ReviewImport, UidGenerator
+from cimemories.store.decisions import EVENT_KINDS, EventPositions, ReviewImport, UidGenerator
 from cimemories.store.engine import Connection, Store, StoreError, storable
 from cimemories.store.reviews import MarkKind
 from cimemories.store.team import log
@@ -322,7 +322,7 @@ class _Target:
 
     row: DatasetRow
     digest: str
-    positions: Places
+    positions: EventPositions
     events: list[Event] = field(default_factory=list)
     responses: dict[tuple[str, int, int, str, int], int] | None = None  # looked up for the first audit
 

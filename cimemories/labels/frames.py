@@ -20,7 +20,6 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 from cimemories.store.labellings import BOTH_LISTS, LabellingRow
 
-Ids = npt.NDArray[np.int64]
 PAIR = ["profile", "user", "attribute", "key", "domain", "event", "context", "recipient", "task", "sphere"]
 
 

@@ -440,7 +440,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class Places:
+class EventPositions:
     """The places in this workspace of what events name. `statements` and `names` by attribute id and profile ordinal;
     `tested`: (profile ordinal, context id)."""
 
@@ -451,14 +451,14 @@ class Places:
     tested: frozenset[tuple[int, int]]
 
 
-def event_positions(connection: sa.Connection, dataset_id: int) -> Places:
+def event_positions(connection: sa.Connection, dataset_id: int) -> EventPositions:
     """Return the pairs of a dataset by the words that events name them by."""
     of = profile.c.dataset == dataset_id
     columns = (profile.c.ordinal, attribute.c.key, attribute.c.id, attribute.c.statement)
     rows = connection.execute(sa.select(*columns).join(attribute, attribute.c.profile == profile.c.id).where(of)).all()
     contexts = sa.select(context.c.task, context.c.recipient, context.c.id).where(context.c.dataset == dataset_id)
     tested = sa.select(profile.c.ordinal, profile_context.c.context).join(profile_context).where(of)
-    return Places(
+    return EventPositions(
         names={r.ordinal: r.name for r in connection.execute(sa.select(profile.c.ordinal, profile.c.name).where(of))},
         # By ordinal and key, which two workspaces share; names of profiles need not be unique.
         attributes={(r.ordinal, r.key): r.id for r in rows},

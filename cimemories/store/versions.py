@@ -358,7 +358,7 @@ def _side(side: Side | None) -> Side | None:
 
 BIO = ("name", "sex", "address", "age")
 CONTENT = ("key", "value", "domain", "event", "statement")
-Places = dict[int, int]  # profile ordinal -> position of the context in that profile
+ContextPositions = dict[int, int]  # profile ordinal -> position of the context in that profile
 
 
 ContentMark = tuple[str, int, int, str]
@@ -499,7 +499,7 @@ def _add_context(connection: sa.Connection, dataset_id: int, item: Edit, people:
         side = {**side, "sphere": there["sphere"]}
     taken = _positions(connection, dataset_id)
     given = side.get("places")
-    places: Places = {}
+    places: ContextPositions = {}
     for person in missing:
         there_already = taken.get(person, set())
         position = int(given[person]) if isinstance(given, dict) else -1
@@ -514,8 +514,8 @@ def _change_context(
     dataset_id: int,
     item: Edit,
     there: sa.RowMapping,
-    using: Places,
-    places: Places,
+    using: ContextPositions,
+    places: ContextPositions,
     people: Mapping[int, int],
 ) -> Edit:
     """Change the wording for some or all of the profiles that have it; one that the dataset has already is shared."""
@@ -566,7 +566,7 @@ def _find(connection: sa.Connection, dataset_id: int, side: Side) -> sa.RowMappi
     return connection.execute(query).mappings().first()
 
 
-def _places(connection: sa.Connection, context_id: int) -> Places:
+def _places(connection: sa.Connection, context_id: int) -> ContextPositions:
     rows = connection.execute(
         sa.select(profile.c.ordinal, profile_context.c.ordinal)
         .join(profile, profile_context.c.profile == profile.c.id)
@@ -597,12 +597,12 @@ def _insert(connection: sa.Connection, dataset_id: int, side: Side) -> tuple[int
     return int(insert_one(connection, context, dataset=dataset_id, ordinal=ordinal, **values)), ordinal
 
 
-def _link(connection: sa.Connection, context_id: int, places: Places, people: Mapping[int, int]) -> None:
+def _link(connection: sa.Connection, context_id: int, places: ContextPositions, people: Mapping[int, int]) -> None:
     rows = ({"profile": people[o], "context": context_id, "ordinal": position} for o, position in places.items())
     insert(connection, profile_context, rows)
 
 
-def _unlink(connection: sa.Connection, context_id: int, places: Places, people: Mapping[int, int]) -> None:
+def _unlink(connection: sa.Connection, context_id: int, places: ContextPositions, people: Mapping[int, int]) -> None:
     """Take a context from some profiles; one that no profile has any more goes."""
     ids = [people[ordinal] for ordinal in places]
     connection.execute(

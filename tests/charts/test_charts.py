@@ -14,7 +14,7 @@ from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 
 from cimemories.charts import bars, svg, theme
 from cimemories.charts.bars import LABEL_PARTS, count_bars, interval_parts, share_bars
-from cimemories.charts.heatmap import PHONE_WIDTH, PLOT_WIDTH, Map, MapPart, Side, heatmap_figure
+from cimemories.charts.heatmap import PHONE_WIDTH, PLOT_WIDTH, Map, MapPart, Ticks, heatmap_figure
 from cimemories.charts.lines import Line, line_figure
 from cimemories.metrics.uncertainty import UNDEFINED, Interval, Parts
 from cimemories.text import shortened
@@ -165,7 +165,7 @@ def test_where_margins_hold_all_labels_no_room_is_looked_for(kind: str) -> None:
         line = Line("n = 1", [0, 1], [0.0, 0.5], colour="#000", end="n = 1")
         fig = line_figure([line], title="t", subtitle="s", x_title="x", height=200)
     else:
-        side = Side(["a"], ["a"])
+        side = Ticks(["a"], ["a"])
         cell = np.full((1, 1), 0.5)
         shown = Map("Violation@5", "pairs", MapPart(cell, np.ones((1, 1), np.int64)))
         fig = heatmap_figure([shown], side, side, title="t", subtitle="s")
@@ -184,7 +184,7 @@ def test_the_number_of_every_cell_can_be_read_on_its_colour(compared: bool) -> N
     part, pairs = MapPart(values, np.ones((20, 10), np.int64)), np.ones((20, 10), np.int64)
     before = MapPart(values[::-1], pairs) if compared else None
     rows, columns = ([f"{i}" for i in range(n)] for n in (20, 10))
-    sides = Side(rows, rows), Side(columns, columns)
+    sides = Ticks(rows, rows), Ticks(columns, columns)
     fig = heatmap_figure([Map("Violation@5", "pairs", part, before)], *sides, title="t", subtitle="s")
     cells, numbers = fig.data
     shares = np.array(cells.z, dtype=float)
@@ -219,7 +219,7 @@ def test_a_report_shows_the_whole_name_of_a_tick_that_is_cut() -> None:
 
 def test_a_long_title_of_a_heatmap_is_not_cut_off() -> None:
     """Plotly moves a title of one line down by the height of its letters, and one of several lines not."""
-    side = Side(["a", "b"], ["A", "B"])
+    side = Ticks(["a", "b"], ["A", "B"])
     shown = Map("Violation@5", "pairs", MapPart(np.zeros((2, 2)), np.ones((2, 2), np.int64)))
 
     def drawn(title: str, subtitle: str) -> tuple[go.Figure, float]:
@@ -239,11 +239,11 @@ def test_a_long_title_of_a_heatmap_is_not_cut_off() -> None:
 def test_names_of_groups_of_columns_do_not_lie_on_each_other() -> None:
     """At 40 degrees lines of 13 pixels need 20 from one to the next; upright ones 13."""
     names = [f"{i}" for i in range(49)]
-    columns = Side(names, names, [f"sphere {i // 4}" for i in range(49)])
+    columns = Ticks(names, names, [f"sphere {i // 4}" for i in range(49)])
     shown = Map("Violation@5", "pairs", MapPart(np.zeros((1, 49)), np.ones((1, 49), np.int64)))
 
     def drawn(pixels: int) -> go.Figure:
-        return heatmap_figure([shown], Side(["a"], ["A"]), columns, title="t", subtitle="s", pixels=pixels)
+        return heatmap_figure([shown], Ticks(["a"], ["A"]), columns, title="t", subtitle="s", pixels=pixels)
 
     for pixels, angle in ((PLOT_WIDTH, -40), (PHONE_WIDTH, -90)):
         axis = drawn(pixels).layout.xaxis

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cimemories.metrics.power import Detectable, Pilot, Row, Size
-from cimemories.metrics.sentences.numbers import decimals, number, share
+from cimemories.metrics.sentences.numbers import decimals, number
 from cimemories.metrics.uncertainty import LEAST_USERS
 from cimemories.metrics.warnings import coverage_warning
 from cimemories.store.runs import RunRow
@@ -75,11 +75,6 @@ def plan_notes(pilot: Pilot, plans: Sequence[Size], power: float) -> list[str]:
     if len({(item.contexts, item.samples) for item in plans}) > 1:
         notes.append("Violation@n grows with contexts and with n: plans that differ in these measure different numbers")
     return notes
-
-
-def floors(row: Row) -> str:
-    """Return '3.2, 1.1': the noise floors of violation and completeness, in points."""
-    return ", ".join(share(item.floor).removesuffix(" %") for item in (row.violation, row.completeness))
 
 
 def pilot_notes(run: RunRow, composition: str = "") -> list[str]:
