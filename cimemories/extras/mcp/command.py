@@ -37,7 +37,7 @@ def serve_tools(
     os.environ[READ_ONLY] = "1"  # before the record is opened: the store then refuses to write
 
     async def serve() -> None:
-        tools = server(place.record.workspace, app.rstrip("/"))
+        tools = server(place.record, app.rstrip("/"))
         async with stdio_server() as (read, write):
             await tools.run(read, write, tools.create_initialization_options())
 

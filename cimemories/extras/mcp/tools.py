@@ -9,7 +9,7 @@ import asyncio
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from typer.exceptions import TyperException
 from cimemories.cli.base import errors_end_with, load, takes
 from cimemories.cli.options import Printing
 from cimemories.cli.output import as_json_text
+from cimemories.store import datasets, runs
+from cimemories.store.engine import Store, StoreError
 from cimemories.text import visible
 from cimemories.version import __version__
 
@@ -133,12 +135,12 @@ def _schema(parameter: Any) -> dict[str, Any]:
     return schema | {"description": parameter.help} | default | {k: v for k, v in bounds.items() if v is not None}
 
 
-def ask(item: Answering, values: Mapping[str, Any], workspace: Path, app: str) -> types.CallToolResult:
+def ask(item: Answering, values: Mapping[str, Any], store: Store, app: str) -> types.CallToolResult:
     """Answer a call of a tool. An error is a result too, which says what to do next."""
     printed, noted = io.StringIO(), io.StringIO()
     try:
         with redirect_stdout(printed), redirect_stderr(noted), errors_end_with(1):
-            context = item.command.make_context(item.name, item.arguments(values, workspace))
+            context = item.command.make_context(item.name, item.arguments(values, store.workspace))
             with context:
                 item.command.invoke(context)
     except (SystemExit, TyperException) as error:
@@ -146,7 +148,9 @@ def ask(item: Answering, values: Mapping[str, Any], workspace: Path, app: str) -
         return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
     result = json.loads(printed.getvalue())
     shown = result if isinstance(result, dict) else {"rows": result}
-    link = types.ResourceLink(name="page", uri=_page(item, shown, app), description="This in the app")
+    link = types.ResourceLink(
+        name="page", uri=_page(item, {**shown, **values}, store, app), description="This in the app"
+    )
     notes = noted.getvalue().splitlines()
     return types.CallToolResult(content=[types.TextContent(text=_text(shown, values.get(FIELDS), notes)), link])
 
@@ -166,15 +170,22 @@ def _text(result: Mapping[str, Any], fields: Sequence[str] | None, notes: Sequen
     return "\n".join([UNTRUSTED, *lines, text])
 
 
-def _page(item: Answering, result: Mapping[str, Any], app: str) -> str:
-    run = result.get("run")
-    query = f"?{urlencode({'run': run})}" if isinstance(run, str) else ""
-    return f"{app}/{PAGES.get(item.name, OTHER_PAGE)}{query}"
+def _page(item: Answering, about: Mapping[str, Any], store: Store, app: str) -> str:
+    """Return the address of the page that shows an answer. about: its fields and the arguments that it was asked
+    with."""
+    run, dataset, page = about.get("run"), about.get("dataset"), PAGES.get(item.name, OTHER_PAGE)
+    query: dict[str, object] = {}
+    with store.read() as connection, suppress(StoreError):  # of several runs, or an answer about no dataset
+        if isinstance(run, str):
+            query = {"dataset": runs.named(connection, run).dataset, "run": run}
+        elif isinstance(dataset, str):
+            query = {"dataset": datasets.named(connection, dataset).id}
+    return f"{app}/{page}{'?' if query else ''}{urlencode(query)}"
 
 
-def server(workspace: Path, app: str) -> Server[Any]:
-    """Return the server of a workspace. app: the address of the app. The record is opened as the process says: for
-    reading alone in a read-only one."""
+def server(store: Store, app: str) -> Server[Any]:
+    """Return the server of a record. app: the address of the app. Commands open the record again, as the process says:
+    for reading alone in a read-only one."""
     tools, one_at_a_time = answering(), asyncio.Lock()
 
     async def list_tools(_context: Any, _request: Any) -> types.ListToolsResult:
@@ -186,7 +197,7 @@ def server(workspace: Path, app: str) -> Server[Any]:
             return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
         # Standard output belongs to the process: two answers at once would mix.
         async with one_at_a_time:
-            answer = partial(ask, tools[request.name], request.arguments or {}, workspace, app)
+            answer = partial(ask, tools[request.name], request.arguments or {}, store, app)
             return await asyncio.to_thread(answer)
 
     return Server(

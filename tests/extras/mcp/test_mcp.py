@@ -20,7 +20,7 @@ from cimemories.access.readonly import READ_ONLY
 from cimemories.cli.base import load, takes
 from cimemories.cli.options import Printing
 from cimemories.extras.mcp import tools
-from cimemories.store.engine import Store
+from cimemories.store.engine import Store, open_store
 from cimemories.store.tables import run
 
 APP = "http://app.example:8501"
@@ -39,7 +39,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def asking(workspace: Path) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    async with Client(tools.server(workspace, APP)) as client:
+    async with Client(tools.server(open_store(workspace), APP)) as client:
 
         async def ask(name: str, **arguments: object) -> Any:
             return await client.call_tool(name, arguments)
@@ -56,7 +56,7 @@ def numbers_of(text: str) -> dict[str, Any]:
 async def test_there_is_a_tool_for_each_command_that_prints_an_answer(workspace: tuple[Path, list[str]]) -> None:
     """And none for a command that writes a file, asks a model, or changes the record."""
     folder, _ = workspace
-    async with Client(tools.server(folder, APP)) as client:
+    async with Client(tools.server(open_store(folder), APP)) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
     printing = {name for name, command in tools._commands(load()) if takes(command, Printing)}
     assert {name.replace(" ", "_") for name in printing} - {"why"} == set(listed) - {"runs", "datasets"}
@@ -84,12 +84,14 @@ async def test_an_answer_is_that_of_the_command(workspace: tuple[Path, list[str]
     async with asking(folder) as ask:
         result = await ask("metrics", run_id=first, judge="test-judge", identifiers="none")
         compared = await ask("compare", run_ids=[first, second], fields=["runs"])
-        listed = await ask("runs")
+        listed, consensus = await ask("runs"), await ask("consensus", dataset="small world")
     text, link = result.content
     assert text.text.startswith(tools.UNTRUSTED)
     assert expected["sentence"] in text.text and expected["notes"][0] in text.text
     assert numbers_of(text.text) == {k: v for k, v in expected.items() if k not in ("sentence", "notes")}
-    assert (link.type, link.uri) == ("resource_link", f"{APP}/heatmaps?run={first}")
+    assert (link.type, link.uri) == ("resource_link", f"{APP}/heatmaps?dataset=1&run={first}")
+    assert consensus.content[1].uri == f"{APP}/consensus?dataset=1"
+    assert compared.content[1].uri == f"{APP}/compare"
     assert list(numbers_of(compared.content[0].text)) == ["runs"]
     assert {row["id"] for row in numbers_of(listed.content[0].text)["rows"]} == {first, second}
 
@@ -140,7 +142,9 @@ async def test_the_store_refuses_a_command_that_writes(workspace: tuple[Path, li
     """Whatever is a tool: the record is open for reading alone."""
     folder, _ = workspace
     freeze = dict(tools._commands(load()))["datasets freeze"]
-    result = tools.ask(tools.Answering("datasets freeze", freeze), {"dataset": "small world", "by": "Ada"}, folder, APP)
+    result = tools.ask(
+        tools.Answering("datasets freeze", freeze), {"dataset": "small world", "by": "Ada"}, open_store(folder), APP
+    )
     assert result.is_error and "read-only" in result.content[0].text
 
 
