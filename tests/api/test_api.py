@@ -88,7 +88,7 @@ def same(value: float, other: float | None) -> bool:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"labels": "consensus", "identifiers": "substring"}, {"judge": "all", "grounded": True}]
+    "options", [{}, {"labels": "consensus", "identifiers": "substring", "judge": "all", "grounded": True}]
 )
 def test_metrics_are_those_of_the_command_line(
     demo: cimemories.Workspace, folder: Path, options: dict[str, Any]
@@ -132,7 +132,10 @@ def test_a_leaderboard_is_that_of_the_command_line(demo: cimemories.Workspace, f
     expected = printed("leaderboard", "-n", 2, "-w", folder)
     board = demo.leaderboard(samples=2)
     assert json.loads(json.dumps(board.as_json())) == expected
-    assert board.to_frame()["title"].tolist() == [row["title"] for row in expected["rows"]]
+    frame = board.to_frame()
+    assert set(frame["kind"]) == {"run", "baseline"} and (frame["kind"] == "run").sum() > 3
+    for name in ("kind", "title", "violation", "n"):
+        assert plain(frame[name].tolist()) == [row[name] for row in expected["rows"]], name
     pair = demo.leaderboard(CAREFUL, demo.runs[AVERAGE], rank_small=True)
     assert {line.run.name for line in pair.ranked} == {CAREFUL, AVERAGE}
     with pytest.raises(StoreError, match="of one dataset already"):

@@ -243,11 +243,8 @@ def test_flows_join_the_settings_of_their_runs(demo: cimemories.Workspace) -> No
 # ---- answers as frames
 
 
-@pytest.mark.parametrize("options", [{}, {"judge": "all", "identifiers": "none"}])
-def test_accumulation_is_that_of_the_command_line(
-    demo: cimemories.Workspace, folder: Path, options: dict[str, str]
-) -> None:
-    run = demo.runs[AVERAGE]
+def test_accumulation_is_that_of_the_command_line(demo: cimemories.Workspace, folder: Path) -> None:
+    run, options = demo.runs[AVERAGE], {"judge": "all", "identifiers": "none"}
     flags = [f"--{name}={value}" for name, value in options.items()]
     curves = printed("accumulate", run.id, "-w", folder, *flags)["curves"]
     frame = run.accumulation(**options).to_frame()
@@ -255,18 +252,6 @@ def test_accumulation_is_that_of_the_command_line(
     assert answer.plain(frame) == curves
     last = frame[(frame["n"] == 5)].iloc[-1]
     assert math.isclose(last["share"], run.metrics(**options).violation[5], abs_tol=1e-9)
-
-
-def test_the_leaderboard_is_that_of_the_command_line(demo: cimemories.Workspace, folder: Path) -> None:
-    expected = printed("leaderboard", "-w", folder)["rows"]
-    frame = demo.leaderboard().to_frame()
-    assert set(frame["kind"]) == {"run", "baseline"} and (frame["kind"] == "run").sum() > 3
-    for name in frame.columns:
-        assert plain(frame[name]) == plain(row[name] for row in expected), name
-    two = demo.leaderboard(AVERAGE, CAREFUL, AVERAGE, samples=2).every_column().frame
-    expected = printed("leaderboard", *(demo.runs[name].id for name in (AVERAGE, CAREFUL)), "-n", 2, "-w", folder)
-    expected = [row["violation"] for row in expected["rows"] if row["kind"] == "run"]
-    assert two["violation"].tolist() == expected and set(two["n"]) == {2}
 
 
 # ---- datasets
