@@ -1,8 +1,8 @@
 """What axe-core, the keyboard and a phone meet on every page, in its menus and folds, in the report and in the site.
 
-Of each page the part that comes first is looked at, in light on a wide screen by all rules and in dark on a phone by
-those of colours, sizes and names, and of menus that stand on many pages one. EVERY_LOOK=1 in the environment tries all
-of them and all parts by all rules, in light and dark at three widths.
+Of each page the part that comes first is looked at, in light on a wide screen by all rules and of every other page in
+dark on a phone by those of colours, sizes and names, and of menus that stand on many pages one. EVERY_LOOK=1 in the
+environment tries all of them and all parts by all rules, in light and dark at three widths.
 """
 
 from __future__ import annotations
@@ -329,11 +329,19 @@ PARAMETERS = {
 }
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_axe_the_keyboard_and_a_phone_find_no_fault_of_ours_on_a_page(page: Page, name: str, seen: set[str]) -> None:
-    # Within the app, and every other page first on the phone, where the links are behind a button: to load all of it
-    # anew for each page, and to change the theme twice, doubles the browser's work.
-    looks = LOOKS[:: -1 if list(PAGES).index(name) % 2 else 1]
+# Each page in the first look, and every other one in the second too: the rest of those are long.
+IN_BOTH = [
+    pytest.param(name, LOOKS, marks=pytest.mark.long if n % 2 and not EVERY_LOOK else ())
+    for n, name in enumerate(PAGES)
+]
+IN_ONE = [] if EVERY_LOOK else [(name, LOOKS[:1]) for name in list(PAGES)[1::2]]
+
+
+@pytest.mark.parametrize(("name", "looks"), [*IN_BOTH, *IN_ONE])
+def test_axe_the_keyboard_and_a_phone_find_no_fault_of_ours_on_a_page(
+    page: Page, name: str, looks: tuple[Look, ...], seen: set[str]
+) -> None:
+    # Within the app: to load all of it anew for each page doubles the browser's work.
     link = page.locator(f"[data-testid='stSidebarNavLink'][href$='/{name if name != 'home' else ''}']")
     if name != "team":
         link.evaluate("link => link.click()")
