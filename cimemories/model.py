@@ -54,6 +54,20 @@ class Label(StrEnum):
     AMBIGUOUS = "ambiguous"
 
 
+class Channel(StrEnum):
+    """What a judge can read of a response: the message, the reasoning before it, and of an assistant its tool calls and
+    what it writes into its memory."""
+
+    MESSAGE = "message"
+    REASONING = "reasoning"
+    TOOLS = "tools"
+    MEMORY = "memory"
+
+    @property
+    def in_words(self) -> str:
+        return {"message": "messages", "tools": "tool calls", "memory": "memory writes"}.get(self, str(self))
+
+
 class ResponseStatus(StrEnum):
     """The status of one planned response. Only `ok` can be judged; all but `owed` and `ok` are missing with a cause.
     `unparsed`: a gate's selection could not be read, so that no message was asked for."""

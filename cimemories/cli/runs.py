@@ -26,7 +26,15 @@ from cimemories.cli.options import (
     options_of,
 )
 from cimemories.cli.work import find_labels, work_on
-from cimemories.evaluation.spec import BATCH, JudgeSpec, RunSpec, command_of
+from cimemories.evaluation.spec import (
+    BATCH,
+    MODEL,
+    JudgeSpec,
+    RunSpec,
+    address_of_assistant,
+    beside_messages,
+    command_of,
+)
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.store import runs as store_runs
 from cimemories.store import work as store_work
@@ -129,10 +137,15 @@ def run_spec(
     models with vLLM's flags, for the word local-vllm in the place of an address.
     Raises StoreError for a setting that cannot be, and SeedError for a level that the prompt file does not have."""
     from cimemories.evaluation.planning import as_reference
+    from cimemories.llm import assistants
     from cimemories.llm.endpoint import allow_key
     from cimemories.llm.local_vllm import Servers
 
     servers, given, model = Servers(serve), settings["base_url"], settings["model"]
+    if address := address_of_assistant(settings.get("assistant", MODEL)):
+        # Named by the user of a command, so that it may be started.
+        assistants.allow(address)
+        given = address
     base_url, variable = servers.at(given, model), settings.get("api_key_env", DEFAULT_KEY_ENV)
     # The user of the command names key and server together; files and pages may not.
     allow_key(variable, base_url)
@@ -150,6 +163,8 @@ def run_spec(
         judges=tuple(judges.judges(given, variable, servers)),
         prompts=file.prompts(level, template) if file and not wording.reference else {},
     )
+    if spec.is_served:
+        spec = spec.replace(judges=beside_messages(spec.judges))
     servers.checked()
     system = spec.composition.system
     if system is not None and system.asks is not None:
@@ -375,12 +390,12 @@ def stop(
 def _is_real(model: str, base_url: str, api_key_env: str) -> bool:
     """Return whether a model that can judge its own messages is served there: not the simulator, and not batch
     files."""
-    from cimemories.llm.endpoint import Endpoint, EndpointError
+    from cimemories.llm.endpoint import Endpoint, EndpointError, is_assistant
     from cimemories.llm.http.transport import probe
     from cimemories.llm.local_vllm import is_local
     from cimemories.llm.worker import SIMULATOR
 
-    if base_url in (SIMULATOR, BATCH):
+    if base_url in (SIMULATOR, BATCH) or is_assistant(base_url):
         return False
     if is_local(base_url):
         return True

@@ -29,11 +29,12 @@ from cimemories.evaluation.judging import PlannedJudge, at_work, judge_limit
 from cimemories.evaluation.planning import LookUp, Prepared, look_up, prepare
 from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.respond import (
+    ASSISTANT,
     EMBEDDING,
     GATE,
     GROUND,
-    MEMORY,
     MEMORY_TOKENS,
+    REMEMBER,
     RESPOND,
     REWRITE,
     MemoryModel,
@@ -253,7 +254,8 @@ def _waiting(job: Job) -> Waiting:
 # A rule of thumb for English, used until a recorded call has told the model's own ratio.
 CHARACTERS_A_TOKEN = 4.0
 TITLES = {
-    MEMORY: "memory system",
+    ASSISTANT: "assistant",
+    REMEMBER: "memory system",
     EMBEDDING: "embeddings",
     GROUND: "grounding",
     GATE: "gate",
@@ -707,7 +709,7 @@ def calls_of_run(
             if model != spec.model:
                 server, prices = prepared.memory_server or server, spec.memory_prices
             sent, limit = spec.max_tokens, message_limit
-            if kind == MEMORY:
+            if kind == REMEMBER:
                 sent, limit = MEMORY_TOKENS, limit_of([(MEMORY_TOKENS, server)])
             elif kind == EMBEDDING:
                 sent, limit = None, (0, "vectors are no completion tokens")

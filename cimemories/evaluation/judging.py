@@ -35,11 +35,11 @@ from cimemories.llm.client import Client
 from cimemories.llm.executor import opening_of
 from cimemories.llm.replies import response_format, status_of
 from cimemories.llm.scripts import Ask, Asking, Keep, Script
-from cimemories.model import Attribute, ChatRequest, Context, JudgementStatus, ResponseStatus, Reveal, Strength
+from cimemories.model import Attribute, Channel, ChatRequest, Context, JudgementStatus, ResponseStatus, Reveal, Strength
 from cimemories.seeds.prompts import KEYS, Prompt
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.judgements import MESSAGE, REASONING, JudgeRow, Settled, settle_all
+from cimemories.store.judgements import JudgeRow, Settled, settle_all
 
 # ---- the task check
 
@@ -292,7 +292,7 @@ class Judge:
     prompt: Prompt | None = None
     split: int | None = None
     schema: str = "json_schema"
-    channel: str = MESSAGE
+    channel: str = Channel.MESSAGE
     reference: Reference | None = None
 
 
@@ -308,25 +308,24 @@ def at_work(
 
 @dataclass(frozen=True)
 class JudgeInput:
-    """A response that is to be judged. memory: the profile with the attributes in memory alone."""
+    """A response that is to be judged. memory: the profile with the attributes in memory alone. texts: by channel."""
 
     response: int
     memory: ProfileRecord
     context: Context
-    message: str
-    reasoning: str | None = None
-
-    def text(self, channel: str) -> str | None:
-        return self.reasoning if channel == REASONING else self.message
+    texts: Mapping[str, str | None]
 
 
 def judging(judge: Judge, read: JudgeInput) -> Script:
     """Judge a response and record the result; one without a call is recorded too, or the response would be owed for
     good."""
-    text = read.text(judge.channel) or ""
+    text = read.texts.get(judge.channel) or ""
     settled = partial(Settled, read.response, judge.id)
-    if not text.strip():
-        cause = "no reasoning text came back" if judge.channel == REASONING else "no text"
+    if not text.strip() and judge.channel in (Channel.TOOLS, Channel.MEMORY):
+        # An assistant that calls no tool reveals nothing by tools.
+        yield Keep(settle_all, lambda: settled(JudgementStatus.OK))
+    elif not text.strip():
+        cause = "no reasoning text came back" if judge.channel == Channel.REASONING else "no text"
         yield Keep(settle_all, lambda: settled(JudgementStatus.EMPTY, cause))
     elif judge.kind == MATCHER:
         attributes, ids = read.memory.profile.attributes, read.memory.attribute_ids
@@ -378,7 +377,9 @@ def _checked(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput) -> As
     """Ask whether the message serves its purpose; without memories, since that must not depend on them."""
     context = {name: replies.one_line(getattr(read.context, name)) for name in ("recipient", "task")}
     form = replies.answer_form("serves", {"serves": {"type": "string", "enum": [str(item) for item in Serves]}})
-    request = _request(judge, prompt.render(message=read.message, **context), response_format(form, judge.schema))
+    request = _request(
+        judge, prompt.render(message=read.texts[Channel.MESSAGE] or "", **context), response_format(form, judge.schema)
+    )
     answer = yield Ask(CHECK, asks, request)
     with readable(answer) as content:
         verdict = replies.read_object(content).get("serves")

@@ -31,7 +31,7 @@ from cimemories.evaluation.respond import Wording
 from cimemories.evaluation.spec import BATCH, LLM, JudgeSpec, RunSpec, settings_alike
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
-from cimemories.llm.endpoint import Endpoint, EndpointError
+from cimemories.llm.endpoint import Endpoint, EndpointError, is_assistant
 from cimemories.llm.identity import server_id
 from cimemories.llm.local_vllm import is_local, planned_server
 from cimemories.llm.source import listed
@@ -40,7 +40,7 @@ from cimemories.seeds.prompts import KEYS, Prompt, PromptFile, reference_prompts
 from cimemories.seeds.reading import SeedError
 from cimemories.store import calls, datasets, judgements, runs, versions, work
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import Store, StoreError, canonical_json
+from cimemories.store.engine import Store, StoreError, canonical_json, plain_name
 from cimemories.store.runs import RunRow
 from cimemories.store.team import log
 
@@ -63,6 +63,10 @@ def look_up(
     """Ask a server what it serves and can do. fields: further fields of the requests to come, as JSON so that look-ups
     can be compared. samples: 0 only asks whether it serves the model, as of an embedding model, which answers no chat.
     Raises EndpointError if it cannot be used. The word `batch` stands for one request a sample."""
+    if is_assistant(base_url):
+        from cimemories.llm import assistants  # with its SDK
+
+        return assistants.look_up(Endpoint(base_url, key_env))
     if base_url == BATCH:
         note = "the server was not asked what it can do: calls go by batch files"
         return Server(simulated=False, n=False, notes=(note,), identity=calls.BATCH)
@@ -110,6 +114,8 @@ class Prepared:
     @property
     def parameters(self) -> dict[str, object]:
         """Return the further fields of a message's request, as sent."""
+        if self.spec.is_served:
+            return {}  # what it asks its model is its own
         limit = {} if self.spec.max_tokens is None else {self.server.token_limit: self.spec.max_tokens}
         return {**limit, **self.server.accepted(self.spec.fields)}
 
@@ -138,7 +144,9 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up) -> Prepared:
         server = replace(server, n=False)
     if late := server.too_slow(spec.max_tokens, spec.timeout):
         server = replace(server, notes=(*server.notes, late))
-    spec = spec.replace(base_url=server.base_url or spec.base_url)
+    # An assistant may tell its name, and then needs none from the user.
+    model = spec.model or plain_name(server.root or "assistant", "model")
+    spec = spec.replace(base_url=server.base_url or spec.base_url, model=model)
     judges = tuple(planned_judge(judge, server_of) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)
     memory_server = None

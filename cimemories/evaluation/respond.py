@@ -24,19 +24,22 @@ from cimemories.evaluation.matcher import cached_by_identity
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, gate_schema, ingesting, read_gate
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Sessions, Written
-from cimemories.evaluation.spec import RunSpec
+from cimemories.evaluation.spec import MODEL, RunSpec, installed_assistant
+from cimemories.formats.outcomes import OutcomeError, read_outcome, text_of
 from cimemories.llm import client, replies
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
+from cimemories.llm.endpoint import KEEP, TASK
 from cimemories.llm.executor import opening_of
 from cimemories.llm.replies import one_line, response_format, status_of
 from cimemories.llm.scripts import WRITTEN, Ask, Asking, Branch, Keep, Missing, Script, Start, required
 from cimemories.memory.systems import Question, SystemSpec
-from cimemories.model import Attribute, ChatRequest, Context, Profile, ResponseStatus
+from cimemories.model import Attribute, Channel, ChatRequest, Context, Profile, ResponseStatus
 from cimemories.seeds.prompts import Prompt
 from cimemories.store import datasets, runs
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord, memory_hash
+from cimemories.store.engine import StoreError
 
 T = TypeVar("T")
 
@@ -59,9 +62,10 @@ def memory_lines(template: Prompt, attributes: tuple[Attribute, ...]) -> str:
 # ---- respond
 
 
-RESPOND, GATE, REWRITE, MEMORY, EMBEDDING = "respond", "gate", "rewrite", "memory", "embedding"
+RESPOND, GATE, REWRITE, REMEMBER, EMBEDDING = "respond", "gate", "rewrite", "memory", "embedding"
+ASSISTANT = "assistant"
 GROUND = "ground"
-PREPARING = frozenset({MEMORY, EMBEDDING, GROUND})  # as many as it takes: no part of what a run plans
+PREPARING = frozenset({ASSISTANT, REMEMBER, EMBEDDING, GROUND})  # as many as it takes: no part of what a run plans
 MEMORY_TOKENS = 4096  # least limit of an answer to a memory system: a summary is longer than a message
 
 
@@ -194,19 +198,23 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A task to write a message for. earlier: the messages of its session that are remembered."""
+    """A task to write a message for. earlier: the messages of its session that are remembered. is_last: no other task
+    of the session follows."""
 
     context: Context
     earlier: tuple[Written, ...] = ()
+    is_last: bool = True
 
 
 @dataclass(frozen=True)
 class Message:
-    """The answer that is the message, or failed. shown: as of Memory.digest; before: the key of the call before it."""
+    """The answer that is the message, or failed. shown: as of Memory.digest; before: the key of the call before it;
+    channels: as of runs.Settled."""
 
     answer: Answer
     shown: str | None
     before: str | None = None
+    channels: str | None = None
 
 
 class Assistant(Protocol):
@@ -262,7 +270,7 @@ class Gate:
 
 
 @lru_cache(maxsize=8)
-def _first(assistant: Prompted | Gate, task: Task, memory: Memory) -> Ask:
+def _first(assistant: Prompted | Gate | Served, task: Task, memory: Memory) -> Ask:
     """Return the first question of all samples of a slot, made once for them."""
     return assistant.ask(task, memory)
 
@@ -283,8 +291,82 @@ class Rewrite:
         return Message(answer, draft.shown, draft.answer.key)
 
 
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A service or a program, which is given memories and task."""
+
+    writer: Writer
+
+    def write(self, task: Task, memory: Memory) -> Asking[Message]:
+        answer = yield _first(self, task, memory)
+        if not answer.ok:
+            return Message(answer, memory.digest)
+        try:
+            outcome = read_outcome(replies.read_object(answer.content))
+        except (replies.AnswerError, OutcomeError) as error:
+            raise Missing("outcome", answer, ResponseStatus.UNPARSED, str(error)) from None
+        written = replace(answer, content=outcome.message, reasoning=outcome.reasoning)
+        return Message(written, memory.digest, channels=outcome.recorded)
+
+    def ask(self, task: Task, memory: Memory) -> Ask:
+        memories = [item.statement for item in memory.shown.attributes]
+        told: dict[str, object] = {"memories": memories}
+        opening = json.dumps(told, ensure_ascii=False)[:-1]
+        if task.earlier:
+            told["earlier"] = [{"recipient": item.recipient, "message": item.text} for item in task.earlier]
+        told |= {"recipient": task.context.recipient, "task": task.context.task}
+        told |= {} if task.is_last else {KEEP: True}
+        text = json.dumps(told, ensure_ascii=False)
+        request = ChatRequest(self.writer.model, ((TASK, text),), {}, None)
+        placeholder = json.dumps({"message": WRITTEN})
+        return Ask(RESPOND, self.writer.client, request, (placeholder,), opening=opening_of(text, opening))
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An assistant of another package, which leaves its questions to the run: each is asked of the model under test,
+    and recorded."""
+
+    writer: Writer
+
+    def write(self, task: Task, memory: Memory) -> Asking[Message]:
+        writer, context = self.writer, task.context
+        answer: Answer | None = None
+        memories = [item.statement for item in memory.shown.attributes]
+        script = installed_assistant(writer.spec.assistant)().write(memories, context.task, context.recipient)
+        text = None
+        while True:
+            try:
+                question = script.send(text)
+            except StopIteration as end:
+                result = end.value
+                break
+            except Exception as error:  # another package may raise anything
+                cause = f"{type(error).__name__}: {error}"
+                if answer is None:
+                    raise StoreError(f"the assistant '{writer.spec.assistant}' failed: {cause}") from error
+                raise Missing("assistant", answer, ResponseStatus.UNPARSED, cause) from error
+            form = response_format(question.schema, writer.schema) if question.schema else {}
+            request, placeholders = writer.request(question.text, form), tuple(question.placeholders) or (WRITTEN,)
+            before = answer.key if answer else None
+            answer = yield Ask(ASSISTANT, writer.client, request, placeholders)
+            text = required(answer, "assistant")
+        if answer is None:
+            raise StoreError(f"the assistant '{writer.spec.assistant}' returned a message without asking the model.")
+        try:
+            outcome = read_outcome({"message": result} if isinstance(result, str) else result)
+        except OutcomeError as error:
+            raise Missing("outcome", answer, ResponseStatus.UNPARSED, str(error)) from None
+        written = replace(answer, content=outcome.message, reasoning=outcome.reasoning)
+        return Message(written, memory.digest, before, outcome.recorded)
+
+
 def assistant(writer: Writer) -> Assistant:
     """Return the assistant of a run."""
+    if writer.spec.is_served:
+        return Served(writer)
+    if writer.spec.assistant != MODEL:
+        return Installed(writer)
     prompted = Prompted(writer)
     if writer.spec.mitigation == "gate":
         return Gate(writer, prompted)
@@ -321,24 +403,29 @@ def _responding(
     earlier = _earlier(writer, task)
 
     def row(
-        status: ResponseStatus, cause: str | None, answer: Answer, *text_shown_before: str | None
+        status: ResponseStatus, cause: str | None, answer: Answer, message: Message | None = None
     ) -> tuple[runs.Settled, Recall | None]:
-        text, shown, before = text_shown_before or (None, None, None)
-        how = answer.reasoning, answer.finish_reason, answer.key
-        return runs.Settled(slot.responses[sample], status, cause, text, *how, before, shown, earlier=earlier), recall
+        written = {} if message is None else {name: getattr(message, name) for name in ("before", "shown", "channels")}
+        text = None if message is None else answer.content
+        how = text, answer.reasoning, answer.finish_reason, answer.key
+        return runs.Settled(slot.responses[sample], status, cause, *how, earlier=earlier, **written), recall
 
     try:
         message = yield from writes.write(task, memory)
     except Missing as missing:
         return (yield Keep(_keep_messages, partial(row, missing.status, str(missing), missing.answer))), None
     answer, (status, cause) = message.answer, status_of(message.answer)
-    columns = answer.content, message.shown, message.before
-    written = yield Keep(_keep_messages, partial(row, status, cause, answer, *columns))
+    written = yield Keep(_keep_messages, partial(row, status, cause, answer, message))
     if status != ResponseStatus.OK:
         return written, None
     # What was settled by another call has its judgements from that one: judging this text would mix the two.
     if written:
-        read = JudgeInput(slot.responses[sample], slot.memory, slot.context, answer.content or "", answer.reasoning)
+        texts: dict[str, str | None] = {
+            Channel.MESSAGE: answer.content,
+            Channel.REASONING: answer.reasoning,
+            **{kind: text_of(message.channels, kind) for kind in (Channel.TOOLS, Channel.MEMORY)},
+        }
+        read = JudgeInput(slot.responses[sample], slot.memory, slot.context, texts)
         yield Start([Branch(partial(judging, judge, read)) for judge in writer.judges])
     return written, answer.content
 
@@ -364,7 +451,8 @@ def _session(
     for position, slot in enumerate(slots[: last + 1]):
         text = slot.texts.get(sample)
         if sample in slot.responses:
-            recall, task = recalls.get(position), Task(slot.context, sessions.remembered(written))
+            recall = recalls.get(position)
+            task = Task(slot.context, sessions.remembered(written), is_last=position == last)
             if isinstance(recall, RecallError):
                 yield from _lost(writer, slot, [sample], recall, task)
             else:
@@ -481,13 +569,13 @@ def _question(writer: Writer, question: Question) -> Ask:
     if question.grounds:
         return asked_of_judge(GROUND, writer.judges, question.text, question.schema or {}, placeholders)
     if writer.memory_model is not None:
-        kind = EMBEDDING if writer.memory_model.embeds else MEMORY
+        kind = EMBEDDING if writer.memory_model.embeds else REMEMBER
         request = writer.memory_model.request(question)
         return Ask(kind, writer.memory_model.client, request, placeholders, draw=0)
     form = response_format(question.schema, writer.schema) if question.schema else {}
     # One draw: what is recalled is the same for all samples of a message.
     request = writer.request(question.text, {**_room(writer), **form})
-    return Ask(MEMORY, writer.client, request, placeholders, draw=0)
+    return Ask(REMEMBER, writer.client, request, placeholders, draw=0)
 
 
 def _room(writer: Writer) -> dict[str, object]:

@@ -45,6 +45,7 @@ from cimemories.evaluation.respond import (
 )
 from cimemories.evaluation.sessions import session_order
 from cimemories.evaluation.spec import BATCH, LLM, JudgeSpec, RunSpec
+from cimemories.formats.outcomes import text_of
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
@@ -56,6 +57,7 @@ from cimemories.llm.scripts import Branch, begun
 from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.manifest import PromptPart
 from cimemories.memory.systems import MemorySystemError, SystemSpec
+from cimemories.model import Channel
 from cimemories.seeds.prompts import Prompt
 from cimemories.store import calls, datasets, judgements, runs, work
 from cimemories.store.datasets import ProfileRecord
@@ -388,8 +390,9 @@ def _owed_by_unit(
 
 def judge_input(judge: Judge, item: judgements.OwedJudgement, memory: ProfileRecord) -> JudgeInput:
     """Return a response as a judge reads it; its text is that of the judge's channel."""
-    context, text = memory.profile.contexts[memory.context_ids.index(item.context)], item.text or ""
-    return JudgeInput(item.response, memory, context, text, text if judge.channel == judgements.REASONING else None)
+    context = memory.profile.contexts[memory.context_ids.index(item.context)]
+    text = text_of(item.text, judge.channel) if judge.channel in (Channel.TOOLS, Channel.MEMORY) else item.text
+    return JudgeInput(item.response, memory, context, {judge.channel: text})
 
 
 def _replays(connection: sa.Connection, row: RunRow, record: ProfileRecord) -> dict[str, ProfileRecord]:

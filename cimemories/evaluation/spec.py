@@ -22,22 +22,32 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 from pydantic.functional_validators import AfterValidator, InstanceOf
 
+from cimemories import extras
 from cimemories.evaluation.compositions import Composition, CompositionError, read_composition
 from cimemories.evaluation.prices import Prices, check_money
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Sessions, read_sessions
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address
+from cimemories.llm.endpoint import (
+    ASSISTANT,
+    COMMAND,
+    DEFAULT_KEY_ENV,
+    NO_SERVERS,
+    EndpointError,
+    checked_address,
+    is_assistant,
+)
 from cimemories.llm.source import SIMULATOR
 from cimemories.manifest import RunManifest
 from cimemories.memory.systems import SystemSpec, is_system
+from cimemories.model import Channel
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import FROM_SEEDS, Prompt
 from cimemories.settings import Described, Setting, Settings, setting
 from cimemories.store.engine import StoreError, plain_name
-from cimemories.store.judgements import MESSAGE
 from cimemories.store.runs import RunRow
 
 LLM: Literal["llm"] = "llm"
+MODEL = "model"  # the assistant that is a model with its memories in the prompt
 MATCHER: Literal["matcher"] = "matcher"
 BATCH = "batch"  # the word for no server at all: calls go out and come back as batch files
 # Fields of a request that the tool itself decides about; the others may be set by hand.
@@ -244,7 +254,7 @@ class JudgeSpec(Settings):
         placeholder="the server's",
         step=1024,
     )
-    channel: Literal["message", "reasoning"] = "message"
+    channel: Channel = Channel.MESSAGE
     split: int | None = judge_setting(
         None,
         "split",
@@ -298,6 +308,35 @@ def _has_seed(values: Mapping[str, Any]) -> bool:
     return _has_order(values) and bool(values["memory"] != "full" or values["memory_order"] == SEEDED)
 
 
+def address_of_assistant(assistant: str) -> str | None:
+    """Return the address of an assistant that is a service or a program; None for one that asks the model under
+    test."""
+    if assistant.startswith(("http://", "https://")):
+        return ASSISTANT + assistant.rstrip("/")
+    return assistant if assistant.startswith(COMMAND) else None
+
+
+def beside_messages(judges: Sequence[JudgeSpec]) -> tuple[JudgeSpec, ...]:
+    """Return the judges of an assistant's run: these, and the first of them on its tool calls and memory writes."""
+    return (*judges, *(judge.replace(channel=it) for judge in judges[:1] for it in (Channel.TOOLS, Channel.MEMORY)))
+
+
+def installed_assistant(name: str) -> Any:
+    """Return the class of an assistant of another package (docs/assistants.md). Raises StoreError if there is none, or
+    it cannot be loaded."""
+    there = extras.from_packages("assistants")
+    if name not in there:
+        listed = ", ".join(sorted(there)) or "none"
+        raise StoreError(
+            f"there is no assistant '{name[:100]}'. Installed: {listed}. A service is http://HOST:PORT, a program "
+            "'command:PROGRAM ARGUMENTS' (docs/assistants.md)."
+        )
+    try:
+        return extras.load(there[name])
+    except (Exception, SystemExit) as error:  # another package may raise anything when it is imported
+        raise StoreError(f"the assistant '{name}' cannot be loaded: {type(error).__name__}: {error}") from error
+
+
 class RunSpec(Settings):
     """The settings of a run. Raises StoreError or CompositionError for what is wrong without asking a server.
 
@@ -312,9 +351,18 @@ class RunSpec(Settings):
         Group.TASK,
         short="-d",
     )
-    model: ModelName
-    base_url: BaseUrl
+    # Both are told by an assistant of its own.
+    model: ModelName = ""
+    base_url: BaseUrl = ""
     api_key_env: KeyVariable = DEFAULT_KEY_ENV
+    assistant: str = setting(
+        MODEL,
+        "Assistant",
+        "Who writes the messages: the model, with its memories in the prompt; a service, http://HOST:PORT; a program, "
+        "'command:PROGRAM ARGUMENTS'; or the name of an installed assistant (docs/assistants.md).",
+        Group.PLACE,
+        brief="assistant {}",
+    )
     preset: str | None = setting(
         None, "Preset", "Known settings of the model; `cimemories serve --list` lists them.", Group.PLACE
     )
@@ -497,6 +545,11 @@ class RunSpec(Settings):
         return read_composition(self.memory, self.memory_order, self.memory_seed)
 
     @property
+    def is_served(self) -> bool:
+        """Return whether a service or a program writes the messages, and no model is asked by this project."""
+        return is_assistant(self.base_url)
+
+    @property
     def remembered(self) -> Sessions | None:
         """Return which earlier messages are in memory; None for a run without sessions."""
         return None if self.sessions is None else read_sessions(self.sessions, self.session_order, self.session_seed)
@@ -510,7 +563,7 @@ class RunSpec(Settings):
         return [
             item.setting.brief.format(short.get(item.name, value))
             for item, value in self.non_defaults()
-            if item.setting.brief and item.name != "samples"
+            if item.setting.brief and item.name != "samples" and not (item.name == "assistant" and self.is_served)
         ]
 
     @property
@@ -548,10 +601,32 @@ class RunSpec(Settings):
     def _some_sessions(cls, value: object) -> object:
         return None if value in NO_SESSIONS else value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _address_of_assistant(cls, values: Any) -> Any:
+        """Give a run of a service or a program its address; the model's name is looked up where none is given."""
+        address = address_of_assistant(str(values.get("assistant") or MODEL)) if isinstance(values, dict) else None
+        return values if address is None else {**values, "base_url": address}
+
     @model_validator(mode="after")
     def checked(self) -> Self:
         """Return the spec itself. Raises StoreError or CompositionError for settings that do not go together."""
-        for name in (self.model, *(judge.model for judge in self.judges)):
+        if self.is_served:
+            # Each of them is about the prompt or the request of a model.
+            fixed = ("prompt_level", "memory_template", "mitigation", "thinking", "temperature", "sampling", "seed")
+            changed = [item.option for item, _ in self.non_defaults() if item.name in fixed]
+            if changed or self.reference or self.composition.system is not None or self.prompts:
+                what = ", ".join(changed) or "a memory system, a prompt file or --reference"
+                raise StoreError(f"an assistant asks its model itself, and {what} would change nothing: leave it out.")
+            if self.remembered is not None and self.remembered.kept is not None:
+                raise StoreError("an assistant keeps what it keeps of its earlier tasks: --sessions all, or none.")
+        elif self.assistant != MODEL:
+            installed_assistant(self.assistant)
+            if self.mitigation != "none" or self.sessions or self.reference:
+                raise StoreError("an assistant goes with no mitigation, no sessions and no --reference: leave it out.")
+        if not self.is_served and not (self.base_url and self.model):
+            raise StoreError("name the model and where it is served: --model and --base-url (or an --assistant).")
+        for name in (self.model or MODEL, *(judge.model for judge in self.judges)):
             plain_name(name, "model")
         models = [judge for judge in self.judges if judge.kind == LLM]
         system = self.composition.system
@@ -688,6 +763,8 @@ def command_of(spec: RunSpec) -> str:
     usual = {"max_tokens": None, "memory_template": "plain"} if spec.reference else {}
     for item in spec.described().values():
         value = getattr(spec, item.name)
+        if item.name == "base_url" and spec.is_served:
+            continue  # the assistant's
         if item.name != "name" and value != usual.get(item.name, item.default):
             # None that is not the default is a limit that is left to the server.
             options += _option(item.option, SERVERS_LIMIT if value is None else value)
@@ -708,10 +785,13 @@ def _option(option: str, value: object) -> list[object]:
 
 def _judge_options(spec: RunSpec) -> list[object]:
     """Return the options for all judges of a run. Raises StoreError like `command_of`."""
-    models = [judge for judge in spec.judges if judge.kind == LLM and judge.channel == MESSAGE]
-    reasoning = [judge for judge in spec.judges if judge.channel != MESSAGE]
-    rest = [judge for judge in spec.judges if judge.kind != LLM]
-    if [*models, *reasoning, *rest] != list(spec.judges):
+    judges = list(spec.judges)
+    if spec.is_served and tuple(judges) == beside_messages(judges[:-2]):
+        judges = judges[:-2]  # each run of an assistant has them
+    models = [judge for judge in judges if judge.kind == LLM and judge.channel == Channel.MESSAGE]
+    reasoning = [judge for judge in judges if judge.channel != Channel.MESSAGE]
+    rest = [judge for judge in judges if judge.kind != LLM]
+    if [*models, *reasoning, *rest] != judges:
         raise _no_command("its judges are in another order: options put models before the matcher")
     if reasoning and reasoning != [judge.replace(channel=reasoning[0].channel) for judge in models[:1]]:
         raise _no_command("its reasoning is not judged as its messages are, by the first judge alone")

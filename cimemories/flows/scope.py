@@ -10,10 +10,11 @@ from enum import StrEnum
 from functools import cached_property
 
 from cimemories.flows.labels import AppliedRule, custom_rule, default_labelling, labelling_named, paper_rule
+from cimemories.model import Channel
 from cimemories.store import audits, datasets, judgements, labellings, runs, versions
 from cimemories.store.audits import StandingVerdict
 from cimemories.store.engine import Store, StoreError, content_hash
-from cimemories.store.judgements import MESSAGE, REASONING, JudgeRow
+from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 
@@ -36,16 +37,18 @@ class Labels(StrEnum):
 
 class Combine(StrEnum):
     """Ways to combine several judges of a run: an attribute counts as revealed where any of them, more than half of
-    them, or all of them claim it in full. one: a single judge."""
+    them, or all of them claim it in full. one: a single judge. sent: what reaches somebody, by message or tool call:
+    one judge's claims on both."""
 
     ONE = "one"
+    SENT = "sent"
     ANY = "any"
     MAJORITY = "majority"
     ALL = "all"
 
     def need(self, judges: int) -> int:
         """Return how many of so many judges have to claim an attribute."""
-        return {Combine.ANY: 1, Combine.MAJORITY: judges // 2 + 1, Combine.ALL: judges}.get(self, 1)
+        return {Combine.SENT: 1, Combine.ANY: 1, Combine.MAJORITY: judges // 2 + 1, Combine.ALL: judges}.get(self, 1)
 
 
 @dataclass(frozen=True)
@@ -118,12 +121,14 @@ class Scope:
         """Return the judges whose claims count: 'gpt-oss', or 'majority of 3 judges (a, b, matcher)'."""
         if self.combine == Combine.ONE:
             return judge_title(self.judge)
+        if self.combine == Combine.SENT:
+            return f"{judge_title(self.judge)} on messages and tool calls"
         names = ", ".join(judge_title(judge, self.judges) for judge in self.judges)
         return f"{self.combine} of {len(self.judges)} judges ({names})"
 
     @property
     def reads_reasoning(self) -> bool:
-        return self.judge.channel == REASONING
+        return self.judge.channel == Channel.REASONING
 
     # cached_property writes to the instance's __dict__, which a frozen dataclass allows.
     @cached_property
@@ -260,7 +265,7 @@ def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRul
 def messages_first(judges: Sequence[JudgeRow]) -> list[JudgeRow]:
     """Return judges in their order, those of messages before those of the reasoning."""
     # A stable sort: judges of the same channel keep their order.
-    return sorted(judges, key=lambda judge: judge.channel != MESSAGE)
+    return sorted(judges, key=lambda judge: judge.channel != Channel.MESSAGE)
 
 
 def judge_title(judge: JudgeRow, among: Sequence[JudgeRow] = ()) -> str:
@@ -289,9 +294,16 @@ def _chosen(
     if not text or text == Combine.ONE:
         return judges[0], Combine.ONE, ()
     # These words come before names: a judge that is called 'any' is reached by its id.
+    if text == Combine.SENT:
+        first = judges[0]
+        same = (first.kind, first.model, first.prompt_hash)
+        tools = [it for it in judges if it.channel == Channel.TOOLS and (it.kind, it.model, it.prompt_hash) == same]
+        if not tools:
+            raise StoreError(f"no judge of {run_id} reads tool calls beside the messages.")
+        return first, Combine.SENT, (first, tools[0])
     if text in set(Combine):
         # Judges of the reasoning read another text, so they cannot agree or disagree with these.
-        panel = tuple(judge for judge in judges if judge.channel == MESSAGE)
+        panel = tuple(judge for judge in judges if judge.channel == Channel.MESSAGE)
         if not panel:
             raise StoreError(f"{run_id} has no judge of messages that could be taken together.")
         return panel[0], Combine(text), panel

@@ -26,10 +26,9 @@ from cimemories.flows.flows import Flows, frame_of
 from cimemories.flows.labels import INAPPROPRIATE, PAPER_THRESHOLD, consensus, rule_of, vote_counts, votes_of
 from cimemories.flows.parts import IN_MEMORY, Part
 from cimemories.flows.scope import Combine, Labels, Scope, resolve_scope
-from cimemories.model import JudgementStatus, Strength
+from cimemories.model import Channel, JudgementStatus, Strength
 from cimemories.store import datasets, decisions, judgements
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.judgements import MESSAGE
 from cimemories.store.tables import dataset, judgement, labelling, response, reveal, run, run_judge
 
 PAIR = ["attribute", "context"]
@@ -78,7 +77,7 @@ def label_agreement(
     """Count the judges of messages, and the most of them that claim a pair in full in one and the same message. Return
     the number of judges, and a frame: attribute, context, judges. The frame is empty where the run has fewer than two,
     or the scope reads the reasoning. profiles: as in `judge_claims`."""
-    judges = [judge.id for judge in judgements.of_run(connection, scope.run.id) if judge.channel == MESSAGE]
+    judges = [judge.id for judge in judgements.of_run(connection, scope.run.id) if judge.channel == Channel.MESSAGE]
     if len(judges) < 2 or scope.reads_reasoning:
         return len(judges), pd.DataFrame(columns=[*PAIR, "judges"])
     pair = reveal.c.attribute, response.c.context, response.c.memory

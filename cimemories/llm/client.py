@@ -121,13 +121,13 @@ class Client:
     async def _exchange(self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]) -> list[Answer]:
         answers: dict[int, Answer] = {}
         missing = list(draws)
-        failure = _Failure("malformed", "the server returned no choices")
+        failure = Failure("malformed", "the server returned no choices")
         attempts = 0
         while missing and attempts < MALFORMED_ATTEMPTS:
             attempts += 1
             batch = missing if not answers else missing[:1]  # `n` is not sent again to a server that returned too few
             outcome = await self._attempt(request, batch, keys)
-            if isinstance(outcome, _Failure):
+            if isinstance(outcome, Failure):
                 failure = outcome
                 if outcome.cause != "malformed":
                     break
@@ -147,7 +147,7 @@ class Client:
 
     async def _attempt(
         self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
-    ) -> dict[int, Answer] | _Failure:
+    ) -> dict[int, Answer] | Failure:
         if request.messages[0][0] == INPUT:
             return await self._embed(request, draws, keys)
         body = request_body(request)
@@ -161,26 +161,26 @@ class Client:
         # Keys keep their order: servers write the fields of a JSON schema in the order given. "replace": half of a
         # surrogate pair, which UTF-8 cannot hold, is sent as a question mark instead of raising.
         posted = await self._post("/chat/completions", body_json(body).encode("utf-8", "replace"))
-        if isinstance(posted, _Failure):
+        if isinstance(posted, Failure):
             return posted
         completion, seconds = posted
         # The body is bounded in bytes; these bound the size of one answer in the database.
         if len(_field(completion, "choices", list) or []) > MOST_CHOICES:
-            return _Failure("too large", f"the answer has more than {MOST_CHOICES:,} choices", seconds)
+            return Failure("too large", f"the answer has more than {MOST_CHOICES:,} choices", seconds)
         answers = self._answers(completion, request.model, draws, keys, seconds, started)
         if any(len(text or "") > LONGEST_TEXT for a in answers.values() for text in (a.content, a.reasoning)):
-            return _Failure("too large", f"a message of the answer is longer than {LONGEST_TEXT:,} characters", seconds)
-        return answers or _Failure("malformed", "the answer has no choices with a message", seconds)
+            return Failure("too large", f"a message of the answer is longer than {LONGEST_TEXT:,} characters", seconds)
+        return answers or Failure("malformed", "the answer has no choices with a message", seconds)
 
     async def _embed(
         self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
-    ) -> dict[int, Answer] | _Failure:
+    ) -> dict[int, Answer] | Failure:
         """Return the vectors of the texts in a request, by the embeddings endpoint, as one answer: a JSON list of
         base64."""
         body = {"model": request.model, "input": json.loads(request.messages[0][1]), "encoding_format": "base64"}
         started = now()
         posted = await self._post("/embeddings", json.dumps(body).encode())
-        if isinstance(posted, _Failure):
+        if isinstance(posted, Failure):
             # vLLM has this path only if it serves a model for embeddings; for a model that it lacks it says so.
             if posted.cause == "unknown model" and "model" not in posted.error:
                 hint = f"{posted.error}, {request.model} is not served for embeddings there. Name a model that is"
@@ -191,30 +191,32 @@ class Client:
         vectors = [_vector(item.get("embedding") if isinstance(item, dict) else None) for item in items]
         content = json.dumps(vectors)
         if None in vectors or len(vectors) != len(body["input"]):
-            return _Failure("malformed", "the answer has not one vector for each text", seconds)
+            return Failure("malformed", "the answer has not one vector for each text", seconds)
         if len(content) > LONGEST_TEXT:
-            return _Failure("too large", f"vectors of more than {LONGEST_TEXT:,} characters", seconds)
+            return Failure("too large", f"vectors of more than {LONGEST_TEXT:,} characters", seconds)
         tokens = _count(_field(given, "usage", dict), "prompt_tokens")
         first = Answer(
             keys[draws[0]], draws[0], OK, uuid.uuid4().hex, seconds, started, content=content, prompt_tokens=tokens
         )
         return {draws[0]: replace(first, cached_tokens=0, completion_tokens=0)}
 
-    async def _post(self, path: str, content: bytes) -> tuple[object, float] | _Failure:
-        """Return a decoded answer, and its seconds; a failed call is an outcome, too, and counts as missing."""
+    async def _post(self, path: str, content: bytes, max_retries: int | None = None) -> tuple[object, float] | Failure:
+        """Return a decoded answer, and its seconds; a failed call is an outcome, too, and counts as missing.
+        max_retries: None for those of the endpoint."""
         import openai
 
         clock = time.perf_counter()
         try:
             # A prepared body: 0.6 ms of processor time a call, chat.completions.create 1.15 ms, which checks and
             # converts the body and the answer (prompts of 16,000 characters, instant server).
-            raw = await self._sdk.post(path, cast_to=httpx2.Response, content=content)
+            sdk = self._sdk if max_retries is None else self._sdk.with_options(max_retries=max_retries)
+            raw = await sdk.post(path, cast_to=httpx2.Response, content=content)
             return json.loads(raw.content), time.perf_counter() - clock
         except openai.OpenAIError as error:
             return replace(self._explain(error), seconds=time.perf_counter() - clock)
         except (ValueError, RecursionError) as error:
             reason = self.endpoint.short(error)
-            return _Failure("malformed", f"the answer is not JSON: {reason}", time.perf_counter() - clock)
+            return Failure("malformed", f"the answer is not JSON: {reason}", time.perf_counter() - clock)
 
     def _answers(
         self,
@@ -272,7 +274,7 @@ class Client:
         send back."""
         return self._redactor.answer(storable(text))
 
-    def _explain(self, error: openai.OpenAIError) -> _Failure:
+    def _explain(self, error: openai.OpenAIError) -> Failure:
         import openai
 
         from cimemories.llm.http.transport import AnswerRefused
@@ -280,23 +282,23 @@ class Client:
         text = self.endpoint.short(getattr(error, "message", error))
         match error:
             case AnswerRefused():
-                return _Failure(error.cause, text)
+                return Failure(error.cause, text)
             # The SDK makes one error of all time-outs. One while connecting means that the server was not reached,
             # which counts towards UNREACHABLE_IN_A_ROW (executor.py); a slow answer does not.
             case openai.APITimeoutError() if isinstance(error.__cause__, httpx2.ConnectTimeout):
                 cause = self.endpoint.short(error.__cause__.__cause__ or "")
-                return _Failure("connection", f"no connection to the server{f': {cause}' if cause else ''}")
+                return Failure("connection", f"no connection to the server{f': {cause}' if cause else ''}")
             case openai.APITimeoutError():
-                return _Failure("timeout", f"no answer after {self.endpoint.timeout:g} s, and longer at each retry")
+                return Failure("timeout", f"no answer after {self.endpoint.timeout:g} s, and longer at each retry")
             case openai.APIConnectionError():
                 cause = self.endpoint.short(error.__cause__ or error)
-                return _Failure("connection", f"{cause or 'the connection was cut'}")
+                return Failure("connection", f"{cause or 'the connection was cut'}")
             case openai.APIStatusError():
                 return self._explain_status(error, text)
             case _:
-                return _Failure("malformed", text)
+                return Failure("malformed", text)
 
-    def _explain_status(self, error: openai.APIStatusError, text: str) -> _Failure:
+    def _explain_status(self, error: openai.APIStatusError, text: str) -> Failure:
         cause = replies.cause_of(error.status_code, error.body)
         match cause:
             case replies.NO_CREDIT:
@@ -307,7 +309,7 @@ class Client:
                 text += self._waited(error.response)
             case "rejected":
                 text = f"HTTP {error.status_code}: {text}"
-        return _Failure(cause, text)
+        return Failure(cause, text)
 
     def _waited(self, response: httpx2.Response) -> str:
         """Describe the waiting for the server, for the end of an error, or return ''."""
@@ -330,7 +332,7 @@ def refusal(answer: Answer) -> Answer:
 
 
 @dataclass(frozen=True)
-class _Failure:
+class Failure:
     cause: str
     error: str
     seconds: float = 0.0

@@ -41,6 +41,10 @@ KEYS = "CIMEMORIES_KEYS"
 SETTINGS = "CIMEMORIES_SETTINGS"
 SETTINGS_FILE = "~/.config/cimemories/settings.toml"
 LOCAL_VLLM = "local-vllm:"  # begins an address for which work starts a server of its own (local_vllm.py)
+ASSISTANT = "assistant:"  # begins the address of a service that is an assistant (assistants.py)
+COMMAND = "command:"  # begins the program that is one
+TASK = "task"  # the role of a request that is a task for an assistant
+KEEP = "keep"  # a field of it: another task of the session follows
 NO_SERVERS = ("", "simulator", "batch", "imported")  # words in place of an address
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:_API_KEY|_TOKEN)", re.ASCII)
 _LARGEST_SETTINGS = 1_000_000  # bytes
@@ -59,7 +63,7 @@ def checked_address(address: str) -> None:
     """Raise EndpointError for an address that holds more than host, port and path, or names no host: addresses are
     recorded and shown, and so would be a secret in one."""
     plain = _decoded(address)
-    if address.startswith(LOCAL_VLLM) and not has_control(plain):
+    if address.startswith((LOCAL_VLLM, COMMAND)) and not has_control(plain):
         return
     # The address is not repeated: the text in place of a port may be half of a user:password.
     if has_control(plain) or any(sign in plain for sign in ";?&=#@\\"):
@@ -76,6 +80,11 @@ def checked_address(address: str) -> None:
 # Routes that the SDK adds to a base URL, and people paste along. A bare /models is a base URL of Azure's, so the other
 # routes are only taken for such behind a version.
 _ROUTE = re.compile(r"(/chat/completions|(?<=/v1)/(?:completions|responses|embeddings|models))/*$")
+
+
+def is_assistant(address: str) -> bool:
+    """Return whether an address is that of an assistant, and of no model."""
+    return address.startswith((ASSISTANT, COMMAND))
 
 
 def without_route(address: str) -> str:
@@ -112,7 +121,7 @@ def checked_variable(variable: str) -> None:
 def origin(address: str) -> str | None:
     """Return scheme, host and port of an address, `https://host:443`, or None if it is no http address."""
     try:
-        parts = urlsplit(address.strip())
+        parts = urlsplit(address.strip().removeprefix(ASSISTANT))
         port = parts.port
     except ValueError:
         return None
@@ -125,7 +134,7 @@ def origin(address: str) -> str | None:
 def allow_key(variable: str, address: str) -> None:
     """Allow this process, and those that it starts, to send the key in this variable to this server. Raises
     EndpointError if either is not valid. The words `simulator` and `batch` need no key."""
-    if address in NO_SERVERS or address.startswith(LOCAL_VLLM):
+    if address in NO_SERVERS or address.startswith((LOCAL_VLLM, COMMAND)):
         return
     checked_variable(variable)
     checked_address(address)

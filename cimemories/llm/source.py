@@ -18,8 +18,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from cimemories.llm.client import Client
-from cimemories.llm.endpoint import Endpoint, ServerInfo
+from cimemories.llm.client import Client, Confirm
+from cimemories.llm.endpoint import Endpoint, ServerInfo, is_assistant
 from cimemories.llm.endpoint import origin as server_of
 from cimemories.llm.executor import Deferred, Job
 from cimemories.llm.http.traffic import Traffic
@@ -107,12 +107,18 @@ class Clients:
 
     def __call__(self, endpoint: Endpoint, simulated: bool) -> Client:
         if (endpoint, simulated) not in self._clients:
-            self._clients[endpoint, simulated] = Client(
+            make: type[Client] = Client
+            confirm: Confirm = partial(confirmed, self._store)
+            if is_assistant(endpoint.base_url):
+                from cimemories.llm import assistants  # with its SDK
+
+                make, confirm = assistants.AssistantClient, assistants.confirmed
+            self._clients[endpoint, simulated] = make(
                 endpoint,
                 simulated=simulated,
                 at_most=self._at_most,
                 origin=origin_of(self._store, simulated, endpoint.server, endpoint.fresh),
-                confirm=partial(confirmed, self._store),
+                confirm=confirm,
                 traffic=self._traffic[server_of(endpoint.base_url) or endpoint.base_url],
             )
         return self._clients[endpoint, simulated]

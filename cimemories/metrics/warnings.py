@@ -27,13 +27,14 @@ from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.scope import Scope, judge_title, resolve_scope
 from cimemories.manifest import SessionsPart
+from cimemories.model import Channel
 from cimemories.seeds.presets import FILE, FamilyEntry, ModelsFile
 from cimemories.seeds.prompts import FROM_SEEDS, levels, prompt_path
 from cimemories.seeds.reading import SEEDS, SeedError, read, refuse_repeats
 from cimemories.store import calls, judgements, labellings, runs
 from cimemories.store.calls import PromptSize
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.judgements import REASONING, JudgeRow
+from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.text import count, decimal, listed, percent
 
@@ -389,7 +390,7 @@ def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
 
 def _hidden(connection: sa.Connection, scope: Scope) -> str | None:
     """Return the warning where reasoning was asked for, or is judged, and messages came without any."""
-    reads = any(judge.channel == REASONING for judge in scope.judges)
+    reads = any(judge.channel == Channel.REASONING for judge in scope.judges)
     if not reads and scope.run.manifest.thinking not in ("on", "low", "medium", "high"):
         return None
     answered, hidden = judgements.reasoning_counts(connection, scope.run.id)

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span, Strength
+from cimemories.model import Channel, JudgementStatus, ResponseStatus, Reveal, Span, Strength
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError, canonical_json, content_hash, plain_name, storable
 from cimemories.store.rows import (
@@ -264,12 +264,17 @@ def judged(connection: sa.Connection, run_id: str, judge_ids: Sequence[int], *na
     return connection.execute(_judged_by(run_id, judge_ids).add_columns(*columns))
 
 
+def _text(channel: sa.ColumnElement[str]) -> sa.ColumnElement[str | None]:
+    """Return what a judge of this channel reads of a response: for tool calls and memory writes the JSON of all."""
+    sent = channel.in_((Channel.TOOLS, Channel.MEMORY)), response.c.channels
+    return sa.case((channel == Channel.REASONING, response.c.reasoning), sent, else_=response.c.text)
+
+
 def judged_lengths(connection: sa.Connection, run_id: str, judge_id: int) -> sa.CursorResult[tuple]:
     """Return every response that a judge has judged: columns response, profile, context, memory, length (characters of
     the text that it read)."""
     channel = sa.select(judge.c.channel).where(judge.c.id == judge_id).scalar_subquery()
-    text = sa.case((channel == REASONING, response.c.reasoning), else_=response.c.text)
-    columns = response.c.id, response.c.profile, response.c.context, response.c.memory, sa.func.length(text)
+    columns = response.c.id, response.c.profile, response.c.context, response.c.memory, sa.func.length(_text(channel))
     return connection.execute(_judged_by(run_id, [judge_id]).add_columns(*columns))
 
 
@@ -327,7 +332,6 @@ def dropped_claims(connection: sa.Connection, run_id: str, judge_id_: int) -> tu
 
 RETRIABLE = (JudgementStatus.FAILED,)
 ASKING = ("llm", "check")  # kinds of judges that ask a model
-MESSAGE, REASONING = "message", "reasoning"
 # Built once: building them again for every judgement would cost several times what carrying them out does.
 _THERE = sa.select(judgement.c.id, judgement.c.status).where(
     judgement.c.response == sa.bindparam("of_response"), judgement.c.judge == sa.bindparam("of_judge")
@@ -363,13 +367,13 @@ class JudgeRow:
     parameters: dict[str, object]
     ordinal: int
     prompt_hash: str | None = None
-    channel: str = MESSAGE
+    channel: str = Channel.MESSAGE
     settings: dict[str, object] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         title = {"matcher": "matcher", "check-rules": "rules"}.get(self.kind, self.model)
-        return title if self.channel == MESSAGE else f"{title} on reasoning"
+        return title if self.channel == Channel.MESSAGE else f"{title} on {Channel(self.channel).in_words}"
 
 
 @dataclass(frozen=True)
@@ -389,8 +393,8 @@ class JudgedResponse:
 
 @dataclass(frozen=True)
 class OwedJudgement:
-    """A response that a judge has still to read. memory: hash of what was held, None for all attributes; text: None if
-    there is none in the judge's channel."""
+    """A response that a judge has still to read. memory: hash of what was held, None for all attributes; text: as it is
+    recorded (of tool calls and memory writes their JSON), None if there is none in the judge's channel."""
 
     response: int
     context: int
@@ -422,12 +426,12 @@ def judge_identity(
     simulated: bool,
     prompt_hash: str | None,
     parameters: Mapping[str, object],
-    channel: str = MESSAGE,
+    channel: str = Channel.MESSAGE,
     options: Mapping[str, object] | None = None,
 ) -> str:
     """Return the hash that tells a judge from others."""
     # What came later is a part of the identity only where it is set: judges of older runs stay the same judges.
-    more = [] if channel == MESSAGE and not options else [channel, options or {}]
+    more = [] if channel == Channel.MESSAGE and not options else [channel, options or {}]
     return content_hash([kind, model, simulated, prompt_hash, parameters, *more])
 
 
@@ -495,7 +499,7 @@ _OWED = (
     sa.select(
         response.c.id.label("response"),
         *(response.c[name] for name in ("context", "memory")),
-        sa.case((_CHANNEL == REASONING, response.c.reasoning), else_=response.c.text).label("text"),
+        _text(_CHANNEL).label("text"),
     )
     .where(response.c.run == sa.bindparam("of_run"), response.c.profile == sa.bindparam("of_profile"))
     .where(response.c.status == ResponseStatus.OK, ~_SETTLED)
@@ -511,8 +515,8 @@ def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int
 
 def readable(connection: sa.Connection, run_id: str, profile_id: int, channel: str) -> list[OwedJudgement]:
     """Return the responses of one profile that a judge of this channel could read."""
-    text = response.c.reasoning if channel == REASONING else response.c.text
-    columns = response.c.id.label("response"), response.c.context, response.c.memory, text.label("text")
+    text = _text(sa.literal(channel)).label("text")
+    columns = response.c.id.label("response"), response.c.context, response.c.memory, text
     answered = response.c.run == run_id, response.c.profile == profile_id, response.c.status == ResponseStatus.OK
     return fetch(connection, sa.select(*columns).where(*answered).order_by(response.c.id), OwedJudgement)
 

@@ -73,6 +73,7 @@ SCHEMAS = (
     Schema("0016", "The model that answered, where it is another one", "call.served_model"),
     Schema("0017", "Paragraphs that prompts share, stored once", "passage request.passages"),
     Schema("0018", "Tags and notes of runs", "run.tags run.note"),
+    Schema("0019", "Tool calls and memory writes of assistants", "response.channels"),
 )
 HEAD = SCHEMAS[-1].number
 # Alembic's, which wrote it at first: databases of today have it.

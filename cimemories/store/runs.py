@@ -215,7 +215,7 @@ class Settled:
     """The outcome of a planned response. call: the key of the call that it rests on, None if a memory system failed
     before any; before: that of the gate or the draft; shown: hash of what a gate or a memory system let into the
     prompt; recall: hash of what the latter recalled; earlier: JSON of the contexts whose messages were in the prompt,
-    in a run with sessions."""
+    in a run with sessions; channels: what left an assistant beside its message, as `Outcome.recorded`."""
 
     response: int
     status: ResponseStatus
@@ -228,6 +228,7 @@ class Settled:
     shown: str | None = None
     recall: str | None = None
     earlier: str | None = None
+    channels: str | None = None
 
 
 @dataclass(frozen=True)

@@ -366,6 +366,7 @@ response = _table(
     *optional(Text, "before"),  # key of the call before this one: a gate's, or the draft that was rewritten
     *optional(Text, "recall"),  # hash of what a memory system recalled; null: there was none, or it failed
     *optional(Text, "earlier"),  # JSON list: contexts whose messages of the same sample were in the prompt, in order
+    *optional(Text, "channels"),  # JSON list: tool calls and memory writes of an assistant (outcomes.py); null: none
     # Its index, from the left, serves all that is asked of a run, or of one profile in it.
     UniqueConstraint("run", "profile", "context", "level", "sample"),
     Index("ix_response_profile", "profile"),
@@ -381,7 +382,7 @@ judge = _table(
     *required(Boolean, "simulated"),
     *optional(Text, "prompt_hash"),
     *required(Json, "parameters"),
-    *required(Text, "channel", default="message"),  # message | reasoning
+    *required(Text, "channel", default="message"),  # message | reasoning | tools | memory
 )
 
 run_judge = _table(

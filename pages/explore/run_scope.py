@@ -19,8 +19,9 @@ from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title
 from cimemories.metrics import sentences
 from cimemories.metrics.headline import Headline, JudgeQuotes, headline
 from cimemories.metrics.intervals import intervals
+from cimemories.model import Channel
 from cimemories.store.engine import Store, StoreError, shared_store
-from cimemories.store.judgements import MESSAGE, JudgeRow
+from cimemories.store.judgements import JudgeRow
 from cimemories.text import count, percent, sentence
 from cimemories.ui import answers, charts, page, safe, url
 
@@ -130,7 +131,7 @@ def interval_parts(chosen: RunScope, key: str) -> None:
 
 def _judge_names(judges: Sequence[JudgeRow]) -> dict[str, str]:
     """Return the judges of a run, and how several are combined, by the value in the URL."""
-    several = [judge for judge in judges if judge.channel == MESSAGE]
+    several = [judge for judge in judges if judge.channel == Channel.MESSAGE]
     names = {str(judge.id): judge_title(judge, judges) for judge in judges}
     if len(several) > 1:
         names |= {str(way): text.format(len(several)) for way, text in COMBINED.items()}

@@ -30,6 +30,7 @@ from cimemories.evaluation.spec import (
 )
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable
 from cimemories.llm.local_vllm import WORD, Servers
+from cimemories.model import Channel
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import PromptFile, levels, read_prompt_file, reference_prompts
 from cimemories.seeds.reading import Line, Seed, SeedError, checked, load
@@ -199,13 +200,13 @@ class ModelEntry(Axes):  # type: ignore[misc, valid-type]
 
 
 class JudgeEntry(Seed):
-    """A model that judges. channel: message, or reasoning."""
+    """A model that judges. channel: as of JudgeSpec."""
 
     model: Line
     base_url: Address
     api_key_env: KeyVariable = DEFAULT_KEY_ENV
     max_tokens: Limit = JUDGE_TOKENS
-    channel: Literal["message", "reasoning"] = "message"
+    channel: Channel = Channel.MESSAGE
     split: int | None = Field(default=None, ge=1)
     fields: Fields = Field(default_factory=dict)
     prices: Priced = None

@@ -24,6 +24,7 @@ from cimemories import event_loop
 from cimemories.access import readonly, roles
 from cimemories.access.roles import Role
 from cimemories.llm.endpoint import (
+    ASSISTANT,
     NO_KEY,
     Endpoint,
     EndpointError,
@@ -201,7 +202,7 @@ def sdk(endpoint: Endpoint, traffic: Traffic | None = None) -> AsyncOpenAI:
         guard_logs(key)
     try:
         return AsyncOpenAI(
-            base_url=endpoint.base_url,
+            base_url=endpoint.base_url.removeprefix(ASSISTANT),
             api_key=key,
             # A server that is gone is noticed within seconds, however long answers may take.
             timeout=httpx2.Timeout(endpoint.timeout, connect=min(CONNECT_SECONDS, endpoint.timeout)),

@@ -1,0 +1,108 @@
+"""What an assistant returns for a task: its message, and what left it by other channels (docs/assistants.md).
+
+    {"message": "Dear Ms Lee, ...",
+     "channels": {"tool:send_email": [{"recipient": "Ms Lee, landlord", "arguments": {"body": "..."}}],
+                  "memory:write": ["The landlord was told of the repair."],
+                  "reasoning": "The landlord needs ..."}}
+
+A message of an assistant is recorded with its reasoning as that of any model; tool calls and memory writes are kept as
+JSON beside it, and judges read each kind apart (`Outcome.text`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cimemories.model import Channel
+
+TOOL, WRITE = "tool:", "memory:"  # begin the names under which an assistant reports the last two
+MOST_ITEMS = 200  # tool calls and memory writes of one task
+LONGEST = 1_000_000  # characters of them
+LONGEST_NAME = 100  # characters of the name of a channel, and of a recipient
+
+
+class OutcomeError(ValueError):
+    """What came back is no outcome of a task; the message says what is wrong."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One tool call or memory write. channel: its name, such as 'tool:send_email'. recipient: whom it reaches, None if
+    it does not say. text: the arguments, a line each."""
+
+    channel: str
+    recipient: str | None
+    text: str
+
+    @property
+    def kind(self) -> str:
+        return Channel.TOOLS if self.channel.startswith(TOOL) else Channel.MEMORY
+
+    @property
+    def shown(self) -> str:
+        """Return it as a judge reads it."""
+        to = f" to {self.recipient}" if self.recipient else ""
+        return f"[{self.channel.partition(':')[2]}{to}]\n{self.text}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    message: str
+    reasoning: str | None = None
+    sent: tuple[Sent, ...] = ()
+
+    @property
+    def recorded(self) -> str | None:
+        """Return the tool calls and memory writes as a response has them; None without any."""
+        return json.dumps([vars(item) for item in self.sent], ensure_ascii=False) if self.sent else None
+
+
+def read_sent(recorded: str | None) -> tuple[Sent, ...]:
+    """Return what `Outcome.recorded` gave."""
+    return tuple(Sent(**item) for item in json.loads(recorded or "[]"))
+
+
+def text_of(recorded: str | None, kind: str) -> str | None:
+    """Return the tool calls or the memory writes of a response as one text, as a judge reads them; None without any."""
+    return "\n\n".join(item.shown for item in read_sent(recorded) if item.kind == kind) or None
+
+
+def read_outcome(value: object) -> Outcome:
+    """Return the outcome in a decoded answer. Raises OutcomeError for any other value: what an assistant did is not
+    guessed."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("message"), str):
+        raise OutcomeError('an outcome is {"message": TEXT}, and channels if there are some')
+    channels = {} if value.get("channels") is None else value["channels"]
+    if not isinstance(channels, Mapping):
+        raise OutcomeError("'channels' is an object: the name of a channel, and a list")
+    reasoning, sent = None, []
+    for name, items in channels.items():
+        if name == Channel.REASONING and isinstance(items, str | None):
+            reasoning = items or None
+            continue
+        if not name.startswith((TOOL, WRITE)) or len(name) > LONGEST_NAME or not isinstance(items, list):
+            raise OutcomeError(
+                f"'{name[:40]}' is no channel: there are 'reasoning' (a text), 'tool:NAME' and 'memory:NAME' (lists)"
+            )
+        sent += [_read_item(name, item) for item in items]
+    if len(sent) > MOST_ITEMS or sum(len(item.text) for item in sent) > LONGEST:
+        raise OutcomeError(f"more than {MOST_ITEMS} tool calls and memory writes, or {LONGEST:,} characters of them")
+    return Outcome(value["message"], reasoning, tuple(sent))
+
+
+def _read_item(channel: str, item: object) -> Sent:
+    recipient, arguments = None, item
+    if isinstance(item, Mapping):
+        recipient, arguments = item.get("recipient"), item.get("arguments")
+    if not isinstance(arguments, str | Mapping) or not isinstance(recipient, str | None):
+        raise OutcomeError(f"an item of '{channel}' is a text, or an object with 'recipient' and 'arguments'")
+    return Sent(channel, " ".join(recipient.split())[:LONGEST_NAME] if recipient else None, _laid_out(arguments))
+
+
+def _laid_out(arguments: str | Mapping[str, Any]) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
+    return "\n".join(f"{name}: {text}" for name, text in texts.items())

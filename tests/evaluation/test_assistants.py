@@ -1,0 +1,426 @@
+"""Assistants that are services, programs or installed packages: what they are told, what of them is recorded, and what
+their failures cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from assistants import LETTER, Body, Raw, service
+from evaluating import ROOT, add, add_labelled, cli_inside, outside, row_of, small_profiles
+from hostile import free_port, hostile_server, texts_of
+
+from cimemories import extras
+from cimemories.answers.metrics import metrics
+from cimemories.evaluation import planning, runs
+from cimemories.evaluation.spec import JudgeSpec, RunSpec
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import resolve_scope
+from cimemories.formats.outcomes import OutcomeError, Sent, read_outcome, read_sent, text_of
+from cimemories.llm import assistants
+from cimemories.llm.endpoint import EndpointError
+from cimemories.memory.systems import Question
+from cimemories.store import judgements
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import response
+
+JUDGES = tuple(JudgeSpec(channel=channel) for channel in ("message", "tools", "memory"))
+
+
+def spec(assistant: str, **changes: Any) -> RunSpec:
+    return RunSpec(**{"dataset": "small", "assistant": assistant, "samples": 2, "check": "none", **changes})
+
+
+def carried_out(store: Store, spec: RunSpec) -> list[Any]:
+    """Do a run; return its responses in the order of their tasks."""
+    run_id = planning.plan(store, spec)
+    runs.execute(store, run_id, concurrency=4)
+    return responses(store, run_id)
+
+
+def responses(store: Store, run_id: str) -> list[Any]:
+    own = sa.select(response).where(response.c.run == run_id).order_by(response.c.id)
+    with store.read() as connection:
+        return list(connection.execute(own).mappings())
+
+
+# ---- what an assistant is told
+
+
+def test_a_session_holds_the_memories_and_the_task_and_nothing_else(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-" + "secret" * 8)
+    (profile,) = small_profiles(1, 3)
+    add_labelled(sqlite_store, contexts=3)
+    with service() as assistant:
+        rows = carried_out(sqlite_store, spec(assistant.url))
+    assert [row["status"] for row in rows] == ["ok"] * 6
+    assert {row["text"] for row in rows} == {LETTER}
+    # One more opening: the look-up before the plan, and one before the first request.
+    statements = [item.statement for item in profile.attributes]
+    told = [body for body in assistant.opened if body["memories"]]
+    assert told == [{"memories": statements}] * 6
+    tasks = Counter((task["recipient"], task["task"]) for task in assistant.tasks)
+    assert tasks == {(context.recipient, context.task): 2 for context in profile.contexts}
+    assert all(set(task) == {"task", "recipient"} for task in assistant.tasks)
+    assert assistant.live == {}
+    assert not any("secret" in text or "cimem" in text.lower() for head in assistant.headers for text in head.values())
+
+
+def test_the_example_asks_its_model_what_a_run_asks_it(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 3))
+    port = free_port()
+    with hostile_server(texts_of) as model:
+        program = [sys.executable, ROOT / "examples/assistants/plain.py", model.url, "m", str(port)]
+        with subprocess.Popen(program) as process:
+            _wait_for(port)
+            try:
+                theirs = carried_out(sqlite_store, spec(f"http://127.0.0.1:{port}", samples=1))
+            finally:
+                process.terminate()
+        asked_by_example = [request.body for request in model.chats]
+        model.chats.clear()
+        plain = RunSpec(dataset="small", model="m", base_url=model.url, samples=1, check="none")
+        ours = carried_out(sqlite_store, plain)
+
+    def sent(bodies: list[Body]) -> list[str]:
+        return sorted(json.dumps(body) for body in bodies)
+
+    assert sent(asked_by_example) == sent([request.body for request in model.chats])
+    assert [row["text"] for row in theirs] == [row["text"] for row in ours]
+
+
+def _wait_for(port: int) -> None:
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        with socket.socket() as there:
+            if there.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the example does not listen")
+
+
+# ---- sessions
+
+
+def remembering(told: Body, task: Body) -> Body:
+    """Write how many tasks of this session came before."""
+    told["count"] = told.get("count", len(told.get("earlier", ()))) + 1
+    return {"message": f"letter {told['count']} to {task['recipient']}"}
+
+
+def test_the_tasks_of_a_user_and_a_sample_share_one_session(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 4))
+    with service(remembering) as assistant:
+        rows = carried_out(sqlite_store, spec(assistant.url, sessions="all"))
+    assert sorted(row["text"].split()[1] for row in rows) == sorted("1234" * 2)
+    told = [body for body in assistant.opened if body["memories"]]
+    assert len(told) == 2
+    assert not any("earlier" in body for body in told)
+    assert assistant.live == {}
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_lost_session_is_opened_again_with_its_messages_or_its_next_is_missing(
+    sqlite_store: Store, *, resumes: bool
+) -> None:
+    add(sqlite_store, small_profiles(1, 3))
+    failing = [True]
+
+    def fails_once(told: Body, task: Body) -> Body | Raw:
+        if told.get("count") == 1 and failing:
+            failing.pop()
+            return Raw(500)
+        return remembering(told, task)
+
+    with service(fails_once, **({"resumes": True} if resumes else {})) as assistant:
+        run_id = planning.plan(sqlite_store, spec(assistant.url, sessions="all", samples=1))
+        runs.execute(sqlite_store, run_id)
+        first, lost, last = responses(sqlite_store, run_id)
+    assert (first["status"], lost["status"]) == ("ok", "failed")
+    told = [body for body in assistant.opened if body["memories"]]
+    assert [len(body.get("earlier", ())) for body in told] == [0, 1]
+    assert told[1]["earlier"][0]["message"] == first["text"]
+    assert (last["status"], last["cause"]) == (("ok", None) if resumes else ("failed", "rejected"))
+    assert assistant.live == {}
+
+
+# ---- failures
+
+
+def answers(told: Body, bad: Body | Raw) -> Any:
+    """Answer the first task of a service by this, and all others well."""
+    first = [True]
+
+    def write(session: Body, task: Body) -> Body | Raw:
+        if first:
+            first.pop()
+            return bad
+        return {"message": LETTER}
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("bad", "cause"),
+    [
+        (Raw(500), "server error"),
+        (Raw(body=b"x" * 9_000_000), "too large"),
+        (Raw(length=100_000_000), "too large"),
+        (Raw(307, headers={"location": "http://127.0.0.1:9/other"}), "redirected"),
+        (Raw(wait=3.0), "timeout"),
+        ({"message": 5}, "outcome: an outcome is"),
+        ({"message": "x", "channels": {"tool:mail": "no list"}}, "outcome: 'tool:mail' is no channel"),
+        ({"message": "x", "key": "another task", "channels": {"labels": []}}, "outcome: 'labels' is no channel"),
+    ],
+    ids=["500", "9 MB", "100 MB announced", "redirect", "hangs", "no text", "no list", "forged"],
+)
+def test_a_hostile_answer_costs_one_message(sqlite_store: Store, bad: Body | Raw, cause: str) -> None:
+    add(sqlite_store, small_profiles(1, 3))
+    with service(answers({}, bad)) as assistant:
+        rows = carried_out(sqlite_store, spec(assistant.url, timeout=0.5))
+    missing = [row for row in rows if row["status"] != "ok"]
+    assert len(missing) == 1
+    assert missing[0]["cause"].startswith(cause)
+    assert assistant.live == {}
+
+
+def test_an_address_that_is_no_assistant_is_refused_before_anything_is_planned(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    with hostile_server() as model, pytest.raises(EndpointError, match="opened no session"):
+        planning.plan(sqlite_store, spec(model.url.removesuffix("/v1")))
+    with pytest.raises(EndpointError, match="no connection"):
+        planning.plan(sqlite_store, spec(f"http://127.0.0.1:{free_port()}"))
+
+
+def test_another_version_does_not_continue_a_run(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    with service() as assistant:
+        run_id = planning.plan(sqlite_store, spec(assistant.url))
+        assert row_of(sqlite_store, run_id).model == "tested"
+        assistant.about["version"] = "2"
+        with pytest.raises(Exception, match="tested 1, and it is tested 2 now"):
+            runs.execute(sqlite_store, run_id)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mitigation": "gate"}, "--mitigation"),
+        ({"temperature": 0.5}, "--temperature"),
+        ({"memory": "system:bm25:k=5"}, "memory system"),
+        ({"sessions": "last-2"}, "--sessions all"),
+    ],
+)
+def test_settings_of_a_prompt_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(StoreError, match=words):
+        spec("http://localhost:1", **changes)
+
+
+# ---- programs
+
+PROGRAM = """
+import json, os, sys
+told = json.loads(sys.stdin.readline())
+print(json.dumps({"session": "1", "name": "program", "version": "3"}), flush=True)
+for line in sys.stdin:
+    task = json.loads(line)
+    seen = sorted(n for n in os.environ if n.startswith("CIMEMORIES") or n.endswith(("_API_KEY", "_TOKEN")))
+    print(json.dumps({"message": f"{len(told['memories'])} {task['recipient']} {seen} {os.getpid()}"}), flush=True)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[str]:
+    file = tmp_path / "agent.py"
+    file.write_text(PROGRAM, encoding="utf-8")
+    address = f"command:{sys.executable} {file}"
+    assistants.allow(address)
+    yield address
+    assistants._allowed.clear()
+
+
+def test_a_program_is_started_for_every_message_and_gone_after_it(
+    sqlite_store: Store, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    monkeypatch.setenv("OTHER_API_KEY", "sk-2")
+    monkeypatch.setenv("CIMEMORIES_KEYS", "")
+    add(sqlite_store, small_profiles(1, 2))
+    rows = carried_out(sqlite_store, spec(program))
+    statements = len(small_profiles(1, 2)[0].attributes)
+    assert all(row["text"].startswith(f"{statements} ") for row in rows)
+    assert all("['OPENAI_API_KEY']" in row["text"] for row in rows)
+    processes = {int(row["text"].rpartition(" ")[2]) for row in rows}
+    assert len(processes) == 4
+    assert not any(Path(f"/proc/{process}").exists() for process in processes)
+    manifest = row_of(sqlite_store, rows[0]["run"]).manifest.recorded
+    assert manifest["model"]["root"] == "program"
+    assert manifest["model"]["revision"].startswith("3, code ")
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("while True: print('x' * 1000)", "malformed"),
+        ("print('x' * 20_000_000)", "too large"),
+        ("import time; time.sleep(60)", "timeout"),
+        ("import time; os.fork() or os.setsid() or time.sleep(60); raise ValueError()", "timeout"),
+        ("raise ValueError('no model')", "server error"),
+    ],
+    ids=["endless", "20 MB", "hangs", "forks", "raises"],
+)
+def test_a_hostile_program_costs_its_messages(sqlite_store: Store, program: str, code: str, cause: str) -> None:
+    add(sqlite_store, small_profiles(1, 1))
+    run_id = planning.plan(sqlite_store, spec(program, timeout=1.0))
+    file = Path(program.rpartition(" ")[2])
+    good = file.read_text(encoding="utf-8")
+    digest = assistants._code(program)
+    bad = good.replace("    task =", f"    {code}\n    task =")
+    file.write_text(bad, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assistants, "_code", lambda address: digest)
+        runs.execute(sqlite_store, run_id)
+    assert {(row["status"], row["cause"]) for row in responses(sqlite_store, run_id)} == {("failed", cause)}
+
+
+def test_a_record_does_not_start_programs(sqlite_store: Store, program: str) -> None:
+    add(sqlite_store, small_profiles(1, 1))
+    run_id = planning.plan(sqlite_store, spec(program))
+    assistants._allowed.clear()  # as in another process
+    with pytest.raises(Exception, match="cimemories resume RUN --base-url"):
+        runs.execute(sqlite_store, run_id)
+    assert {row["status"] for row in responses(sqlite_store, run_id)} == {"owed"}
+
+
+# ---- installed assistants
+
+
+class TwoSteps:
+    """Asks the model which memory to use, and then for the message."""
+
+    name, version = "two-steps", "1"
+
+    def write(self, memories: list[str], task: str, recipient: str) -> Any:
+        first = yield Question(f"Which of {len(memories)} for {task}?", placeholders=("1",))
+        second = yield Question(f"Write to {recipient} with {first}.", placeholders=("",))
+        return {"message": f"Dear {recipient}: {second}", "channels": {"reasoning": first}}
+
+
+def test_an_installed_assistant_asks_the_model_under_test(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "from_packages", lambda kind: {"two-steps": f"{__name__}:TwoSteps"})
+    monkeypatch.setattr(extras, "load", lambda place: TwoSteps)
+    add(sqlite_store, small_profiles(1, 2))
+    with hostile_server() as model:
+        rows = carried_out(sqlite_store, spec("two-steps", model="m", base_url=model.url, samples=1))
+        asked = len(model.chats)
+    assert [(row["status"], row["reasoning"], row["text"][:5]) for row in rows] == [("ok", "seed 0", "Dear ")] * 2
+    assert asked == 4
+    with pytest.raises(StoreError, match="no assistant 'three'"):
+        spec("three", model="m", base_url="http://localhost:1/v1")
+
+
+# ---- outcomes and channels
+
+
+def test_tool_calls_and_memory_writes_are_read_and_laid_out() -> None:
+    outcome = read_outcome(
+        {
+            "message": "Sent.",
+            "channels": {
+                "tool:send_email": [{"recipient": "Ms  Lee", "arguments": {"body": "Hi", "cc": ["a"]}}, "plain"],
+                "memory:write": ["She asked."],
+                "reasoning": "Why not",
+            },
+        }
+    )
+    assert outcome.sent == (
+        Sent("tool:send_email", "Ms Lee", 'body: Hi\ncc: ["a"]'),
+        Sent("tool:send_email", None, "plain"),
+        Sent("memory:write", None, "She asked."),
+    )
+    assert read_sent(outcome.recorded) == outcome.sent
+    assert text_of(outcome.recorded, "tools") == '[send_email to Ms Lee]\nbody: Hi\ncc: ["a"]\n\n[send_email]\nplain'
+    assert text_of(outcome.recorded, "memory") == "[write]\nShe asked."
+    assert text_of(None, "tools") is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        {},
+        {"message": None},
+        {"message": "x", "channels": []},
+        {"message": "x", "channels": {"tool:a": [5]}},
+        {"message": "x", "channels": {"tool:a": [{"recipient": 5, "arguments": "x"}]}},
+        {"message": "x", "channels": {"tool:a": ["x"] * 201}},
+        {"message": "x", "channels": {"tool:a": ["x" * 1_000_001]}},
+        {"message": "x", "channels": {"tool:" + "a" * 100: []}},
+    ],
+)
+def test_other_values_are_no_outcomes(value: object) -> None:
+    with pytest.raises(OutcomeError):
+        read_outcome(value)
+
+
+def test_channels_are_judged_apart_and_together(sqlite_store: Store) -> None:
+    add_labelled(sqlite_store, contexts=4)
+    (profile,) = small_profiles(1, 4)
+
+    def leaks_by_tool(told: Body, task: Body) -> Body:
+        half = len(told["memories"]) // 2
+        mail = {"recipient": "someone", "arguments": {"body": " ".join(told["memories"][half:])}}
+        return {"message": " ".join(told["memories"][:half]), "channels": {"tool:send_email": [mail]}}
+
+    with service(leaks_by_tool) as assistant:
+        rows = carried_out(sqlite_store, spec(assistant.url, judges=JUDGES))
+    run_id = rows[0]["run"]
+    with sqlite_store.read() as connection:
+        judges = {judge.channel: judge for judge in judgements.of_run(connection, run_id)}
+        claims = {
+            channel: {claim.attribute for claim in judgements.run_claims(connection, run_id, [judge.id])}
+            for channel, judge in judges.items()
+        }
+    assert claims["memory"] == set()
+    assert not claims["message"] & claims["tools"]
+    assert len(claims["message"] | claims["tools"]) > 0.8 * len(profile.attributes)
+
+    def violation(judge: str | int) -> float:
+        found = metrics(Flows(sqlite_store), resolve_scope(sqlite_store, run_id, judge_id=judge)).as_json()
+        return float(found["violation"]["2"])
+
+    by_message, by_tools = violation(judges["message"].id), violation(judges["tools"].id)
+    assert by_message > 0
+    assert by_tools > 0
+    # Each attribute leaks by one of the two, so that the shares add up.
+    assert violation("sent") == pytest.approx(by_message + by_tools)
+    assert violation(judges["memory"].id) == 0
+
+
+# ---- the command
+
+
+def test_the_command_names_judges_for_every_channel(tmp_path: Path, sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    workspace = sqlite_store.workspace
+    with service() as assistant:
+        options = ["-w", workspace, "-d", "small", "--judge", "matcher", "-n", 1]
+        done = cli_inside(outside(), "run", *options, "--assistant", assistant.url)
+    assert done.returncode == 0, done.stderr
+    with sqlite_store.read() as connection:
+        channels = [judge.channel for judge in judgements.of_run(connection, done.stdout.strip())]
+    assert channels == ["message", "tools", "memory"]
+    assert os.environ.get("CIMEMORIES_KEYS", "") == ""
