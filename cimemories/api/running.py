@@ -17,7 +17,7 @@ from cimemories.cli.runs import JudgeOptions, run_spec
 from cimemories.cli.work import find_labels, progress
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.estimates import require_fit
-from cimemories.evaluation.spec import BATCH
+from cimemories.evaluation.spec import BY_FILE
 from cimemories.flows import catalogue
 from cimemories.metrics.headline import warm
 from cimemories.model import WorkStatus
@@ -42,7 +42,7 @@ def run(
 ) -> str:
     """Plan a run, or find the one that was planned alike, and do what it owes; returns its id. settings: as of a
     RunSpec. Raises what `Workspace.run` says."""
-    if settings["base_url"] == BATCH:
+    if settings["base_url"] in BY_FILE:
         raise StoreError("batch files have no server to wait for. Use `cimemories run --base-url batch`.")
 
     def plan() -> str:

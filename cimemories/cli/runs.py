@@ -28,6 +28,7 @@ from cimemories.cli.options import (
 from cimemories.cli.work import find_labels, work_on
 from cimemories.evaluation.spec import (
     BATCH,
+    BY_FILE,
     MODEL,
     JudgeSpec,
     RunSpec,
@@ -205,7 +206,7 @@ def run(
     run_id = planning.plan(store, spec, find_labels=find_labels, require=require)
     with store.read() as connection:
         output.notes(store_runs.named(connection, run_id).manifest.recorded["model"]["notes"])
-    if given["base_url"] != BATCH:
+    if spec.base_url not in BY_FILE:
         work_on(store, run_id, work)
         return
     with store.write() as connection:

@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from cimemories.access.roles import Role
 from cimemories.evaluation.runs import Addresses, jobs_by_unit, judges_of
 from cimemories.formats.batch_files import BatchAnswer, batch_answers, request_line
+from cimemories.llm.assistants import outcome_text
 from cimemories.llm.client import Client, refusal
 from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Job, Task, all_jobs, settled
@@ -30,7 +31,7 @@ from cimemories.llm.replies import REFUSED, cause_of
 from cimemories.llm.source import Unit
 from cimemories.model import ChatRequest, WorkStatus
 from cimemories.store import calls, runs, work
-from cimemories.store.calls import Answer, Wanted, canonical_body, request_body
+from cimemories.store.calls import OK, Answer, Wanted, canonical_body, request_body
 from cimemories.store.engine import Store, StoreError, content_hash, now
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
@@ -172,6 +173,8 @@ class _FileClient(Client):
             cause = cause_of(line.status_code, line.body or line.failure) if line.status_code else "batch error"
             answer = Answer(key, draw, cause, exchange, 0.0, now(), error=self.endpoint.short(line.failure))
             return refusal(answer) if cause == REFUSED else answer
+        if isinstance(line.body, dict) and "key" in line.body:
+            return Answer(key, draw, OK, exchange, 0.0, now(), content=outcome_text(line.body))
         read = self._answers(line.body, model, [draw], {draw: key}, 0.0, now())
         if not read:
             reason = "the answer has no choices with a message"

@@ -31,7 +31,7 @@ from cimemories.evaluation.respond import Wording
 from cimemories.evaluation.spec import BATCH, LLM, JudgeSpec, RunSpec, settings_alike
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
-from cimemories.llm.endpoint import Endpoint, EndpointError, is_assistant
+from cimemories.llm.endpoint import TASKS, Endpoint, EndpointError, is_assistant
 from cimemories.llm.identity import server_id
 from cimemories.llm.local_vllm import is_local, planned_server
 from cimemories.llm.source import listed
@@ -63,6 +63,8 @@ def look_up(
     """Ask a server what it serves and can do. fields: further fields of the requests to come, as JSON so that look-ups
     can be compared. samples: 0 only asks whether it serves the model, as of an embedding model, which answers no chat.
     Raises EndpointError if it cannot be used. The word `batch` stands for one request a sample."""
+    if base_url == TASKS:
+        return Server(simulated=False, n=False, notes=("tasks go out as a file",), identity=calls.BATCH)
     if is_assistant(base_url):
         from cimemories.llm import assistants  # with its SDK
 

@@ -29,7 +29,6 @@ from cimemories.formats.outcomes import OutcomeError, read_outcome, text_of
 from cimemories.llm import client, replies
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import KEEP, TASK
 from cimemories.llm.executor import opening_of
 from cimemories.llm.replies import one_line, response_format, status_of
 from cimemories.llm.scripts import WRITTEN, Ask, Asking, Branch, Keep, Missing, Script, Start, required
@@ -37,7 +36,7 @@ from cimemories.memory.systems import Question, SystemSpec
 from cimemories.model import Attribute, Channel, ChatRequest, Context, Profile, ResponseStatus
 from cimemories.seeds.prompts import Prompt
 from cimemories.store import datasets, runs
-from cimemories.store.calls import Answer
+from cimemories.store.calls import KEEP, TASK, Answer
 from cimemories.store.datasets import ProfileRecord, memory_hash
 from cimemories.store.engine import StoreError
 

@@ -44,7 +44,7 @@ from cimemories.evaluation.respond import (
     replay,
 )
 from cimemories.evaluation.sessions import session_order
-from cimemories.evaluation.spec import BATCH, LLM, JudgeSpec, RunSpec
+from cimemories.evaluation.spec import BY_FILE, LLM, JudgeSpec, RunSpec
 from cimemories.formats.outcomes import text_of
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
@@ -165,7 +165,7 @@ class RunSource(Source):
             # A vLLM is not started for nothing, and may not fit beside another into the memory of a GPU.
             asked = {addresses.of(judge) for judge in judges if _has_unread(store, row, [judge])}
             served = {address for address in served if address in asked or not is_local(address)}
-        return served - {IMPORTED, BATCH}
+        return served - {IMPORTED, *BY_FILE}
 
     def key_variables(self, store: Store) -> set[str]:
         addresses, judges = self._planned(store)
@@ -211,9 +211,9 @@ def _require_servers(store: Store, row: RunRow, judges: Sequence[JudgeRow], addr
         raise StoreError(
             f"{row.id} was imported from a file: what it lacks cannot be asked for. A new run of the model can."
         )
-    messages = addresses.of() == BATCH and _owes_messages(row)
+    messages = addresses.of() in BY_FILE and _owes_messages(row)
     # A judge with a server reads what batches brought.
-    if messages or _has_unread(store, row, [judge for judge in judges if addresses.of(judge) == BATCH]):
+    if messages or _has_unread(store, row, [judge for judge in judges if addresses.of(judge) in BY_FILE]):
         raise StoreError(
             f"{row.id} has no server: it runs by batch file. `cimemories batch export {row.id} --out requests.jsonl` "
             f"writes the remaining requests; `cimemories resume {row.id} --base-url URL` uses a server instead."
@@ -248,7 +248,7 @@ def _refuse_simulators(row: RunRow, judges: Sequence[JudgeRow], addresses: Addre
     real += [(j.model, addresses.of(j)) for j in judges if j.prompt_hash is not None and not j.simulated]
     key_env = row.manifest.request.api_key_env if row.manifest.request else ""
     for model, address in dict.fromkeys(real):
-        if address not in (addresses.moved_to, addresses.judges_moved_to) or address == BATCH:
+        if address not in (addresses.moved_to, addresses.judges_moved_to) or address in BY_FILE:
             continue
         try:
             # The word needs no question; any other address may be a simulator too, and says so when it is asked.

@@ -32,6 +32,7 @@ from cimemories.llm.endpoint import (
     COMMAND,
     DEFAULT_KEY_ENV,
     NO_SERVERS,
+    TASKS,
     EndpointError,
     checked_address,
     is_assistant,
@@ -50,6 +51,7 @@ LLM: Literal["llm"] = "llm"
 MODEL = "model"  # the assistant that is a model with its memories in the prompt
 MATCHER: Literal["matcher"] = "matcher"
 BATCH = "batch"  # the word for no server at all: calls go out and come back as batch files
+BY_FILE = (BATCH, TASKS)
 # Fields of a request that the tool itself decides about; the others may be set by hand.
 RESERVED = frozenset({"model", "messages", "n", "seed", "stream", "response_format", "max_tokens"})
 MESSAGE_TOKENS = 1024
@@ -309,11 +311,11 @@ def _has_seed(values: Mapping[str, Any]) -> bool:
 
 
 def address_of_assistant(assistant: str) -> str | None:
-    """Return the address of an assistant that is a service or a program; None for one that asks the model under
-    test."""
+    """Return the address of an assistant that is a service or a program, or the word for tasks as files; None for one
+    that asks the model under test."""
     if assistant.startswith(("http://", "https://")):
         return ASSISTANT + assistant.rstrip("/")
-    return assistant if assistant.startswith(COMMAND) else None
+    return TASKS if assistant == "tasks" else assistant if assistant.startswith(COMMAND) else None
 
 
 def beside_messages(judges: Sequence[JudgeSpec]) -> tuple[JudgeSpec, ...]:
@@ -359,7 +361,7 @@ class RunSpec(Settings):
         MODEL,
         "Assistant",
         "Who writes the messages: the model, with its memories in the prompt; a service, http://HOST:PORT; a program, "
-        "'command:PROGRAM ARGUMENTS'; or the name of an installed assistant (docs/assistants.md).",
+        "'command:PROGRAM ARGUMENTS'; `tasks` as files; or an installed assistant's name (docs/assistants.md).",
         Group.PLACE,
         brief="assistant {}",
     )

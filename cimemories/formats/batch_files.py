@@ -3,8 +3,12 @@
     {"custom_id": KEY, "method": "POST", "url": "/v1/chat/completions", "body": {"model": ..., "messages": ...}}
     {"custom_id": KEY, "response": {"status_code": 200, "body": {"choices": ..., "usage": ...}}, "error": null}
 
-custom_id is the key that the recorded call will have. A file of answers is checked from end to end before it is used;
-only the offset of each answer is kept in memory, and the answer is read on demand."""
+    {"key": KEY, "memories": [...], "recipient": ..., "task": ...}
+    {"key": KEY, "message": ..., "channels": {...}}     or {"key": KEY, "error": ...}
+
+The last two are a task for an assistant, and its outcome (outcomes.py). custom_id and key are the key that the recorded
+call will have. A file of answers is checked from end to end before it is used; only the offset of each answer is kept
+in memory, and the answer is read on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ from cimemories.formats.reading import FormatError, Record, checked, loads, numb
 from cimemories.model import ChatRequest
 from cimemories.store import calls
 from cimemories.store.archive import request_of
-from cimemories.store.calls import Answer, Exchange
+from cimemories.store.calls import KEEP, TASK, Answer, Exchange
 from cimemories.store.engine import Store
 from cimemories.text import shown
 
@@ -131,8 +135,11 @@ class BatchAnswers:
         return _answer(loads(self.stream.readline(), self.name), self.name)
 
 
-def request_line(custom_id: str, body: Mapping[str, object]) -> str:
-    """Return one request, with its line break."""
+def request_line(custom_id: str, body: Mapping[str, Any]) -> str:
+    """Return one request or task, with its line break."""
+    if body["messages"][0]["role"] == TASK:
+        task = {name: value for name, value in json.loads(body["messages"][0]["content"]).items() if name != KEEP}
+        return json.dumps({"key": custom_id, **task}) + "\n"
     line = {"custom_id": custom_id, "method": "POST", "url": URL, "body": body}
     # Keys keep their order: servers write the fields of a JSON schema in the order given.
     return json.dumps(line, separators=(",", ":")) + "\n"
@@ -174,9 +181,25 @@ class _Line(Record):
     id: Any = None
 
 
+class _OutcomeLine(Record):
+    """message and channels are read when the outcome is settled: one that is wrong is a missing message."""
+
+    key: Annotated[str, Field(min_length=1)]
+    message: Any = None
+    channels: Any = None
+    usage: Any = None
+    error: Any = None
+
+
 def _answer(raw: object, where: str) -> BatchAnswer:
     if isinstance(raw, dict) and "method" in raw and "response" not in raw:
         raise FormatError(f"{where}: this is a request; import the file of answers that the batch returned")
+    if isinstance(raw, dict) and "key" in raw:
+        if "memories" in raw:
+            raise FormatError(f"{where}: this is a task; import the file of outcomes")
+        outcome = checked(_OutcomeLine, raw, where)
+        failure = _message(outcome.error) if outcome.error is not None else ""
+        return BatchAnswer(outcome.key, "", 0 if failure else 200, None if failure else raw, failure)
     line = checked(_Line, raw, where)
     body, status = (line.response.body, line.response.status_code) if line.response else (None, 0)
     error = line.error

@@ -37,11 +37,11 @@ import httpx2
 from cimemories import event_loop
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client, Failure
-from cimemories.llm.endpoint import ASSISTANT, COMMAND, KEEP, Endpoint, EndpointError
+from cimemories.llm.endpoint import ASSISTANT, COMMAND, Endpoint, EndpointError
 from cimemories.llm.http.transport import LARGEST_BODY
 from cimemories.model import ChatRequest
-from cimemories.store.calls import OK, Answer, Origin, ServerId, address_of
-from cimemories.store.engine import now
+from cimemories.store.calls import KEEP, OK, Answer, Origin, ServerId, address_of
+from cimemories.store.engine import now, storable
 
 GRACE_SECONDS = 2.0  # for a program to end once its input has ended
 _LONGEST_ID = 200
@@ -118,7 +118,7 @@ class AssistantClient(Client):
         except FailedCall as error:
             return replace(error.failure, seconds=time.perf_counter() - clock)
         # As it came, for the script to read: what cannot be read is an outcome of its own.
-        content = json.dumps({name: reply.get(name) for name in ("message", "channels")}, ensure_ascii=False)
+        content = outcome_text(reply)
         if len(content) > LARGEST_BODY // 4:
             return Failure("too large", f"the answer is longer than {LARGEST_BODY // 4:,} characters")
         usage = reply.get("usage")
@@ -154,6 +154,11 @@ class AssistantClient(Client):
         finally:
             if session is not None:
                 await asyncio.shield(session.close())
+
+
+def outcome_text(reply: Mapping[str, Any]) -> str:
+    """Return the message and the channels of an answer as they are recorded, for the script to read."""
+    return storable(json.dumps({name: reply.get(name) for name in ("message", "channels")}, ensure_ascii=False))
 
 
 def _key(told: Mapping[str, object], draw: int) -> str:

@@ -345,6 +345,8 @@ def same(connection: sa.Connection, text: str) -> Same:
 
 
 OK = "ok"
+TASK = "task"  # the role of a request that is a task for an assistant (llm/assistants.py)
+KEEP = "keep"  # a field of it: another task of the session follows
 TOKEN_SUMS = tuple(
     sa.func.coalesce(sa.func.sum(call.c[name]), 0).label(name)
     for name in ("prompt_tokens", "cached_tokens", "completion_tokens")

@@ -207,7 +207,19 @@ def _sweep_rows(connection: sa.Connection, query: sa.Select) -> list[SweepRow]:
 
 OWN = run.c.explains.is_(None)  # not a run that explains a leak of another
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
-_SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown", "recall", "earlier")
+_SETTLED = (
+    "status",
+    "cause",
+    "text",
+    "reasoning",
+    "finish_reason",
+    "call",
+    "before",
+    "shown",
+    "recall",
+    "earlier",
+    "channels",
+)
 
 
 @dataclass(frozen=True, slots=True)

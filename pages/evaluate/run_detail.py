@@ -21,7 +21,7 @@ from cimemories.evaluation.estimates import require_fit
 from cimemories.evaluation.planning import plan, spec_of
 from cimemories.evaluation.prices import money
 from cimemories.evaluation.runs import estimate_judges, judge_again, messages_simulated
-from cimemories.evaluation.spec import BATCH, JudgeSpec, command_of
+from cimemories.evaluation.spec import BY_FILE, JudgeSpec, command_of
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
@@ -90,7 +90,7 @@ def _judge_again(store: Store, row: RunRow) -> None:
     """Draw the form that adds judges to the existing messages; only the judging is paid."""
     safe.inline("Adds judges. Messages stay as they are; only judgements are requested.", muted=True)
     draft = Draft(f"runs.again.{row.id}")
-    served = row.endpoint not in (SIMULATOR, IMPORTED, BATCH)
+    served = row.endpoint not in (SIMULATOR, IMPORTED, *BY_FILE)
     draw_judges(draft, simulated=messages_simulated(row), first=(MATCHER,), same=served, model=row.model)
     check = False
     if any_model(draft):

@@ -23,10 +23,12 @@ from hostile import free_port, hostile_server, texts_of
 from cimemories import extras
 from cimemories.answers.metrics import metrics
 from cimemories.evaluation import planning, runs
+from cimemories.evaluation.batches import export_batch, import_batch
 from cimemories.evaluation.spec import JudgeSpec, RunSpec
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.formats.outcomes import OutcomeError, Sent, read_outcome, read_sent, text_of
+from cimemories.formats.reading import FormatError
 from cimemories.llm import assistants
 from cimemories.llm.endpoint import EndpointError
 from cimemories.memory.systems import Question
@@ -424,3 +426,33 @@ def test_the_command_names_judges_for_every_channel(tmp_path: Path, sqlite_store
         channels = [judge.channel for judge in judgements.of_run(connection, done.stdout.strip())]
     assert channels == ["message", "tools", "memory"]
     assert os.environ.get("CIMEMORIES_KEYS", "") == ""
+
+
+# ---- tasks as files
+
+
+def test_tasks_go_out_as_a_file_and_outcomes_come_back(sqlite_store: Store, tmp_path: Path) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    run_id = planning.plan(sqlite_store, spec("tasks", model="agent", judges=JUDGES))
+    with pytest.raises(StoreError, match="batch export"):
+        runs.execute(sqlite_store, run_id)
+    assert export_batch(sqlite_store, run_id, tmp_path / "tasks.jsonl").lines == 4
+    tasks = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert all(set(task) == {"key", "memories", "recipient", "task"} for task in tasks)
+    outcomes = [
+        {"key": tasks[0]["key"], "message": LETTER, "channels": {"tool:mail": ["Hello."]}},
+        {"key": tasks[1]["key"], "message": 5},
+        {"key": tasks[2]["key"], "error": "the agent crashed"},
+        {"key": "forged" + tasks[3]["key"][6:], "message": "not asked for"},
+        {"key": tasks[0]["key"], "message": "another answer to the same"},
+    ]
+    file = tmp_path / "outcomes.jsonl"
+    file.write_text("\n".join(map(json.dumps, outcomes)), encoding="utf-8")
+    imported = import_batch(sqlite_store, run_id, file)
+    assert (imported.settled, imported.unknown, imported.repeated, imported.owed) == (2, 1, 1, 2)
+    rows = responses(sqlite_store, run_id)
+    assert Counter(row["status"] for row in rows) == {"ok": 1, "unparsed": 1, "failed": 1, "owed": 1}
+    (written,) = [row for row in rows if row["text"]]
+    assert (written["text"], text_of(written["channels"], "tools")) == (LETTER, "[mail]\nHello.")
+    with pytest.raises(FormatError, match="this is a task"):
+        import_batch(sqlite_store, run_id, tmp_path / "tasks.jsonl")
