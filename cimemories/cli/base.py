@@ -205,7 +205,7 @@ def _described(
     return described
 
 
-def takes(command: Any, group: type) -> bool:
+def takes_options(command: Any, group: type) -> bool:
     """Return whether a command takes this dataclass of options, or one that is made from it."""
     return any(issubclass(item, group) for item in getattr(command.callback, "groups", ()))
 

@@ -13,7 +13,7 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, Replace
 from cimemories.exchange.exporting import refuse_taken
-from cimemories.extras.traces.outcomes import Tally, outcomes, read_keys
+from cimemories.extras.traces.outcomes import TraceCounts, outcomes, read_keys
 from cimemories.extras.traces.spans import KEY, read_spans
 from cimemories.formats.reading import written_whole
 from cimemories.store.engine import StoreError
@@ -38,11 +38,11 @@ def traces(
     Example: cimemories traces spans.jsonl --out outcomes.jsonl
     """
     refuse_taken(out, replace=replace)
-    tally = Tally()
-    made = list(outcomes(read_spans(file), read_keys(keys) if keys else {}, tally))
+    counts = TraceCounts()
+    made = list(outcomes(read_spans(file), read_keys(keys) if keys else {}, counts))
     if not made:
         raise StoreError(
-            f"{file}: none of {count(tally.spans, 'span')} has a key. Set the attribute {KEY} on the span of each "
+            f"{file}: none of {count(counts.spans, 'span')} has a key. Set the attribute {KEY} on the span of each "
             "task, or name the keys of traces by --keys."
         )
     with written_whole(out) as draft, draft.open("w", encoding="utf-8", newline="\n") as stream:
@@ -50,9 +50,9 @@ def traces(
             stream.write(json.dumps(item.line()) + "\n")
     missing = [item for item in made if item.message is None]
     if as_json:
-        output.as_json({"path": out, "outcomes": len(made), "missing": len(missing), **vars(tally)})
+        output.as_json({"path": out, "outcomes": len(made), "missing": len(missing), **vars(counts)})
         raise typer.Exit
-    output.line(f"wrote {count(len(made), 'outcome')} of {count(tally.traces, 'trace')} to {out}")
+    output.line(f"wrote {count(len(made), 'outcome')} of {count(counts.traces, 'trace')} to {out}")
     output.notes(
         text
         for text, number in (
@@ -60,10 +60,10 @@ def traces(
                 f"{count(len(missing), 'outcome')} without a message: {missing[0].cause if missing else ''}",
                 len(missing),
             ),
-            (f"{count(tally.unmatched, 'trace')} without a key left out", tally.unmatched),
-            (f"{count(tally.left_out, 'span')} of no key left out, in traces of several keys", tally.left_out),
-            (f"{count(tally.repeated, 'trace')} of a key that ran again left out", tally.repeated),
-            (f"{count(tally.unused, 'key')} of --keys that no span has", tally.unused),
+            (f"{count(counts.unmatched, 'trace')} without a key left out", counts.unmatched),
+            (f"{count(counts.left_out, 'span')} of no key left out, in traces of several keys", counts.left_out),
+            (f"{count(counts.repeated, 'trace')} of a key that ran again left out", counts.repeated),
+            (f"{count(counts.unused, 'key')} of --keys that no span has", counts.unused),
         )
         if number
     )

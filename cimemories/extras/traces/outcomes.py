@@ -1,6 +1,7 @@
 """Traces as outcomes of tasks: what the assistant wrote for a key, and what left it on other channels.
 
-    outcomes(read_spans(path), {})  ->  Outcome(key="...", message="Dear ...", channels={"tool:send_email": ("{...}",)})
+    next(outcomes(read_spans(path), {})).line()
+    {"key": "...", "message": "Dear ...", "channels": {"tool:send_email": ["{...}"]}}
 
 A span belongs to the key that it names (`cimemories.key`), else to that of the nearest span above it, else to the only
 key of its trace."""
@@ -15,14 +16,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cimemories.extras.traces.spans import Call, Span
+from cimemories.extras.traces.spans import Call, TraceSpan
 from cimemories.formats.reading import FormatError, Record, checked, rows
 
 REASONING, MEMORY = "reasoning", "memory:write"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TracedOutcome:
     """The outcome of one key. message: None where there is none, which `cause` explains. channels: texts by the name
     of the channel: 'tool:NAME' (the arguments of each call), 'memory:write', 'reasoning'."""
 
@@ -33,12 +34,12 @@ class Outcome:
 
     def line(self) -> dict[str, Any]:
         """Return the line of a file of outcomes."""
-        said = {"error": self.cause} if self.message is None else {"message": self.message}
-        return {"key": self.key, **said, "channels": {name: list(texts) for name, texts in self.channels.items()}}
+        reply = {"error": self.cause} if self.message is None else {"message": self.message}
+        return {"key": self.key, **reply, "channels": {name: list(texts) for name, texts in self.channels.items()}}
 
 
 @dataclass
-class Tally:
+class TraceCounts:
     """Counts of a file. unmatched: traces without any key; left_out: spans of other traces that belong to no key;
     repeated: traces of a key that another one replaces; unused: keys of the mapping that no span has."""
 
@@ -69,35 +70,37 @@ def read_keys(path: Path) -> dict[str, str]:
     return keys
 
 
-def outcomes(spans: Iterable[Span], keys: Mapping[str, str], tally: Tally | None = None) -> Iterator[Outcome]:
+def outcomes(
+    spans: Iterable[TraceSpan], keys: Mapping[str, str], counts: TraceCounts | None = None
+) -> Iterator[TracedOutcome]:
     """Yield the outcome of each key, in the order in which the keys are met. keys: by id of a trace or a span; they go
     before those that spans name. A key of several traces has the outcome of the one that ended last, of those with a
     message if there are any."""
-    tally = Tally() if tally is None else tally
-    traces: dict[str, dict[str, Span]] = defaultdict(dict)
+    counts = TraceCounts() if counts is None else counts
+    traces: dict[str, dict[str, TraceSpan]] = defaultdict(dict)
     for span in spans:
-        tally.spans += span.id not in traces[span.trace]  # what is exported twice is one span
+        counts.spans += span.id not in traces[span.trace]  # what is exported twice is one span
         traces[span.trace][span.id] = span
-    tally.traces = len(traces)
-    by_key: dict[str, list[list[Span]]] = defaultdict(list)
+    counts.traces = len(traces)
+    by_key: dict[str, list[list[TraceSpan]]] = defaultdict(list)
     for trace in traces.values():
-        groups: dict[str, list[Span]] = defaultdict(list)
+        groups: dict[str, list[TraceSpan]] = defaultdict(list)
         for span, key in _keyed(trace, keys):
             groups[key].append(span)
         without = groups.pop("", [])
-        tally.unmatched += not groups
-        tally.left_out += len(without) if groups else 0
+        counts.unmatched += not groups
+        counts.left_out += len(without) if groups else 0
         for key, group in groups.items():
             by_key[key].append(group)
-    tally.unused = len(set(keys.values()) - by_key.keys())
+    counts.unused = len(set(keys.values()) - by_key.keys())
     for key, attempts in by_key.items():
-        tally.repeated += len(attempts) - 1
+        counts.repeated += len(attempts) - 1
         made = [(_outcome(key, group), max(span.end for span in group)) for group in attempts]
         # Sorting is stable: of equals the last of the file.
         yield max(reversed(made), key=lambda item: (item[0].message is not None, item[1]))[0]
 
 
-def _keyed(trace: Mapping[str, Span], keys: Mapping[str, str]) -> Iterator[tuple[Span, str]]:
+def _keyed(trace: Mapping[str, TraceSpan], keys: Mapping[str, str]) -> Iterator[tuple[TraceSpan, str]]:
     """Yield the spans of a trace with their keys, '' for none."""
     own = {id_: keys.get(id_) or span.key for id_, span in trace.items()}
     every = {key for key in own.values() if key}
@@ -116,24 +119,24 @@ def _keyed(trace: Mapping[str, Span], keys: Mapping[str, str]) -> Iterator[tuple
     return ((span, found[id_]) for id_, span in trace.items())
 
 
-def _outcome(key: str, group: Sequence[Span]) -> Outcome:
+def _outcome(key: str, group: Sequence[TraceSpan]) -> TracedOutcome:
     """Return what the spans of a key say: the message is the text of the answer that ended last."""
     ordered = sorted(group, key=lambda span: span.end)
     calls, channels = dict[object, Call](), defaultdict[str, list[str]](list)
     for span in ordered:
-        for call in (*(span.said.calls if span.said else ()), *span.calls):
+        for call in (*(span.reply.calls if span.reply else ()), *span.calls):
             # What a model asks for and a tool does is one call.
             calls.setdefault(call.id or (call.tool, call.canonical), call)
         channels[MEMORY] += span.memory
-        channels[REASONING] += span.said.reasoning if span.said else ()
+        channels[REASONING] += span.reply.reasoning if span.reply else ()
     for call in calls.values():
         channels[f"tool:{call.tool}"].append(call.arguments)
     kept = {name: tuple(dict.fromkeys(texts)) for name, texts in channels.items() if texts}
-    answers = [span.said for span in ordered if span.said and (span.said.text.strip() or span.said.problem)]
+    answers = [span.reply for span in ordered if span.reply and (span.reply.text.strip() or span.reply.problem)]
     # An agent repeats the text of its model, which alone says that it was cut.
-    problems = [said.problem for said in answers if said.problem and said.text == answers[-1].text]
+    problems = [reply.problem for reply in answers if reply.problem and reply.text == answers[-1].text]
     if answers and not problems:
-        return Outcome(key, answers[-1].text, kept)
+        return TracedOutcome(key, answers[-1].text, kept)
     failed = [span.error for span in ordered if span.error]
     none = "no span has a text; were the contents of messages recorded?"
-    return Outcome(key, None, kept, problems[-1] if problems else failed[-1] if failed else none)
+    return TracedOutcome(key, None, kept, problems[-1] if problems else failed[-1] if failed else none)

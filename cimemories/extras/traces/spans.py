@@ -48,7 +48,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Said:
+class Reply:
     """What a model or an agent answered. problem: why its text cannot be used, '' if it can."""
 
     text: str = ""
@@ -58,22 +58,22 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Span:
+class TraceSpan:
     """One span. end: in nanoseconds, 0 if unknown; key: of the outcome that it is a part of, '' where it names none;
-    said: None for a span of no answer; error: the message of its status if it failed."""
+    reply: None for a span of no answer; error: the message of its status if it failed."""
 
     trace: str
     id: str
     parent: str
     end: float
     key: str
-    said: Said | None
+    reply: Reply | None
     calls: tuple[Call, ...]
     memory: tuple[str, ...]
     error: str
 
 
-def read_spans(path: Path) -> Iterator[Span]:
+def read_spans(path: Path) -> Iterator[TraceSpan]:
     """Yield the spans of a file. Raises FormatError that names the line of what is no span."""
     for where, line in rows(path, longest=LONGEST_LINE):
         if not isinstance(line, dict):
@@ -87,7 +87,7 @@ def read_spans(path: Path) -> Iterator[Span]:
 # ---- the two forms of a file
 
 
-def _otlp(batch: Mapping[str, Any], where: str) -> Iterator[Span]:
+def _otlp(batch: Mapping[str, Any], where: str) -> Iterator[TraceSpan]:
     try:
         for resource in batch["resourceSpans"]:
             for scope in resource.get("scopeSpans", ()):
@@ -121,7 +121,7 @@ def _value(raw: Mapping[str, Any]) -> Any:
     return None
 
 
-def _flat(raw: Mapping[str, Any], where: str) -> Span:
+def _flat(raw: Mapping[str, Any], where: str) -> TraceSpan:
     context = raw.get("context")
 
     def first(*names: str) -> Any:
@@ -160,12 +160,12 @@ def _span(
     attributes: Mapping[str, Any],
     events: Sequence[tuple[str, Mapping[str, Any]]],
     error: str,
-) -> Span:
+) -> TraceSpan:
     trace, id_, parent = (str(item or "").lower().removeprefix("0x") for item in ids)
     operation = find(attributes, "gen_ai.operation.name")
     memory = _records(find(attributes, "gen_ai.memory.records")) if operation in MEMORY_WRITES else ()
-    key, said = str(find(attributes, KEY) or ""), _said(attributes, events)
-    return Span(trace, id_, parent, _nanoseconds(end), key, said, _executed(attributes, name), memory, error)
+    key, reply = str(find(attributes, KEY) or ""), _reply(attributes, events)
+    return TraceSpan(trace, id_, parent, _nanoseconds(end), key, reply, _executed(attributes, name), memory, error)
 
 
 def _nanoseconds(time: Any) -> float:
@@ -195,12 +195,12 @@ def find(values: Any, name: str) -> Any:
 # ---- what left the assistant
 
 
-def _said(attributes: Mapping[str, Any], events: Sequence[tuple[str, Mapping[str, Any]]]) -> Said | None:
+def _reply(attributes: Mapping[str, Any], events: Sequence[tuple[str, Mapping[str, Any]]]) -> Reply | None:
     agent = find(attributes, "gen_ai.operation.name") in AGENT_OPERATIONS
     for of in (attributes, *(values for name, values in events if name in _DETAILS)):
         if (messages := find(of, "gen_ai.output.messages")) is not None:
-            said, reasons = _of_messages(messages, last=agent), find(of, "gen_ai.response.finish_reasons")
-            return replace(said, problem=CUT_TEXT) if _is_cut(reasons, last=agent) else said
+            reply, reasons = _of_messages(messages, last=agent), find(of, "gen_ai.response.finish_reasons")
+            return replace(reply, problem=CUT_TEXT) if _is_cut(reasons, last=agent) else reply
     for name, values in events:
         if name == "gen_ai.choice":
             message = _parsed(find(values, "message")) or values
@@ -215,22 +215,22 @@ def _is_cut(reasons: Any, *, last: bool) -> bool:
     return isinstance(reasons, list) and bool(reasons) and reasons[-1 if last else 0] in CUT
 
 
-def _of_messages(messages: Any, *, last: bool) -> Said:
+def _of_messages(messages: Any, *, last: bool) -> Reply:
     """Read gen_ai.output.messages: one message a choice, of which the first counts; of an agent, the last with a
     text."""
     messages = _parsed(messages)
     if not isinstance(messages, list):
-        return Said(problem="gen_ai.output.messages is no JSON list; was it cut?")
+        return Reply(problem="gen_ai.output.messages is no JSON list; was it cut?")
     every = [_of_parts(item) for item in messages if isinstance(item, dict) and item.get("role", "assistant") != "tool"]
     if not every:
-        return Said()
+        return Reply()
     chosen = next((item for item in reversed(every) if item.text), every[-1]) if last else every[0]
     counted = every if last else [chosen]
     reasoning = tuple(text for item in counted for text in item.reasoning)
-    return Said(chosen.text, reasoning, tuple(call for item in counted for call in item.calls), chosen.problem)
+    return Reply(chosen.text, reasoning, tuple(call for item in counted for call in item.calls), chosen.problem)
 
 
-def _of_parts(message: Mapping[str, Any]) -> Said:
+def _of_parts(message: Mapping[str, Any]) -> Reply:
     texts, reasoning, calls = [], [], []
     listed = message.get("parts")
     for part in listed if isinstance(listed, list) else [{"type": "text", "content": message.get("content")}]:
@@ -245,10 +245,10 @@ def _of_parts(message: Mapping[str, Any]) -> Said:
                 arguments = part.get("arguments", part.get("server_tool_call"))
                 calls.append(Call(str(part.get("id") or ""), str(part.get("name")), _text(arguments)))
     problem = CUT_TEXT if message.get("finish_reason") in CUT else ""
-    return Said("\n".join(texts), tuple(filter(None, reasoning)), tuple(calls), problem)
+    return Reply("\n".join(texts), tuple(filter(None, reasoning)), tuple(calls), problem)
 
 
-def _of_choice(message: Mapping[str, Any], finish_reason: str) -> Said:
+def _of_choice(message: Mapping[str, Any], finish_reason: str) -> Reply:
     """Read a message of OpenAI's form, in an event gen_ai.choice."""
     calls = []
     listed = _parsed(message.get("tool_calls"))
@@ -258,10 +258,10 @@ def _of_choice(message: Mapping[str, Any], finish_reason: str) -> Said:
             called = str(function.get("name")), _text(function.get("arguments"))
             calls.append(Call(str(item.get("id") or ""), *called))
     problem = CUT_TEXT if finish_reason in CUT else ""
-    return Said(_text(message.get("content")), (), tuple(calls), problem)
+    return Reply(_text(message.get("content")), (), tuple(calls), problem)
 
 
-def _of_openinference(attributes: Mapping[str, Any]) -> Said | None:
+def _of_openinference(attributes: Mapping[str, Any]) -> Reply | None:
     kind = find(attributes, "openinference.span.kind")
     if kind is None:
         return None
@@ -274,7 +274,7 @@ def _of_openinference(attributes: Mapping[str, Any]) -> Said | None:
     if not first:
         plain = kind in ("LLM", "AGENT", "CHAIN") and leaves.get("output.mime_type", "text/plain") == "text/plain"
         text = leaves.get("output.value") if plain else None
-        return Said(text) if isinstance(text, str) else None
+        return Reply(text) if isinstance(text, str) else None
     texts, reasoning, calls = [first.get("content")], list[Any](), list[Call]()
     for number in _numbers(first, "contents"):
         content = f"contents.{number}.message_content"
@@ -286,7 +286,7 @@ def _of_openinference(attributes: Mapping[str, Any]) -> Said | None:
         calls.append(Call(str(first.get(f"{call}.id") or ""), *called))
     problem = CUT_TEXT if leaves.get("llm.finish_reason") in CUT else ""
     written = "\n".join(text for text in texts if isinstance(text, str))
-    return Said(written, tuple(text for text in reasoning if isinstance(text, str)), tuple(calls), problem)
+    return Reply(written, tuple(text for text in reasoning if isinstance(text, str)), tuple(calls), problem)
 
 
 def _numbers(values: Mapping[str, Any], name: str) -> list[int]:

@@ -11,7 +11,7 @@ from cimemories import files
 from cimemories.cli.options import Here
 from cimemories.exchange.card import licence_of
 from cimemories.exchange.exporting import refuse_taken
-from cimemories.extras.training.preferences import Tally, preference_rows, write_rows
+from cimemories.extras.training.preferences import PairCounts, preference_rows, write_rows
 from cimemories.extras.training.reward import WEIGHT
 from cimemories.flows.labels import rule_of
 from cimemories.flows.scope import Scope, resolve_scope
@@ -36,26 +36,26 @@ def export(
     for each in (path, card_path):
         refuse_taken(each, replace=replace)
     store = here.record
-    scope, tally = resolve_scope(store, run_id, labelling, judge), Tally()
+    scope, counts = resolve_scope(store, run_id, labelling, judge), PairCounts()
     with files.written_for_user(path, here.workspace):
         with written_whole(path) as target:
-            write_rows(target, preference_rows(store, scope, tally), path.suffix)
-            if not tally.pairs:
-                why = "; ".join(tally.reasons()) or "it has no message"
+            write_rows(target, preference_rows(store, scope, counts), path.suffix)
+            if not counts.pairs:
+                why = "; ".join(counts.reasons()) or "it has no message"
                 raise StoreError(f"{run_id} has no pair of messages, and nothing was written: {why}.")
         with written_whole(card_path) as target:
-            target.write_text(card(here, scope, tally, path.name), encoding="utf-8")
+            target.write_text(card(here, scope, counts, path.name), encoding="utf-8")
     log.note(store, "run.exported", run_id, judge=scope.judge_text)
     simulated = part_names(scope.simulated)
     here.result(
-        {"path": path, "card": card_path, "format": FORMAT, "simulated": bool(simulated), **vars(tally)},
-        f"exported '{run_id}' as {FORMAT}: {path} ({count(tally.pairs, 'pair')} of "
-        f"{count(tally.requests, 'request')}); card: {card_path}",
-        notes=[*tally.reasons(), f"simulated {simulated}: train nothing that you mean to use" if simulated else ""],
+        {"path": path, "card": card_path, "format": FORMAT, "simulated": bool(simulated), **vars(counts)},
+        f"exported '{run_id}' as {FORMAT}: {path} ({count(counts.pairs, 'pair')} of "
+        f"{count(counts.requests, 'request')}); card: {card_path}",
+        notes=[*counts.reasons(), f"simulated {simulated}: train nothing that you mean to use" if simulated else ""],
     )
 
 
-def card(here: Here, scope: Scope, tally: Tally, file: str) -> str:
+def card(here: Here, scope: Scope, counts: PairCounts, file: str) -> str:
     """Return the card of a file of pairs, as Markdown with the Hub's metadata on top."""
     with here.record.read() as connection:
         row = datasets.named(connection, scope.dataset_name)
@@ -69,10 +69,10 @@ def card(here: Here, scope: Scope, tally: Tally, file: str) -> str:
         labels_text=scope.labels_text,
         judge=scope.judge_text,
         simulated=part_names(scope.simulated),
-        pairs=count(tally.pairs, "pair"),
-        requests=count(tally.requests, "request"),
-        without=count(sum(tally.without.values()), "request"),
-        reasons=tally.reasons(),
+        pairs=count(counts.pairs, "pair"),
+        requests=count(counts.requests, "request"),
+        without=count(sum(counts.without.values()), "request"),
+        reasons=counts.reasons(),
         weight=f"{WEIGHT:g}",
         licence=licence_of(row),
     )

@@ -55,7 +55,7 @@ REASONS = (NOT_COUNTED, ONE_MESSAGE, NO_VIOLATION, ALL_VIOLATE, LESS_COMPLETE)
 
 
 @dataclass(frozen=True)
-class Message:
+class JudgedMessage:
     """A judged message. sample: its number, from 1."""
 
     sample: int
@@ -64,7 +64,7 @@ class Message:
 
 
 @dataclass
-class Tally:
+class PairCounts:
     """Counts of an export. without: requests without a pair, by the reason. unrecorded: messages whose request is not
     in the record, such as imported ones."""
 
@@ -79,7 +79,7 @@ class Tally:
         return [*texts, f"{count(self.unrecorded, 'message')} without a recorded request"] if self.unrecorded else texts
 
 
-def pairs(messages: Sequence[Message]) -> list[tuple[Message, Message]] | str:
+def pairs(messages: Sequence[JudgedMessage]) -> list[tuple[JudgedMessage, JudgedMessage]] | str:
     """Return the pairs (chosen, rejected) among the messages of one request, or the reason why there is none.
 
     Each text with a violation is rejected once. Chosen is the most complete message without one, and of equals the one
@@ -102,8 +102,8 @@ def pairs(messages: Sequence[Message]) -> list[tuple[Message, Message]] | str:
     return found or LESS_COMPLETE
 
 
-def preference_rows(store: Store, scope: Scope, tally: Tally) -> Iterator[dict[str, Any]]:
-    """Yield the pairs of a run as rows of SCHEMA, by profile, and count them in `tally`. Raises StoreError for a judge
+def preference_rows(store: Store, scope: Scope, counts: PairCounts) -> Iterator[dict[str, Any]]:
+    """Yield the pairs of a run as rows of SCHEMA, by profile, and count them in `counts`. Raises StoreError for a judge
     that reads the reasoning."""
     if scope.reads_reasoning:
         raise StoreError(f"{scope.judge_text} reads the reasoning, and pairs are of messages. Name another by --judge.")
@@ -113,11 +113,11 @@ def preference_rows(store: Store, scope: Scope, tally: Tally) -> Iterator[dict[s
     if scope.run.counts_whole_profiles:
         held = {}
     for profile in profiles:
-        yield from _of_profile(store, scope, profile, held, tally)
+        yield from _of_profile(store, scope, profile, held, counts)
 
 
 def _of_profile(
-    store: Store, scope: Scope, profile: int, held: PartialMemories, tally: Tally
+    store: Store, scope: Scope, profile: int, held: PartialMemories, counts: PairCounts
 ) -> Iterator[dict[str, Any]]:
     with store.read() as connection:
         record = datasets.profile_record(connection, profile)
@@ -127,11 +127,11 @@ def _of_profile(
     attributes = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
     identifiers = {id_ for id_, item in attributes.items() if is_bio(item.key, item.domain)}
     labelled = matrix(store, scope.labelling.id if scope.labelling else None, record)
-    requests: dict[tuple[int, str], list[Message]] = {}
+    requests: dict[tuple[int, str], list[JudgedMessage]] = {}
     for item in messages:
         request, memory = answered[item.response]["request"], answered[item.response]["memory"]
         if request is None:
-            tally.unrecorded += 1
+            counts.unrecorded += 1
             continue
         position = record.context_ids.index(item.context)
         of_request = requests.setdefault((position, request), [])
@@ -139,15 +139,15 @@ def _of_profile(
             codes = zip(record.attribute_ids, labelled.effective[:, position].tolist(), strict=True)
             # What no memory held could not be conveyed.
             labels = {id_: code for id_, code in codes if judgements.memory_holds(held, memory, id_)}
-            of_request.append(Message(item.number, item.text or "", score(item.revealed, labels, identifiers)))
+            of_request.append(JudgedMessage(item.number, item.text or "", score(item.revealed, labels, identifiers)))
     for (position, request), judged in requests.items():
-        tally.requests += 1
+        counts.requests += 1
         found = pairs(judged) if labelled.retained[position] else NOT_COUNTED
         if isinstance(found, str):
-            tally.without[found] += 1
+            counts.without[found] += 1
             continue
         for chosen, rejected in found:
-            tally.pairs += 1
+            counts.pairs += 1
             yield {
                 "prompt": prompts[request],
                 "chosen": [{"role": "assistant", "content": chosen.text}],

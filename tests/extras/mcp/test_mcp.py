@@ -17,7 +17,7 @@ from mcp.client import Client
 from two_runs import world
 
 from cimemories.access.readonly import READ_ONLY
-from cimemories.cli.base import load, takes
+from cimemories.cli.base import load, takes_options
 from cimemories.cli.options import Printing
 from cimemories.extras.mcp import tools
 from cimemories.store.engine import Store, open_store
@@ -58,11 +58,11 @@ async def test_there_is_a_tool_for_each_command_that_prints_an_answer(workspace:
     folder, _ = workspace
     async with Client(tools.server(open_store(folder), APP)) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
-    printing = {name for name, command in tools._commands(load()) if takes(command, Printing)}
+    printing = {name for name, command in tools._commands(load()) if takes_options(command, Printing)}
     assert {name.replace(" ", "_") for name in printing} - {"why"} == set(listed) - {"runs", "datasets"}
     assert {"metrics", "leaks", "review_status", "sensitivity"} <= set(listed)
     assert not {"run", "export", "review_export", "import", "delete", "why"} & set(listed)
-    assert set(tools.PAGES) <= {item.name for item in tools.answering().values()}
+    assert set(tools.PAGES) <= {item.name for item in tools.answer_tools().values()}
     for tool in listed.values():
         assert tool.annotations and tool.annotations.read_only_hint
         assert tool.description
@@ -143,7 +143,7 @@ async def test_the_store_refuses_a_command_that_writes(workspace: tuple[Path, li
     folder, _ = workspace
     freeze = dict(tools._commands(load()))["datasets freeze"]
     result = tools.ask(
-        tools.Answering("datasets freeze", freeze), {"dataset": "small world", "by": "Ada"}, open_store(folder), APP
+        tools.AnswerTool("datasets freeze", freeze), {"dataset": "small world", "by": "Ada"}, open_store(folder), APP
     )
     assert result.is_error and "read-only" in result.content[0].text
 

@@ -11,7 +11,7 @@ from evaluating import ROOT, cli_inside, outside
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cimemories.extras.traces.outcomes import Outcome, Tally, outcomes, read_keys
+from cimemories.extras.traces.outcomes import TraceCounts, TracedOutcome, outcomes, read_keys
 from cimemories.extras.traces.spans import read_spans
 from cimemories.formats.reading import FormatError
 
@@ -136,11 +136,11 @@ def nested(items: Items) -> list[dict[str, Any]]:
 
 
 def read(
-    lines: list[Any], folder: Path, keys: dict[str, str] | None = None, tally: Tally | None = None
-) -> list[Outcome]:
+    lines: list[Any], folder: Path, keys: dict[str, str] | None = None, counts: TraceCounts | None = None
+) -> list[TracedOutcome]:
     file = folder / "spans.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    return list(outcomes(read_spans(file), keys or {}, tally))
+    return list(outcomes(read_spans(file), keys or {}, counts))
 
 
 @pytest.mark.parametrize("form", [flat, otlp, nested])
@@ -200,19 +200,19 @@ def test_older_conventions_and_events(tmp_path: Path) -> None:
 def test_keys_are_those_of_spans_above_or_of_the_mapping(tmp_path: Path) -> None:
     one, other = (0, {"cimemories.key": "k1"}), (0, {"cimemories.key": "k2"})
     two = [(None, {}), one, (1, chat(says("One."))), other, (3, chat(says("Two."))), (0, TOOL)]
-    tally = Tally()
-    made = {item.key: item.message for item in read(flat(two), tmp_path, tally=tally)}
-    assert made == {"k1": "One.", "k2": "Two."} and (tally.left_out, tally.unmatched) == (2, 0)
+    counts = TraceCounts()
+    made = {item.key: item.message for item in read(flat(two), tmp_path, counts=counts)}
+    assert made == {"k1": "One.", "k2": "Two."} and (counts.left_out, counts.unmatched) == (2, 0)
     # A key on the model's span alone is that of the whole trace, the tool beside it too.
     beside = [(None, {}), (0, chat(says("One.")) | KEYED), (0, TOOL)]
     assert read(flat(beside), tmp_path)[0].channels == {"tool:send_email": (json.dumps(EMAIL),)}
     unkeyed = flat([(None, {}), (0, chat(says("One.")))])
-    tally = Tally()
-    assert read(unkeyed, tmp_path, tally=tally) == [] and tally.unmatched == 1
+    counts = TraceCounts()
+    assert read(unkeyed, tmp_path, counts=counts) == [] and counts.unmatched == 1
     mapping = tmp_path / "keys.csv"
     mapping.write_text(f"id,key\n0x{'A' * 32},k7\n{'b' * 32},k8\n", "utf-8")
-    tally = Tally()
-    assert [item.key for item in read(unkeyed, tmp_path, read_keys(mapping), tally)] == ["k7"] and tally.unused == 1
+    counts = TraceCounts()
+    assert [item.key for item in read(unkeyed, tmp_path, read_keys(mapping), counts)] == ["k7"] and counts.unused == 1
     mapping.write_text(f'{{"id": "{"a" * 32}", "key": "k1"}}\n{{"id": "{"a" * 32}", "key": "k2"}}\n', "utf-8")
     with pytest.raises(FormatError, match="line 2: .* has another key above"):
         read_keys(mapping)
@@ -224,9 +224,9 @@ def test_a_key_that_ran_again_has_its_last_message(tmp_path: Path) -> None:
     failed = flat([(None, KEYED)], "c" * 32, status={"status_code": "ERROR", "description": "out of memory"})
     for span in again:
         span["end_time"] = span["end_time"].replace("2026", "2027")
-    tally = Tally()
-    assert [item.message for item in read([*again, *first, *failed, *again], tmp_path, tally=tally)] == ["Again."]
-    assert (tally.spans, tally.traces, tally.repeated) == (5, 3, 2)
+    counts = TraceCounts()
+    assert [item.message for item in read([*again, *first, *failed, *again], tmp_path, counts=counts)] == ["Again."]
+    assert (counts.spans, counts.traces, counts.repeated) == (5, 3, 2)
 
 
 ENDED = {"gen_ai.response.finish_reasons": ["max_tokens"]}

@@ -16,7 +16,14 @@ from worlds import add_dataset, add_labels, add_run
 from cimemories.evaluation import planning
 from cimemories.evaluation import runs as execution
 from cimemories.extras.training import preferences
-from cimemories.extras.training.preferences import ALL_VIOLATE, LESS_COMPLETE, NO_VIOLATION, ONE_MESSAGE, Message, Tally
+from cimemories.extras.training.preferences import (
+    ALL_VIOLATE,
+    LESS_COMPLETE,
+    NO_VIOLATION,
+    ONE_MESSAGE,
+    JudgedMessage,
+    PairCounts,
+)
 from cimemories.extras.training.reward import Score, score
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, TOO_FEW, UNLABELLED
@@ -28,8 +35,8 @@ from cimemories.store.engine import Store, open_store
 LEAK = (1,)
 
 
-def message(sample: int, completeness: float | None, violations: tuple[int, ...] = (), **more: Any) -> Message:
-    return Message(sample, more.pop("text", f"text {sample}"), Score(completeness, violations, **more))
+def message(sample: int, completeness: float | None, violations: tuple[int, ...] = (), **more: Any) -> JudgedMessage:
+    return JudgedMessage(sample, more.pop("text", f"text {sample}"), Score(completeness, violations, **more))
 
 
 def test_the_score_counts_clear_labels_alone() -> None:
@@ -62,7 +69,7 @@ def test_the_score_counts_clear_labels_alone() -> None:
         ([message(1, 1.0)], ONE_MESSAGE),
     ],
 )  # fmt: skip
-def test_which_messages_make_a_pair(messages: list[Message], expected: list[tuple[int, int]] | str) -> None:
+def test_which_messages_make_a_pair(messages: list[JudgedMessage], expected: list[tuple[int, int]] | str) -> None:
     result = preferences.pairs(messages)
     assert (result if isinstance(result, str) else [(a.sample, b.sample) for a, b in result]) == expected
 
@@ -144,10 +151,10 @@ def test_what_has_no_pair_is_refused_and_leaves_no_file(sqlite_store: Store, tmp
     # The second context lacks a necessary attribute.
     add_labels(sqlite_store, data.id, [[[INAPPROPRIATE, INAPPROPRIATE], [NECESSARY, AMBIGUOUS]]])
     run_id = add_run(sqlite_store, data.id, 2, [[[2, 1], [0, 0]]])
-    tally = Tally()
+    counts = PairCounts()
     scope = resolve_scope(sqlite_store, run_id)
-    assert list(preferences.preference_rows(sqlite_store, scope, tally)) == []
-    assert tally == Tally(0, 2, 0, Counter({ALL_VIOLATE: 1, preferences.NOT_COUNTED: 1}))
+    assert list(preferences.preference_rows(sqlite_store, scope, counts)) == []
+    assert counts == PairCounts(0, 2, 0, Counter({ALL_VIOLATE: 1, preferences.NOT_COUNTED: 1}))
     error = exported(sqlite_store, run_id, tmp_path / "pairs.jsonl", code=1)
     assert f"1 request {ALL_VIOLATE}" in error and f"1 request {preferences.NOT_COUNTED}" in error
     assert "Name it .jsonl or .parquet" in exported(sqlite_store, run_id, tmp_path / "pairs.csv", code=1)
