@@ -1,13 +1,14 @@
 """Traces as outcomes of tasks: what the assistant wrote for a key, and what left it on other channels.
 
     next(outcomes(read_spans(path), {})).line()
-    {"key": "...", "message": "Dear ...", "channels": {"tool:send_email": ["{...}"]}}
+    {"key": "...", "message": "Dear ...", "channels": {"tool:send_email": [{"arguments": {...}}]}}
 
 A span belongs to the key that it names (`cimemories.key`), else to that of the nearest span above it, else to the only
 key of its trace."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from cimemories.extras.traces.spans import Call, TraceSpan
+from cimemories.formats.outcomes import LONGEST_NAME
 from cimemories.formats.reading import FormatError, Record, checked, rows
 
 REASONING, MEMORY = "reasoning", "memory:write"
@@ -33,9 +35,23 @@ class TracedOutcome:
     cause: str = ""
 
     def line(self) -> dict[str, Any]:
-        """Return the line of a file of outcomes."""
-        reply = {"error": self.cause} if self.message is None else {"message": self.message}
-        return {"key": self.key, **reply, "channels": {name: list(texts) for name, texts in self.channels.items()}}
+        """Return the line of a file of outcomes, in the form of formats/outcomes.py."""
+        if self.message is None:
+            return {"key": self.key, "error": self.cause}
+        channels: dict[str, Any] = {}
+        for name, texts in self.channels.items():
+            # The importer refuses longer names, and with them the whole outcome.
+            channels[name[:LONGEST_NAME]] = "\n\n".join(texts) if name == REASONING else [*map(_item, texts)]
+        return {"key": self.key, "message": self.message, "channels": channels}
+
+
+def _item(text: str) -> Any:
+    """Return the arguments of a call by name, or the text that they or a write to a memory are."""
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return {"arguments": arguments} if isinstance(arguments, dict) else text
 
 
 @dataclass

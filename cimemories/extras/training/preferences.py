@@ -27,8 +27,9 @@ from cimemories.extras.training.reward import Score, score
 from cimemories.flows.scope import Scope
 from cimemories.labels.matrix import matrix
 from cimemories.leaks.message import samples
-from cimemories.model import is_bio
+from cimemories.model import Channel, is_bio
 from cimemories.store import datasets, judgements, runs
+from cimemories.store.calls import TASK
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import PartialMemories
 from cimemories.text import count
@@ -65,8 +66,8 @@ class JudgedMessage:
 
 @dataclass
 class PairCounts:
-    """Counts of an export. without: requests without a pair, by the reason. unrecorded: messages whose request is not
-    in the record, such as imported ones."""
+    """Counts of an export. without: requests without a pair, by the reason. unrecorded: messages whose prompt is not in
+    the record: imported ones, and those of an assistant that asks its model itself."""
 
     pairs: int = 0
     requests: int = 0
@@ -76,7 +77,7 @@ class PairCounts:
     def reasons(self) -> list[str]:
         """Return the reasons with their counts, as '3 requests without a message that violates'."""
         texts = [f"{count(self.without[reason], 'request')} {reason}" for reason in REASONS if self.without[reason]]
-        return [*texts, f"{count(self.unrecorded, 'message')} without a recorded request"] if self.unrecorded else texts
+        return [*texts, f"{count(self.unrecorded, 'message')} without a recorded prompt"] if self.unrecorded else texts
 
 
 def pairs(messages: Sequence[JudgedMessage]) -> list[tuple[JudgedMessage, JudgedMessage]] | str:
@@ -104,9 +105,11 @@ def pairs(messages: Sequence[JudgedMessage]) -> list[tuple[JudgedMessage, Judged
 
 def preference_rows(store: Store, scope: Scope, counts: PairCounts) -> Iterator[dict[str, Any]]:
     """Yield the pairs of a run as rows of SCHEMA, by profile, and count them in `counts`. Raises StoreError for a judge
-    that reads the reasoning."""
-    if scope.reads_reasoning:
-        raise StoreError(f"{scope.judge_text} reads the reasoning, and pairs are of messages. Name another by --judge.")
+    that reads another channel."""
+    channel = Channel(scope.judge.channel)
+    if channel != Channel.MESSAGE:
+        what = f"{scope.judge_text} reads {channel.in_words}"
+        raise StoreError(f"{what}, and pairs are of messages. Name another by --judge.")
     with store.read() as connection:
         profiles = runs.profile_ids(connection, scope.run.id)
         held = judgements.partial_memories(connection, scope.run.id)
@@ -123,14 +126,16 @@ def _of_profile(
         record = datasets.profile_record(connection, profile)
         answered = {row["id"]: row for row in runs.run_responses(connection, scope.run.id, scope.judge.id, profile)}
         messages = [item for item in samples(connection, scope, profile) if item.text is not None]
-        prompts = runs.sent_messages(connection, {row["request"] for row in answered.values() if row["request"]})
+        sent = runs.sent_messages(connection, {row["request"] for row in answered.values() if row["request"]})
+    # A task for an assistant is no prompt of a model.
+    prompts = {request: turns for request, turns in sent.items() if all(turn["role"] != TASK for turn in turns)}
     attributes = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
     identifiers = {id_ for id_, item in attributes.items() if is_bio(item.key, item.domain)}
     labelled = matrix(store, scope.labelling.id if scope.labelling else None, record)
     requests: dict[tuple[int, str], list[JudgedMessage]] = {}
     for item in messages:
         request, memory = answered[item.response]["request"], answered[item.response]["memory"]
-        if request is None:
+        if request not in prompts:
             counts.unrecorded += 1
             continue
         position = record.context_ids.index(item.context)

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluating import ROOT, cli_inside, outside
+import sqlalchemy as sa
+from evaluating import DATASET, ROOT, add, cli_inside, outside, row_of, small_profiles
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories.extras.traces.outcomes import TraceCounts, TracedOutcome, outcomes, read_keys
 from cimemories.extras.traces.spans import read_spans
+from cimemories.formats.outcomes import text_of
 from cimemories.formats.reading import FormatError
+from cimemories.store.engine import Store
+from cimemories.store.tables import response
 
 EMAIL = {"to": "bank@example.org", "body": "My rent is 900."}
 KEYED = {"cimemories.key": "k1"}
@@ -151,8 +155,8 @@ def test_a_task_of_the_genai_convention(tmp_path: Path, form: Any) -> None:
         "message": "Dear bank,\nthank you.",
         "channels": {
             "memory:write": ["Pays 900 for rent."],
-            "reasoning": ["The rent is known."],
-            "tool:send_email": [json.dumps(EMAIL)],
+            "reasoning": "The rent is known.",
+            "tool:send_email": [{"arguments": EMAIL}],
         },
     }
     assert "diagnosis" not in str(outcome), "what the model was given did not leave it"
@@ -248,7 +252,7 @@ AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.output.messages": text
 def test_a_missing_message_has_its_cause(tmp_path: Path, items: Items, status: str, cause: str) -> None:
     (outcome,) = read(flat(items, status={"status_code": status}), tmp_path)
     assert outcome.message is None and cause in outcome.cause
-    assert set(outcome.line()) == {"key", "error", "channels"}
+    assert outcome.line() == {"key": "k1", "error": outcome.cause}
 
 
 @pytest.mark.parametrize(
@@ -306,6 +310,37 @@ def test_whatever_a_span_holds_is_an_outcome_or_an_error_that_names_it(
             json.dumps([item.line() for item in read(lines, folder)], allow_nan=False)
         except FormatError as error:
             assert "line 1" in str(error)
+
+
+def test_traces_become_messages_of_a_run(sqlite_store: Store, tmp_path: Path) -> None:
+    """From the tasks of a run, by an assistant that leaves spans, to judged messages with their channels."""
+    add(sqlite_store, small_profiles(1, 2))
+
+    def done(*command: object) -> str:
+        ended = cli_inside(outside(), *command, folder=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    place = ("--workspace", sqlite_store.workspace)
+    planned = ("--assistant", "tasks", "-m", "my-agent", "--judge", "matcher", "--samples", 1)
+    run_id = done("run", "-d", DATASET, *planned, *place).split()[0]
+    done("batch", "export", run_id, "--out", "tasks.jsonl", *place)
+    tasks = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text("utf-8").splitlines()]
+    spans = []
+    for number, task in enumerate(tasks):
+        memory, long = task["memories"][-1], {"gen_ai.tool.name": "x" * 500, "gen_ai.tool.call.id": "c2"}
+        wrote = [(None, {"cimemories.key": task["key"]}), (0, chat(THINKS, CALLS)), (0, TOOL), (0, TOOL | long)]
+        spans += flat([*wrote, (0, chat(says(f"Dear {task['recipient']}, {memory}")))], f"{number:032x}")
+    (tmp_path / "spans.jsonl").write_text("".join(json.dumps(span) + "\n" for span in spans), "utf-8")
+    done("traces", "spans.jsonl", "--out", "outcomes.jsonl")
+    done("batch", "import", run_id, "outcomes.jsonl", *place)
+    assert row_of(sqlite_store, run_id).responses == {"ok": len(tasks)} == {"ok": 2}
+    with sqlite_store.read() as connection:
+        rows = connection.execute(sa.select(response.c.text, response.c.reasoning, response.c.channels)).all()
+    assert {row.text for row in rows} == {f"Dear {task['recipient']}, {task['memories'][-1]}" for task in tasks}
+    for row in rows:
+        assert row.reasoning == "The rent is known."
+        assert "to: bank@example.org\nbody: My rent is 900." in (text_of(row.channels, "tools") or "")
 
 
 def test_the_command_and_the_example_of_the_documentation(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from evaluating import ROOT, add_labelled, cli_inside, outside, simulated
+from evaluating import DATASET, ROOT, add_labelled, cli_inside, outside, simulated
 from worlds import add_dataset, add_labels, add_run
 
 from cimemories.evaluation import planning
 from cimemories.evaluation import runs as execution
+from cimemories.evaluation.batches import export_batch, import_batch
 from cimemories.extras.training import preferences
 from cimemories.extras.training.preferences import (
     ALL_VIOLATE,
@@ -30,6 +31,7 @@ from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, TOO_FEW
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.message import leak_view
 from cimemories.model import Label
+from cimemories.store import judgements
 from cimemories.store.engine import Store, open_store
 
 LEAK = (1,)
@@ -159,6 +161,25 @@ def test_what_has_no_pair_is_refused_and_leaves_no_file(sqlite_store: Store, tmp
     assert f"1 request {ALL_VIOLATE}" in error and f"1 request {preferences.NOT_COUNTED}" in error
     assert "Name it .jsonl or .parquet" in exported(sqlite_store, run_id, tmp_path / "pairs.csv", code=1)
     assert list(tmp_path.glob("pairs*")) == []
+
+
+def test_pairs_are_of_messages_and_of_prompts(tmp_path: Path) -> None:
+    """Neither of what another channel says, nor of a task that an assistant was sent."""
+    store = open_store(tmp_path / "workspace")
+    add_labelled(store, contexts=2)
+    judges = (planning.JudgeSpec(kind="matcher"), planning.JudgeSpec(kind="matcher", channel="tools"))
+    spec = planning.RunSpec(dataset=DATASET, model="agent", assistant="tasks", samples=2, judges=judges)
+    run_id = planning.plan(store, spec)
+    export_batch(store, run_id, tmp_path / "tasks.jsonl")
+    tasks = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text("utf-8").splitlines()]
+    outcomes = [{"key": task["key"], "message": " ".join(task["memories"][:n])} for n, task in enumerate(tasks)]
+    (tmp_path / "outcomes.jsonl").write_text("\n".join(map(json.dumps, outcomes)), "utf-8")
+    import_batch(store, run_id, tmp_path / "outcomes.jsonl")
+    assert "4 messages without a recorded prompt" in exported(store, run_id, tmp_path / "pairs.jsonl", code=1)
+    with store.read() as connection:
+        tools = next(judge for judge in judgements.of_run(connection, run_id) if judge.channel == "tools")
+    error = exported(store, run_id, tmp_path / "pairs.jsonl", "--judge", tools.id, code=1)
+    assert "reads tool calls, and pairs are of messages" in error
 
 
 def test_the_example_of_the_documentation_works(judged: tuple[Store, str], tmp_path: Path) -> None:
