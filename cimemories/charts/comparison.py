@@ -285,7 +285,7 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None, *, 
     ]
     axis = {"range": [FIRST, LAST], "tickformat": ".0%", "gridcolor": GRID, "zeroline": False}
     look = {"itemclick": False, "itemdoubleclick": False, "font": {"size": 11}, "tracegroupgap": 0}
-    # All at once: Plotly looks through a figure anew for everything that is added to it.
+    # All at once: Plotly looks through a figure again for everything that is added to it.
     fig = go.Figure(
         [*traces, *_references(board, lines)],
         {

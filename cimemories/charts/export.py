@@ -128,7 +128,7 @@ class _Renderer:
         if self._idle is not None:
             self._idle.cancel()
         if self._loop is None:
-            # A loop and a thread of its own: whoever asks may have a loop running, and it must outlast the question.
+            # A loop and a thread of its own: the caller may have a loop running, and it must outlast the question.
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="image", daemon=True).start()
         reused = self._drawing is not None

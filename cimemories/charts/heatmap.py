@@ -2,7 +2,7 @@
 
 The cell under the pointer shows the numbers of all maps and is framed in each of them, and so is the one that was
 clicked. ui/assets/grids.js does both: a go.Heatmap raises no event in Streamlit, and points laid over it that do would
-be drawn anew, a thousand of them, at every click.
+be drawn again, a thousand of them, at every click.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _cells(item: Map, end: float, dark: bool) -> dict[str, Any]:
     bar = {"tickformat": f"{sign}{form}", "thickness": 10, "outlinewidth": 0, "len": 1, "x": end + 0.004, "xpad": 0}
     return {
         "type": "heatmap",
-        # Lists: of packed arrays Plotly makes new ones whenever it is handed the figure, and draws them anew.
+        # Lists: of packed arrays Plotly makes new ones whenever it is handed the figure, and draws them again.
         "z": [[None if share != share else share for share in row] for row in values.tolist()],
         "x": list(range(values.shape[1])),
         "y": list(range(values.shape[0])),

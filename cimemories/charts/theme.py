@@ -62,7 +62,7 @@ LEGEND_BELOW: Mapping[str, Any] = {
 
 def layout(*, title: str = "", subtitle: str = "") -> dict[str, Any]:
     """Title, subtitle and margins, transparent. Given to go.Figure together with the data: a figure that grows by
-    `update_layout` and `add_trace` takes three times as long, since Plotly validates it anew each time."""
+    `update_layout` and `add_trace` takes three times as long, since Plotly validates it again each time."""
     shown, below = (isolated(html_escaped(text)) for text in (title, subtitle))
     return {
         "title": {"text": shown, "subtitle": {"text": below}, "x": 0, "xanchor": "left"},

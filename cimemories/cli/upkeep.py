@@ -192,7 +192,7 @@ def give_role(
     name: Annotated[str, Argument(help="Name, or mail address of an account; it need not have logged in yet.")],
     role: Annotated[Role, Argument(help="none, viewer, annotator, curator, operator or admin.")],
 ) -> None:
-    """Give somebody a role. Each role may do what those before it may.
+    """Give a person a role. Each role may do what those before it may.
 
     Example: cimemories team role ada@example.org admin
     """

@@ -428,7 +428,7 @@ def conclude(store: Store, generation_id: str) -> None:
     with store.write() as connection:
         row = generations.named(connection, generation_id)
         if row.dataset is not None or row.status == WorkStatus.PAUSED or work.is_claimed(connection, generation_id):
-            return  # it has its dataset, was paused, or somebody has resumed it since
+            return  # it has its dataset, was paused, or was resumed since
         # Asked in the transaction that sets the status, after perform has let go of its claim.
         open_parts = row.expected - row.settled
         why = "; ".join(f"{n} {status} ({cause})" for status, cause, n in work.failures(connection, generation_id))

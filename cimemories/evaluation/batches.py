@@ -239,7 +239,7 @@ def _at_work(store: Store, run_id: str) -> Iterator[tuple[Store, RunRow]]:
         own = store.fenced(work.claim(connection, run_id).hold)
     try:
         yield own, row
-    # Somebody else's run by now: its status is not ours to set.
+    # Another worker's run by now: its status is not ours to set.
     except work.ClaimLost:
         raise
     # BaseException, since Ctrl-C must not leave the run claimed either.

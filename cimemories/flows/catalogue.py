@@ -17,7 +17,6 @@ from cimemories.store.datasets import Summary
 from cimemories.store.engine import Store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
-from cimemories.store.tables import profile
 from cimemories.store.team import log
 from cimemories.store.upkeep import deleting
 
@@ -50,11 +49,13 @@ judges_of = _asked(judgements.of_run)
 labelling_failures = _asked(work.failures)
 last_review = _asked(decisions.newest)
 people = _asked(reviews.people)
+profile_names = _asked(datasets.profile_names)
 profile_of = _asked(datasets.profile_record)
 run_marks = _asked(runs.marks)
 run_names = _asked(runs.names)
 run_of = _asked(runs.named)
 search_profiles = _asked(datasets.search_profiles)
+verdicts_on = _asked(deleting.verdicts_on)
 
 choose_labelling = _asked(labellings.choose, Role.CURATOR)
 save_rule = _asked(labellings.add_rule, Role.CURATOR)
@@ -81,15 +82,6 @@ def profile_with(store: Store, dataset_id: int, attribute_id: int) -> int | None
     with store.read() as connection:
         owned = datasets.attribute_ids(connection, dataset_id)
     return next((profile for profile, own in owned.items() if attribute_id in own), None)
-
-
-def profile_names(store: Store, dataset_id: int) -> dict[int, str]:
-    """Return the profiles of a dataset by id, in their order: names only, however many attributes they have."""
-    with store.read() as connection:
-        rows = connection.execute(
-            sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
-        )
-        return {row.id: row.name for row in rows}
 
 
 def profile_list(store: Store, dataset_id: int) -> tuple[list[Summary], list[str]]:
@@ -128,12 +120,6 @@ def sources_of(store: Store, run_id: str) -> list[Source]:
     """Return the servers that gave the answers that a run has so far; empty where it has no calls."""
     with store.read() as connection:
         return calls.origins(connection, [run_id])[run_id]
-
-
-def verdicts_on(store: Store, run_id: str) -> int:
-    """Count the verdicts of people that stand on a run's judgements."""
-    with store.read() as connection:
-        return deleting.verdicts_on(connection, [run_id])
 
 
 def known_servers(store: Store) -> tuple[list[ServerId], list[Tie]]:

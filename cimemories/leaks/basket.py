@@ -1,6 +1,6 @@
 """Examples that a person has put aside for a paper or a talk, as a small file in the workspace.
 
-A basket is somebody's selection and no evidence, so it is not in the record: it is WORKSPACE/baskets/*.json, one file a
+A basket is a user's selection and no evidence, so it is not in the record: it is WORKSPACE/baskets/*.json, one file a
 name and record, which holds no text of any message, only which flows were chosen, how they were read, and notes. What
 a flow says is looked up each time, so that a basket never shows a label or a claim that has changed since. Every
 change reads, changes and replaces the file under a lock, so that two tabs lose nothing of each other's.

@@ -536,9 +536,9 @@ def sizes(connection: sa.Connection, dataset_id: int) -> dict[int, Size]:
 
 
 def profile_names(connection: sa.Connection, dataset_id: int) -> dict[int, str]:
-    """Return the names of a dataset's profiles, by id."""
-    names = connection.execute(sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id))
-    return {row.id: row.name for row in names}
+    """Return the names of a dataset's profiles, by id and in their order."""
+    query = sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
+    return {row.id: row.name for row in connection.execute(query)}
 
 
 def biographies(connection: sa.Connection, profiles: Iterable[int]) -> dict[int, tuple[str, str, str, int]]:

@@ -53,8 +53,8 @@ def partial_memories(connection: sa.Connection, run_id: str) -> dict[str, frozen
     memories = datasets.memories_of(connection, [row.memory for row in named])
     if lost := next((row.memory for row in named if row.memory not in memories), None):
         raise StoreError(
-            f"{run_id} names the memory {lost[:12]}, which is not in the workspace, so nobody can tell what its "
-            "messages could reveal. Import the run again, or delete it."
+            f"{run_id} names the memory {lost[:12]}, which is not in the workspace, so what its messages "
+            "could reveal is not known. Import the run again, or delete it."
         )
     of = attribute.c.profile
     counts = sa.select(of, sa.func.count().label("attributes")).group_by(of)

@@ -385,7 +385,7 @@ def apply_edit(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
 
 def _changed(what: str) -> StoreError:
     return StoreError(
-        f"{what} has been changed by somebody else since you opened it. Nothing was saved: reload, then decide."
+        f"{what} has been changed by another person since you opened it. Nothing was saved: reload, then decide."
     )
 
 

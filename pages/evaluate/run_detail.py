@@ -68,7 +68,7 @@ def draw_actions(store: Store, row: RunRow) -> None:
             safe.inline(
                 "Deletes the run with its messages and judgements. Recorded calls stay, and a new run can reuse them."
             )
-            if verdicts := catalogue.verdicts_on(store, row.id):
+            if verdicts := catalogue.verdicts_on(store, [row.id]):
                 safe.inline(f"Also deletes {count(verdicts, 'verdict')} of people on its judgements.")
             with page.Reporting("The run was not deleted.", StoreError):
                 once.button(

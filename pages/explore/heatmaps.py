@@ -236,7 +236,7 @@ MOST = (15, ROWS_SHOWN, 60, 120)
 DRAWER_ROWS, DRAWER_TABLE = 3, 138  # flows of a cell that are visible at once, and their pixels
 MOST_EXPORTED = 200_000  # flows of a cell in a file, the most revealed ones
 _START = "heatmaps.cell.start"  # by cell, the number of its flows before the listed page
-NOBODY = "none"
+NO_RUN = "none"
 LAST = "heatmaps.cell"
 
 
@@ -286,7 +286,7 @@ def _view(
 
     rows, columns = sides
     orders = {str(order): text for order, text in ORDERS.items()}
-    named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
+    named = {NO_RUN: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
     left, right = st.columns(2)
     texts = {str(by): WORDS[by][0] for by in By}
     with left:
@@ -302,11 +302,11 @@ def _view(
     with left:
         shown = choice("Maps", SHOWN | (OF_RECALLED if recalling else {}), "measure", BOTH)
     with right:
-        other = choice("Difference to", named, "against", NOBODY)
-    if other != NOBODY and shown in SAID:  # differences exist for these only
+        other = choice("Difference to", named, "against", NO_RUN)
+    if other != NO_RUN and shown in SAID:  # differences exist for these only
         shown = SAID[shown]
     dark = st.context.theme.type == "dark"
-    return rows, columns, View(shown, row_order, column_order, dark=dark), None if other == NOBODY else other
+    return rows, columns, View(shown, row_order, column_order, dark=dark), None if other == NO_RUN else other
 
 
 def _button_text(rows: By, columns: By) -> str:
@@ -322,7 +322,7 @@ def _button_text(rows: By, columns: By) -> str:
         parts.append(OF_RECALLED[str(measure)])
     if any(now(param) not in (None, str(Order.DATASET)) for param in ("roworder", "columnorder")):
         parts.append("reordered")
-    if now("against") not in (None, NOBODY):
+    if now("against") not in (None, NO_RUN):
         parts.append("difference")
     return ", ".join(parts)
 

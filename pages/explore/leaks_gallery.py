@@ -31,14 +31,14 @@ from cimemories.ui.safe import join, tag
 from pages.explore.leaks_message import Browsed
 
 TAB, PATTERNS, GALLERY = "basket", "patterns", "gallery"
-NOBODY = "basket"
+UNNAMED = "basket"
 
 
 def name() -> str:
     """Return the name of the basket: the logged-in account, else the one in the URL or the session, else the
-    annotator's name, else NOBODY."""
+    annotator's name, else UNNAMED."""
     own = annotator.account()
-    return own or url.get("basket") or url.remembered("basket") or annotator.name() or NOBODY
+    return own or url.get("basket") or url.remembered("basket") or annotator.name() or UNNAMED
 
 
 def views(browsed: Browsed) -> None:
@@ -89,7 +89,7 @@ def _name() -> None:
         max_chars=basket.LONGEST_NAME,
         help="Each name is a basket of its own. The name is in the URL, so reloads and links find it.",
     )
-    if name() != NOBODY:
+    if name() != UNNAMED:
         url.replace(basket=name())
 
 

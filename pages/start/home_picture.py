@@ -62,7 +62,7 @@ def draw(scope: Scope, found: Overview) -> None:
         if leak is None:
             labelled = found.labels.keys() - {None}
             if found.attributes:
-                text = "This run told nobody what they should not know, in no words that are found in its messages."
+                text = "No leak of this run has words that are found in its messages."
             else:
                 both = "no task has both a fact that it needs and one to keep from its recipient"
                 none = both if labelled else "the dataset has no labels"

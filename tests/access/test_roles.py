@@ -191,7 +191,7 @@ def test_a_person_is_their_account_and_nobody_can_take_anothers_name_or_role(sto
     assert enter("4", "Ada\u202e\n").name not in (ada.name, other.name)
     with store.write() as connection:
         assert next(row.name for row in people.everybody(connection)) == "Ada"
-        with pytest.raises(StoreError, match="nobody here is called 'Eve'"):
+        with pytest.raises(StoreError, match="no one here is called 'Eve'"):
             people.set_role(connection, "Eve", Role.ADMIN)
         logged = [(entry.action, entry.subject) for entry in log.entries(connection)]
     assert logged.count(("role.changed", "Ada@Example.org")) == 1 and ("person.joined", other.name) in logged

@@ -186,7 +186,7 @@ def test_an_assignment_that_makes_no_sense_is_refused_and_every_one_is_logged(st
     assert assignments.assignment_of(store, slice_id) is None
     with store.read() as connection:
         logged = [entry.details["people"] for entry in log.entries(connection, action="slice.assigned")]
-    assert logged == ["nobody", "Ada"]
+    assert logged == ["no one", "Ada"]
 
 
 def test_a_slice_is_assigned_on_the_page_and_its_people_are_led_to_their_next_pair(app_store: Store) -> None:

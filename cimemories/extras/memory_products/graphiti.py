@@ -163,12 +163,12 @@ def _started(vectors: Mapping[str, Sequence[float]]) -> tuple[Any, Any]:
         driver.setup_schema()
         # One thread: equal scores keep the profile's order, so that the same task recalls the same.
         driver.client = kuzu.AsyncConnection(driver.db, max_concurrent_queries=1, max_threads_per_query=1)
-    nobody = LLMConfig(api_key="none", base_url="http://127.0.0.1:9/v1", model="none")
+    unused = LLMConfig(api_key="none", base_url="http://127.0.0.1:9/v1", model="none")
     graphiti = Core(
         graph_driver=driver,
-        llm_client=OpenAIGenericClient(nobody),
+        llm_client=OpenAIGenericClient(unused),
         embedder=Given(),
-        cross_encoder=OpenAIRerankerClient(nobody),
+        cross_encoder=OpenAIRerankerClient(unused),
     )
     # The connection is closed first: callbacks are called in reverse order.
     weakref.finalize(graphiti, driver.db.close)

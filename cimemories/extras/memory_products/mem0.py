@@ -89,7 +89,7 @@ def _memory(vectors: Mapping[str, Sequence[float]]) -> Any:
         from mem0.memory import main
     if main.MEM0_TELEMETRY:
         raise MemorySystemError("mem0 was imported with its telemetry on: set MEM0_TELEMETRY=False.")
-    nobody = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9/v1"}
+    unused = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9/v1"}
     store = {
         "collection_name": "statements",
         "client": QdrantClient(":memory:"),
@@ -98,8 +98,8 @@ def _memory(vectors: Mapping[str, Sequence[float]]) -> Any:
     memory = Memory.from_config(
         {
             "vector_store": {"provider": "qdrant", "config": store},
-            "embedder": {"provider": "openai", "config": nobody},
-            "llm": {"provider": "openai", "config": nobody},
+            "embedder": {"provider": "openai", "config": unused},
+            "llm": {"provider": "openai", "config": unused},
             "history_db_path": ":memory:",
         }
     )

@@ -76,7 +76,7 @@ def assign(
     """Let these people work through a slice, in the place of those before; without people it is open to all again.
     known: its pairs with known answers; None: those that it has. Raises StoreError for a slice that is not there, a
     date that is none, and an overlap of more people than there are."""
-    # Whoever assigns it at the same moment, or deletes it, goes first.
+    # An assignment or a deletion at the same moment goes first.
     connection.execute(sa.select(slice.c.id).where(slice.c.id == slice_id).with_for_update())
     row = slice_row(connection, slice_id)
     names = list(dict.fromkeys(plain_name(name, "person") for each in people if (name := one_line(each))))
@@ -100,7 +100,7 @@ def assign(
         audits.set_known(connection, slice_id, known)
     uses = Counter(pair.use for pair in known or ())
     set_to = {"overlap": overlap, "due": due, TRAINING: uses[TRAINING] or None, "tests": uses[TEST] or None}
-    log.add(connection, "slice.assigned", row.name, people=", ".join(names) or "nobody", **set_to)
+    log.add(connection, "slice.assigned", row.name, people=", ".join(names) or "no one", **set_to)
 
 
 def assignments(

@@ -1,9 +1,9 @@
 """Who may come in where people log in, and what each may do.
 
-A person is known by the account of their login: its issuer and subject, which no two people share and nobody can
-choose. The name, under which decisions are recorded, is taken from the login the first time and stays; where somebody
-else has it already, the mail address tells the two apart. An address that is given a role beforehand is matched at the
-first login, and only where the provider says that it has verified it: elsewhere anybody could enter any address.
+A person is known by the account of their login: its issuer and subject, which no two people share or can choose. The
+name, under which decisions are recorded, is taken from the login the first time and stays; if another person has it
+already, the mail address tells the two apart. An address that is given a role beforehand is matched at the first login,
+and only where the provider says that it has verified it: elsewhere a user could enter any address.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SEEN_EVERY = timedelta(hours=1)  # how exactly the last visit is known: a write 
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with a role. account: None where they are expected and have not logged in yet; then `name` is the
-    address that they were named by."""
+    """A person with a role. account: None if they have not logged in yet; then `name` is the address that they were
+    named by."""
 
     id: int
     account: str | None
@@ -109,7 +109,7 @@ def login_of(claims: Mapping[str, Any], role_claim: str | None = None) -> Login:
     account = f"{claims.get('iss') or ''} {claims.get('sub') or email or name}".strip()
     verified = email if claims.get("email_verified") is True else ""
     if name != verified:
-        # Or somebody who calls themselves by another's address would be given what that one is meant to have.
+        # Else a user who calls themselves by another's address would get that person's role.
         name = name.replace("@", " at ")
     return Login(account, name, verified, claimed(claims, role_claim) if role_claim else ())
 
@@ -156,8 +156,8 @@ def enter(store: Store, login: Login, policy: Policy) -> Person:
 
 
 def set_role(connection: sa.Connection, who: str, role: Role) -> Person:
-    """Give somebody a role: by name, or by mail address; an address that nobody has is expected from then on. Raises
-    StoreError for a name that nobody has, and where no admin with an account would be left."""
+    """Give a person a role: by name, or by mail address; an address without an account is expected from then on. Raises
+    StoreError for an unknown name, and if no admin with an account would be left."""
     who = one_line(who)
     # Two admins who take each other's role at once would leave none: the second waits here for the first.
     connection.execute(
@@ -167,20 +167,20 @@ def set_role(connection: sa.Connection, who: str, role: Role) -> Person:
     if member is None:
         if "@" not in who:
             raise StoreError(
-                f"nobody here is called '{who}'. Give the mail address of an account that has not logged in yet, or "
-                "have them log in once. `cimemories team list` lists everybody."
+                f"no one here is called '{who}'. Give the mail address of an account that has not logged in yet, or "
+                "have them log in once. `cimemories team list` lists all people."
             )
         name = plain_name(who, "person")
         values = {"name": name, "email": who, "role": str(Role.NONE), "created": now()}
-        # Somebody else may give this address a role at the same moment.
+        # Another admin may give this address a role at the same moment.
         insert_new(connection, person, [values])
         member = find(connection, who)
         assert member is not None
     if member.role is Role.ADMIN and role is not Role.ADMIN and roles.actor().account is not None:
         others = [item for item in everybody(connection) if item.role is Role.ADMIN and item.id != member.id]
-        # Whoever has the command line can always name another one; in the app nobody could.
+        # On the command line another admin can always be named; in the app no one could do so.
         if not any(item.account for item in others):
-            raise StoreError(f"{member.name} is the only admin. Make somebody else admin first.")
+            raise StoreError(f"{member.name} is the only admin. Make another person admin first.")
     if member.role is not role:
         _change(connection, member, role)
     return replace(member, role=role)
@@ -235,7 +235,7 @@ def _expected(connection: sa.Connection, login: Login) -> Person | None:
 
 
 def _free_name(connection: sa.Connection, login: Login, but: int | None) -> str:
-    plain = one_line("".join(c for c in login.name if c.isprintable()))[:LONGEST_NAME] or "Somebody"
+    plain = one_line("".join(c for c in login.name if c.isprintable()))[:LONGEST_NAME] or "Unnamed"
     preferred = [plain, *([f"{plain} ({login.email})"] if login.email else [])]
     taken = {row.name for row in connection.execute(sa.select(person.c.id, person.c.name)) if row.id != but}
     names = (*preferred, *(f"{plain} ({number})" for number in range(2, len(taken) + 3)))
@@ -268,6 +268,6 @@ def listed(store: Store) -> list[Person]:
 
 
 def give(store: Store, who: str, role: Role) -> Person:
-    """Give somebody a role, as `set_role` does; takes an admin."""
+    """Give a person a role, as `set_role` does; takes an admin."""
     with store.write(Role.ADMIN) as connection:
         return set_role(connection, who, role)
