@@ -244,15 +244,15 @@ def quality(audit: JudgeAudit) -> Rows:
     )
 
 
-def confusion(own: JudgeQuality) -> Table:
+def confusion(quality: JudgeQuality) -> Table:
     """Return the audited items by what the judge (rows) and the person say; shares are of what they stand for."""
-    total = own.weighted.sum()
-    frame = pd.DataFrame(own.table, columns=list(map(str, ANSWERS)))
+    total = quality.weighted.sum()
+    frame = pd.DataFrame(quality.table, columns=list(map(str, ANSWERS)))
     for position, answer in enumerate(ANSWERS):
-        shares = own.weighted[:, position] / (total or np.nan)
+        shares = quality.weighted[:, position] / (total or np.nan)
         frame[f"{answer}_share"] = np.where(frame[str(answer)] > 0, shares, np.nan)
     frame.insert(0, "judge", [ANSWER_TITLES[str(answer)] for answer in ANSWERS])
-    frame["all"] = own.table.sum(axis=1)
+    frame["all"] = quality.table.sum(axis=1)
     columns = CONFUSION | {"all": Column("count", "all")}
     return Table(frame, columns, "Items, with the share of the run they represent in brackets")
 
@@ -280,13 +280,13 @@ def leak_rates(corrections: Sequence[Correction], mine: Correction) -> Rows:
     )
 
 
-def headline(own: JudgeQuality) -> str:
+def headline(quality: JudgeQuality) -> str:
     """Return precision and recall of a judge in words. A recall that could be nearly anything is not stated."""
-    right, found = (figure.text(undefined="an unknown share") for figure in (own.precision, own.recall))
-    low, high = own.recall.low, own.recall.high
+    right, recall = (figure.text(undefined="an unknown share") for figure in (quality.precision, quality.recall))
+    low, high = quality.recall.low, quality.recall.high
     if low is not None and high is not None and high - low > TOO_WIDE:
-        found = f"anywhere from {percent(low)} to {percent(high)}"
-    return f"{right} of the judge's claims are right; it finds {found} of what is revealed"
+        recall = f"anywhere from {percent(low)} to {percent(high)}"
+    return f"{right} of the judge's claims are right; it finds {recall} of what is revealed"
 
 
 def _correction_text(item: Correction) -> str:

@@ -12,7 +12,7 @@ from cimemories.answer import Answer, Column, Table
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks import conditions
-from cimemories.leaks.examples import WHERE, Examples, Wanted, examples, pages
+from cimemories.leaks.examples import WHERE, Examples, Filters, examples, pages
 from cimemories.leaks.gallery import COLUMNS, SEVERITY, Facet
 from cimemories.leaks.table import EXCERPT, with_excerpts
 from cimemories.metrics import sentences
@@ -174,10 +174,10 @@ def patterns(
     )
 
 
-def grouped(every: Examples, wanted: Wanted, by: Sequence[str]) -> Table:
+def grouped(every: Examples, filters: Filters, by: Sequence[str]) -> Table:
     """Return the table of patterns: what filters leave by the values of these columns, which have to be of GROUPS."""
     by = list(dict.fromkeys(by))
-    frame = every.grouped(by, wanted)
+    frame = every.grouped(by, filters)
     number, draws = frame["number"].astype("float64"), frame["draws"].astype("float64")
     frame = frame.assign(share=number / number.sum(), rate=frame["claimed"].astype("float64") / draws)
     counts = {name: column for name, column in COUNTS.items() if GROUPED_ALREADY.get(name) not in by}

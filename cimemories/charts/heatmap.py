@@ -133,7 +133,7 @@ def heatmap_figure(
     layout: dict[str, Any] = {"yaxis": axes[1], "annotations": names, "images": images}
     # Cells are centred at whole numbers, so the map begins half a cell before 0.
     corner = {"x": -0.5, "y": -0.5, "xanchor": "left", "yanchor": "top", "layer": "above"}
-    whole = {**corner, "sizex": len(columns.names), "sizey": len(rows.names), "sizing": "stretch"}
+    place = {**corner, "sizex": len(columns.names), "sizey": len(rows.names), "sizing": "stretch"}
     for position, (item, (start, end)) in enumerate(zip(maps, _spans(len(maps)), strict=True)):
         # Plotly calls its axes x, x2, x3; all maps have the one y axis.
         number = "" if position == 0 else str(position + 1)
@@ -144,7 +144,7 @@ def heatmap_figure(
             data.append(_numbers(item, cells) | on)
         hatch = _hatch(np.isnan(item.values), (width, height))
         if hatch is not None:
-            images.append({"source": hatch, "xref": on["xaxis"], "yref": "y", **whole})
+            images.append({"source": hatch, "xref": on["xaxis"], "yref": "y", **place})
         layout[f"xaxis{number}"] = {**axes[0], "domain": [start, end], "anchor": "y"}
         between = [start - 0.5 for start, _, _ in _groups(columns.groups)[1:]]
         layout.setdefault("shapes", []).extend({**upright(at, GREY), "xref": on["xaxis"]} for at in between)

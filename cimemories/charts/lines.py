@@ -168,14 +168,14 @@ def _ends(lines: Sequence[Line], top: float, height: int) -> list[dict[str, Any]
     return [{**look, "y": y, "text": html_escaped(line.end)} for (line, _), y in zip(named, heights, strict=True)]
 
 
-def spread(wanted: Sequence[float], apart: float, low: float, high: float) -> list[float]:
+def spread(heights: Sequence[float], apart: float, low: float, high: float) -> list[float]:
     """Positions as near as possible to the wanted ones, in their order, at least `apart` from each other, inside low to
     high as far as they fit: pushed up from the lowest, then down again from the highest where they leave the range."""
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    positions = [0.0] * len(wanted)
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    positions = [0.0] * len(heights)
     last = -math.inf
     for i in order:
-        last = positions[i] = max(wanted[i], last + apart, low)
+        last = positions[i] = max(heights[i], last + apart, low)
     limit = high
     for i in reversed(order):
         positions[i] = min(positions[i], limit)

@@ -62,10 +62,10 @@ def with_others(frame: pd.DataFrame) -> pd.DataFrame:
     if len(frame) <= MOST_PLACES:
         return frame
     order = frame["draws"].sort_values(ascending=False, kind="stable").index
-    kept, rest = frame.loc[order[: MOST_PLACES - 1]], frame.loc[order[MOST_PLACES - 1 :]]
+    first, rest = frame.loc[order[: MOST_PLACES - 1]], frame.loc[order[MOST_PLACES - 1 :]]
     counts = rest[["flows", "draws", "recalled", *OUTCOMES]].sum()
     named = {"id": "", "place": f"{len(rest)} others", "name": f"{len(rest)} others"}
-    return pd.concat([kept.sort_index(), pd.DataFrame([named | counts.to_dict()])], ignore_index=True)
+    return pd.concat([first.sort_index(), pd.DataFrame([named | counts.to_dict()])], ignore_index=True)
 
 
 def recalled_flow(frame: pd.DataFrame, label: Label, *, title: str, subtitle: str) -> go.Figure:

@@ -329,9 +329,9 @@ class _Drawing:
             self.text((left + right) / 2, middle + 4, text, "small on-fill", anchor="middle")
 
     def _error_bars(
-        self, bars: Mapping[str, Any], letter: str, axis: _Axis, trace: Mapping[str, Any], known: Mapping[int, Point]
+        self, bars: Mapping[str, Any], letter: str, axis: _Axis, trace: Mapping[str, Any], points: Mapping[int, Point]
     ) -> None:
-        for i, (x, y) in known.items() if bars else ():
+        for i, (x, y) in points.items() if bars else ():
             value = trace[letter][i]
             low, high = axis(value - bars["arrayminus"][i]), axis(value + bars["array"][i])
             ends = ((low, y), (high, y)) if letter == "x" else ((x, low), (x, high))

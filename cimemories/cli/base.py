@@ -330,8 +330,8 @@ def _fail(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(shown: bool) -> None:
+    if shown:
         typer.echo(__version__)
         raise typer.Exit
 

@@ -130,11 +130,11 @@ def undo_review_import(
         )
     if row.undone:
         raise StoreError(f"import {number} of '{dataset}' ({row.name}) was undone already, at {_when(row.undone)} UTC.")
-    removed, kept = undo_import(store, of, number, annotator or getpass.getuser())
+    removed, stay = undo_import(store, of, number, annotator or getpass.getuser())
     here.result(
-        {"import": number, "removed": removed, "kept": kept},
+        {"import": number, "removed": removed, "kept": stay},
         f"undone: {count(removed, 'event')} of '{row.name}' removed",
-        notes=[f"{count(kept)} stay: people have gone on from them since" if kept else ""],
+        notes=[f"{count(stay)} stay: people have gone on from them since" if stay else ""],
     )
 
 

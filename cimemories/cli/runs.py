@@ -89,10 +89,10 @@ class JudgeOptions(options_of(JudgeSpec, several="judge_")):  # type: ignore[mis
                 raise StoreError(f"give {option} once for all judges, or once for each --judge-model in its order.")
         judges = []
         for number, model in enumerate(models):
-            own = {name: values[number % len(values)] for name, values in given.items()}
-            own["base_url"] = servers.at(own["base_url"], model)
-            judges.append(JudgeSpec(kind="llm", model=model, **own, **same))
-            allow_key(own["api_key_env"], own["base_url"])
+            options = {name: values[number % len(values)] for name, values in given.items()}
+            options["base_url"] = servers.at(options["base_url"], model)
+            judges.append(JudgeSpec(kind="llm", model=model, **options, **same))
+            allow_key(options["api_key_env"], options["base_url"])
         # The first judge once more: reasoning is read beside the message, and reported apart from it.
         judges += [judge.replace(channel="reasoning") for judge in judges[:1] if self.judge_reasoning]
         # The matcher where it is named, and where no judge is: a run without any judge would have no numbers.

@@ -54,11 +54,11 @@ def restore(
     """
     from cimemories.store.upkeep.backup import restore as restore_backup
 
-    result, kept = restore_backup(file, here.workspace, replace=replace)
-    if here.result({"workspace": here.workspace, "kept": kept, **asdict(result)}, str(here.workspace)):
+    result, replaced = restore_backup(file, here.workspace, replace=replace)
+    if here.result({"workspace": here.workspace, "kept": replaced, **asdict(result)}, str(here.workspace)):
         return
-    if kept:
-        output.note(f"the database from before is kept as {kept}; delete it when you no longer need it")
+    if replaced:
+        output.note(f"the database from before is kept as {replaced}; delete it when you no longer need it")
     output.note(f"restored {count(sum(result.counts.values()), 'row')} as of {result.created}")
 
 
@@ -231,10 +231,10 @@ def show_log(
     if since and not moment(since):
         raise StoreError(f"--since takes a time, such as 2026-01-31 or 2026-01-31T10:00:00Z, not '{since}'.")
     since = moment(since) if since else None
-    whole = here.as_json or as_csv
+    every = here.as_json or as_csv
     with here.record.read() as connection:
         entries = log.entries(
-            connection, person=person, action=action, since=since, most=limit or (None if whole else 50)
+            connection, person=person, action=action, since=since, most=limit or (None if every else 50)
         )
     shown = lists.log(entries)
     rows = shown.records()

@@ -61,9 +61,9 @@ def plan_sentence(store: Store, spec: RunSpec) -> str:
     with store.read() as connection:
         data = datasets.named(connection, spec.dataset)
     rows = pilot_runs(store, data.id, spec.memory, simulated=spec.base_url == SIMULATOR)
-    if (known := first_pilot(shared_flows(store), rows)) is None:
+    if (pilot := first_pilot(shared_flows(store), rows)) is None:
         return sentences.NO_PILOT
-    row, of_pilot = known
+    row, of_pilot = pilot
     size = Size(spec.profiles or data.profiles, spec.contexts or data.contexts, spec.samples)
     return sentences.plan(of_pilot.row(size), POWER, f"{row.name}{', simulated' if row.simulated else ''}")
 

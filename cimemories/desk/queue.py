@@ -113,7 +113,7 @@ class QueueDesk:
         if course.left:
             return self._training(message, done, index, course)
         decided, left, tests = self._progress(index, course)
-        trained = {known.pair for known in course.training}
+        trained = {pair.pair for pair in course.training}
         starts = [name for name in (done.back, message.start) if name and pair_of(name) not in trained]
         start = next((name for name in starts if _is_in(index, name)), None)
         return Reply(
@@ -162,15 +162,15 @@ class QueueDesk:
 
     def _training(self, message: Message, done: Settled, index: PairIndex, course: Course) -> Reply:
         """Return the training pairs that are left: the slice begins when all are answered."""
-        known = {pair.pair: pair for pair in course.left}
-        at = index.shape.locate([a for a, _ in known], [c for _, c in known])
+        left = {pair.pair: pair for pair in course.left}
+        at = index.shape.locate([a for a, _ in left], [c for _, c in left])
         with self.store.read() as connection:
-            why = {pair: reason_of(connection, self.dataset.id, of) for pair, of in known.items()}
+            why = {pair: reason_of(connection, self.dataset.id, of) for pair, of in left.items()}
         cards = [
             replace(
                 card(item, self.dataset.id),
                 id=training_id(pair, self.filters.slice or 0),
-                known=(str(known[pair].label), why[pair]),
+                known=(str(left[pair].label), why[pair]),
             )
             for item in items(self.store, index, at)
             for pair in [(item.attribute, item.context)]
@@ -179,7 +179,7 @@ class QueueDesk:
             done.recorded,
             done.refused,
             cards=cards if message.place else None,
-            done=len(course.training) - len(known),
+            done=len(course.training) - len(left),
             total=len(course.training),
             aside=_trained(course),
             history=self._history(message),

@@ -117,8 +117,8 @@ def _responses(
         there = row["status"] == ResponseStatus.OK
         judged = there and row["judgement"] == JudgementStatus.OK
         # The layout has no strengths: in it a reveal is a reveal in full.
-        found = claims.get(row["id"], {}).items() if judged else ()
-        quotes = {a: quote for a, (strength, _, quote) in found if strength is Strength.FULL}
+        revealed = claims.get(row["id"], {}).items() if judged else ()
+        quotes = {a: quote for a, (strength, _, quote) in revealed if strength is Strength.FULL}
         entry: dict[str, Any] = {
             "prompt": prompts.get(row["request"], ""),
             "to_share_attributes": to_share,

@@ -150,11 +150,11 @@ def without(item_id: str) -> Callable[[Items], Items]:
     return lambda there: tuple(i for i in there if i.id != item_id)
 
 
-def moved(wanted: str, by: int) -> Callable[[Items], Items]:
+def moved(item_id: str, by: int) -> Callable[[Items], Items]:
     """An example so many places further down (below 0: up), at most to the end."""
 
     def change_order(there: Items) -> Items:
-        at = next((n for n, item in enumerate(there) if item.id == wanted), None)
+        at = next((n for n, item in enumerate(there) if item.id == item_id), None)
         if at is None:
             return there
         rest = [*there[:at], *there[at + 1 :]]
@@ -164,10 +164,10 @@ def moved(wanted: str, by: int) -> Callable[[Items], Items]:
     return change_order
 
 
-def noted(wanted: str, note: str) -> Callable[[Items], Items]:
+def noted(item_id: str, note: str) -> Callable[[Items], Items]:
     """Give an example a note, one line of at most LONGEST_NOTE characters; an empty one takes it away."""
     line = " ".join(note.split())[:LONGEST_NOTE]
-    return lambda there: tuple(i.model_copy(update={"note": line}) if i.id == wanted else i for i in there)
+    return lambda there: tuple(i.model_copy(update={"note": line}) if i.id == item_id else i for i in there)
 
 
 def _clean(name: str) -> str:

@@ -30,9 +30,9 @@ from cimemories.model import Strength
 from cimemories.store.engine import StoreError, content_hash
 
 # By facet the values of which an example must have one; no values: any. Under WHERE a condition (conditions.py).
-Wanted = Mapping[str, Sequence[str]]
+Filters = Mapping[str, Sequence[str]]
 WHERE = "where"
-FULL: Wanted = {Facet.STRENGTH: [str(Strength.FULL)]}
+FULL: Filters = {Facet.STRENGTH: [str(Strength.FULL)]}
 FORM = 2  # of the files; one of another form is not read
 GROUPED = ("number", "people", "recipients", "claimed", "draws", "first_id", "first_said", "first_told")
 PAGE = 500  # examples that a stream reads at once
@@ -65,12 +65,12 @@ def _of_run(flows: Flows, scope: Scope) -> pd.DataFrame:
     return examples_of(flows, scope)
 
 
-def pages(every: Examples, wanted: Wanted, most: int | None = None, first: int = 0) -> Iterator[pd.DataFrame]:
+def pages(every: Examples, filters: Filters, most: int | None = None, first: int = 0) -> Iterator[pd.DataFrame]:
     """Yield what filters leave, page by page, from the first (from 0) on up to so many."""
-    number = every.left(wanted).number
+    number = every.left(filters).number
     number = number if most is None else min(number, most)
     for start in range(first, number, PAGE):
-        yield every.page(wanted, start, min(PAGE, number - start))
+        yield every.page(filters, start, min(PAGE, number - start))
 
 
 class Examples:
@@ -80,16 +80,16 @@ class Examples:
     def __init__(self, flows: Flows, rows: pa.Table | Path | None) -> None:
         self._flows = flows
         self._rows = Part((rows,)) if isinstance(rows, Path) else rows
-        self._left: tuple[Wanted, Left] | None = None
+        self._left: tuple[Filters, Left] | None = None
         self.number = 0 if rows is None else int(self._ask("SELECT count(*) AS number FROM {pairs}")["number"][0])
 
-    def left(self, wanted: Wanted) -> Left:
+    def left(self, filters: Filters) -> Left:
         """Count what filters leave. Raises StoreError for a condition that cannot be read."""
-        if self._left is None or self._left[0] != wanted:  # a page is asked for right after it was counted
-            self._left = dict(wanted), self._count(wanted)
+        if self._left is None or self._left[0] != filters:  # a page is asked for right after it was counted
+            self._left = dict(filters), self._count(filters)
         return self._left[1]
 
-    def _count(self, wanted: Wanted) -> Left:
+    def _count(self, filters: Filters) -> Left:
         counts: dict[Facet, dict[str, int]] = {facet: {} for facet in Facet}
         whole: dict[Facet, dict[str, int]] = {facet: {} for facet in Facet}
         if not self.number:
@@ -97,7 +97,7 @@ class Examples:
         for facet in Facet:
             # Names are an order of their own, or come in the order of the record.
             order = _rank(facet) if facet in RANKS else "min(recorded)"
-            where, values = _where({other: chosen for other, chosen in wanted.items() if other != facet})
+            where, values = _where({other: chosen for other, chosen in filters.items() if other != facet})
             rows = self._ask(
                 f"SELECT {facet}::VARCHAR AS value, count(*) FILTER ({where}) AS number, count(*) AS whole "
                 f"FROM {{pairs}} GROUP BY {facet} ORDER BY {order}",
@@ -106,14 +106,14 @@ class Examples:
             none = dict.fromkeys(RANKS.get(facet, ()), 0)
             counts[facet] = none | dict(zip(rows["value"], rows["number"].tolist(), strict=True))
             whole[facet] = none | dict(zip(rows["value"], rows["whole"].tolist(), strict=True))
-        where, values = _where(wanted)
+        where, values = _where(filters)
         return Left(
             int(self._ask(f"SELECT count(*) AS number FROM {{pairs}} {where}", values)["number"][0]), counts, whole
         )
 
-    def page(self, wanted: Wanted | None = None, first: int = 0, size: int | None = None) -> pd.DataFrame:
+    def page(self, filters: Filters | None = None, first: int = 0, size: int | None = None) -> pd.DataFrame:
         """Return so many of what filters leave (None: all), from the first (from 0) on."""
-        where, values = _where(wanted or {})
+        where, values = _where(filters or {})
         limit = f"OFFSET {int(first)}" if size is None else f"LIMIT {int(size)} OFFSET {int(first)}"
         return self._frame(f"SELECT * FROM {{pairs}} {where} ORDER BY place {limit}", values)
 
@@ -139,11 +139,11 @@ class Examples:
         sql = f"SELECT {names}, {counts} FROM {{pairs}} GROUP BY {names} ORDER BY min(place)"
         return pd.DataFrame(self._ask(sql))
 
-    def grouped(self, columns: Sequence[str], wanted: Wanted) -> pd.DataFrame:
+    def grouped(self, columns: Sequence[str], filters: Filters) -> pd.DataFrame:
         """Count what filters leave by the values of these columns, the most frequent first: number, people, recipients,
         claimed and draws (both in all), and of the severest its id, statement and recipient as first_id, first_said
         and first_told."""
-        names, (where, values) = ", ".join(map(_checked, columns)), _where(wanted)
+        names, (where, values) = ", ".join(map(_checked, columns)), _where(filters)
         counts = (
             "count(*) AS number, count(DISTINCT profile) AS people, count(DISTINCT recipient) AS recipients, "
             "sum(claimed)::BIGINT AS claimed, sum(draws)::BIGINT AS draws, arg_min(id, place) AS first_id, "
@@ -218,9 +218,9 @@ def _checked(column: str) -> str:
     return column
 
 
-def _where(wanted: Wanted) -> tuple[str, list[object]]:
+def _where(filters: Filters) -> tuple[str, list[object]]:
     texts, parameters = ["true"], list[object]()
-    for name, values in wanted.items():
+    for name, values in filters.items():
         if name == WHERE:
             for sql, of_condition in map(condition, values):
                 texts.append(sql)

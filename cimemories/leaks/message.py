@@ -202,12 +202,12 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
         verdicts.setdefault(of, {})[into] = audit
     made = []
     # Every judge's list holds all messages of the place, in one order; strict says so.
-    for own in zip(*by_judge, strict=True):
-        response = own[0]
+    for claimed in zip(*by_judge, strict=True):
+        response = claimed[0]
         memory, reasoning = texts[response.id]
         # What a message's memory left out it cannot reveal, whatever a judge claims.
-        claims = [[r for r in item.reveals if judgements.memory_holds(held, memory, r.attribute)] for item in own]
-        missing = next((item for item in own if item.judgement != JudgementStatus.OK), response)
+        claims = [[r for r in item.reveals if judgements.memory_holds(held, memory, r.attribute)] for item in claimed]
+        missing = next((item for item in claimed if item.judgement != JudgementStatus.OK), response)
         reveals, judges = _counted(scope, claims)
         made.append(
             Sample(
@@ -220,7 +220,7 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
                 # Several judges speak of a message together once all of them have read it.
                 reveals=reveals if scope.combine == Combine.ONE or missing.judgement == JudgementStatus.OK else (),
                 judges=judges,
-                ungrounded=sum(not r.grounded for own in claims for r in own),
+                ungrounded=sum(not r.grounded for claimed in claims for r in claimed),
                 task=tasks.get(response.id),
                 response=response.id,
                 context=response.context,

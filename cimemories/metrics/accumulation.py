@@ -375,8 +375,8 @@ def first_leaks(data: FlowArrays, profile: int, order: Ints) -> FirstLeaks:
 def exposed_of(data: FlowArrays, profile: int) -> Bools:
     """Return the flows of a profile that can violate: [attribute, context]."""
     one = slice(profile, profile + 1)
-    kept = data.retained[one]
-    mask: Bools = inappropriate_mask(data.draws[one], data.labels[one], data.counted[one], kept)[0]
+    retained = data.retained[one]
+    mask: Bools = inappropriate_mask(data.draws[one], data.labels[one], data.counted[one], retained)[0]
     return mask
 
 

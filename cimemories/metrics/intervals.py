@@ -212,10 +212,10 @@ def _with_what_does_not_vary(score: Interval, violation: Interval, completeness:
     part itself has one. With parts that vary, the score is returned as it is."""
     if math.isnan(score.value) or all(part.error**2 > ROUNDING for part in (violation, completeness)):
         return score
-    kept, conveyed, value = 1 - violation.value, completeness.value, score.value
+    privacy, conveyed, value = 1 - violation.value, completeness.value, score.value
 
     def bound(kept_end: float, conveyed_end: float) -> float:
-        moved = balanced(1 - kept_end, conveyed) - value, balanced(1 - kept, conveyed_end) - value
+        moved = balanced(1 - kept_end, conveyed) - value, balanced(1 - privacy, conveyed_end) - value
         outermost = balanced(1 - kept_end, conveyed_end)
         # The bound lies no further out than with both parts at their ends.
         return value + math.copysign(min(math.hypot(*moved), abs(outermost - value)), outermost - value)
@@ -227,20 +227,20 @@ def _with_what_does_not_vary(score: Interval, violation: Interval, completeness:
 def _balanced_interval(violation: Terms, completeness: Terms, labels: float, labels_needed: float) -> Interval:
     """Return the harmonic mean of 1 - V and C, linearised at the two numbers (delta method): profiles and contexts that
     move both move it together."""
-    kept, conveyed = 1 - violation.value, completeness.value
+    privacy, conveyed = 1 - violation.value, completeness.value
     score = balanced(violation.value, conveyed)
     if math.isnan(score):
         return UNDEFINED
-    by_kept, by_conveyed = _slopes(kept, conveyed)
+    by_kept, by_conveyed = _slopes(privacy, conveyed)
     both = violation.combined(-by_kept, completeness, by_conveyed)
     of_labels = by_kept**2 * labels + by_conveyed**2 * labels_needed
     return share_interval(both, of_labels, value=score)
 
 
-def _slopes(kept: float, conveyed: float) -> tuple[float, float]:
+def _slopes(privacy: float, conveyed: float) -> tuple[float, float]:
     """Return the derivatives of 2 k c / (k + c); (0, 0) at 0 + 0, where there is none."""
-    under = (kept + conveyed) ** 2
-    return (2 * conveyed**2 / under, 2 * kept**2 / under) if under > 0 else (0.0, 0.0)
+    under = (privacy + conveyed) ** 2
+    return (2 * conveyed**2 / under, 2 * privacy**2 / under) if under > 0 else (0.0, 0.0)
 
 
 def _balanced_difference(runs: Sequence[tuple[Terms, Terms]]) -> Interval:

@@ -155,7 +155,7 @@ def one_user(
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> OneUser:
     """Return the tasks of a profile (a record id) in an order. Raises KeyError for one that the run does not have."""
-    data, whole = arrays_with(flows, scope, profile, rule), accumulation(flows, scope, rule).curves
+    data, curves = arrays_with(flows, scope, profile, rule), accumulation(flows, scope, rule).curves
     position, number = data.profiles.index(profile), _numbers(flows, scope)[profile]
     path = order_of(data, position, order, seed, number)
     with flows.store.read() as connection:
@@ -165,18 +165,18 @@ def one_user(
             for row in datasets.contexts(connection, scope.run.dataset)
         }
     statements = dict(zip(record.attribute_ids, (item.statement for item in record.profile.attributes), strict=True))
-    lines = {n: ordered_curve(data, position, path, n) for n in whole.ns}
+    lines = {n: ordered_curve(data, position, path, n) for n in curves.ns}
     # The curve over all orders knows only tasks with a judged message: after one without, it stands where it stood.
     judged = np.concatenate([[0], np.cumsum(_judged(data, position, path))])
-    expected = {n: whole.values[i, number, judged] for i, n in enumerate(whole.ns)}
-    most = max(whole.ns)
+    expected = {n: curves.values[i, number, judged] for i, n in enumerate(curves.ns)}
+    most = max(curves.ns)
     read = most >= int(data.draws[position].max(initial=0))  # the last curve is of all judged messages
     return OneUser(
         profile=profile,
         name=record.profile.name,
         order=order,
-        attributes=int(whole.attributes[number]),
-        steps=_steps(data, position, path, int(whole.attributes[number]), statements, contexts),
+        attributes=int(curves.attributes[number]),
+        steps=_steps(data, position, path, int(curves.attributes[number]), statements, contexts),
         curves=lines,
         expected=expected,
         expected_share=expected[most] if read else _expected_share(data, position)[judged],

@@ -245,12 +245,12 @@ def assign(
     tests: how many pairs with known answers come before it, and are mixed into it; they stay the same as long as their
     numbers do. Raises StoreError as that and `training.draw_known` do."""
     before = assignment_of(store, slice_id)
-    known: list[KnownPair] | None = []
+    drawn: list[KnownPair] | None = []
     if before is not None and people and (before.training, before.tests) == (training, tests):
-        known = None
+        drawn = None
     elif people and (training or tests):
         with store.read() as connection:
             row = audits.slice_row(connection, slice_id)
-        known = draw_known(store, row, training, tests)
+        drawn = draw_known(store, row, training, tests)
     with store.write(Role.CURATOR) as connection:
-        assignments.assign(connection, slice_id, people, overlap=overlap, due=due, known=known, annotator=annotator)
+        assignments.assign(connection, slice_id, people, overlap=overlap, due=due, known=drawn, annotator=annotator)

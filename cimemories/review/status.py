@@ -85,12 +85,12 @@ def status(store: Store, dataset: str) -> Status:
     for item in history:
         by_person.setdefault(item.annotator, []).append(item)
     stacks = {name: decisions.stacks(made) for name, made in by_person.items()}
-    own = {
+    labels = {
         name: {pair: last.label for pair, stack in of.items() if (last := last_decision(stack)) and last.label}
         for name, of in stacks.items()
     }
     with store.read() as connection:
-        known = answered(connection, row.id, own)
+        known = answered(connection, row.id, labels)
     names = sorted(by_person.keys() | known.keys())
     people = [_person(name, by_person.get(name, [])) | _known(known.get(name, {})) for name in names]
     decided, opened = len(decisions.standing(history)), sum(item.open for item in notes)

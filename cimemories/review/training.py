@@ -44,14 +44,14 @@ def draw_known(store: Store, row: SliceRow, training: int, tests: int) -> list[K
     mixed = [settled[n] for n in generator.permutation(len(settled)).tolist()]
     adjudicated = ((pair, label) for pair in mixed if (label := standing[pair].label) is not None)
     agreed = _agreed(labelled, generator, drawn | standing.keys())
-    known = [KnownPair(a, c, label, TRAINING) for (a, c), label in islice(chain(adjudicated, agreed), training)]
-    known += [KnownPair(a, c, label, TEST) for (a, c), label in islice(agreed, tests)]
-    if missing := training + tests - len(known):
+    pairs = [KnownPair(a, c, label, TRAINING) for (a, c), label in islice(chain(adjudicated, agreed), training)]
+    pairs += [KnownPair(a, c, label, TEST) for (a, c), label in islice(agreed, tests)]
+    if missing := training + tests - len(pairs):
         raise StoreError(
             f"{count(missing, 'pair')} with a known answer too few: they need an adjudication, or personas that all "
             "agree. Choose fewer training and test pairs."
         )
-    return known
+    return pairs
 
 
 def _agreed(labelled: Population, generator: np.random.Generator, taken: set[Pair]) -> Iterator[tuple[Pair, Label]]:
@@ -80,11 +80,11 @@ class Course:
     @property
     def left(self) -> list[KnownPair]:
         """Return the training pairs that they have not answered."""
-        return [known for known in self.training if known.pair not in self.answers]
+        return [pair for pair in self.training if pair.pair not in self.answers]
 
     @property
     def right(self) -> int:
-        return sum(self.answers.get(known.pair) == known.label for known in self.training)
+        return sum(self.answers.get(pair.pair) == pair.label for pair in self.training)
 
 
 NO_COURSE = Course((), {}, frozenset())
@@ -95,22 +95,22 @@ def course_of(store: Store, slice_id: int | None, person: str) -> Course:
     if slice_id is None:
         return NO_COURSE
     with store.read() as connection:
-        known = audits.known_pairs(connection, [slice_id]).get(slice_id, [])
-        if not known:
+        pairs = audits.known_pairs(connection, [slice_id]).get(slice_id, [])
+        if not pairs:
             return NO_COURSE
         trained = reviews.trained(connection, audits.slice_row(connection, slice_id).dataset)
     return Course(
-        [pair for pair in known if pair.use == TRAINING],
+        [pair for pair in pairs if pair.use == TRAINING],
         {(a, c): label for (a, c, who), label in trained.items() if who == person},
-        frozenset(pair.pair for pair in known if pair.use == TEST),
+        frozenset(pair.pair for pair in pairs if pair.use == TEST),
     )
 
 
-def reason_of(connection: Connection, dataset_id: int, known: KnownPair) -> str:
+def reason_of(connection: Connection, dataset_id: int, pair: KnownPair) -> str:
     """Say in a sentence or two why this is the answer: what an adjudication gave as its reason, or that the personas
     agree."""
-    made = decisions.history(connection, dataset_id, [known.attribute], known.context)
-    if known.pair not in decisions.adjudicated(made):
+    made = decisions.history(connection, dataset_id, [pair.attribute], pair.context)
+    if pair.pair not in decisions.adjudicated(made):
         return BY_PERSONAS
     last = max((item for item in made if item.source == decisions.ADJUDICATED), key=decisions.moment)
     return f"{ADJUDICATED}{f': {last.reason}' if last.reason else '.'}"
@@ -120,7 +120,7 @@ Answered = tuple[Label, Label]  # what a person said, and the known answer
 
 
 def answered(
-    connection: Connection, dataset_id: int, own: Mapping[str, Mapping[Pair, Label]]
+    connection: Connection, dataset_id: int, decided: Mapping[str, Mapping[Pair, Label]]
 ) -> dict[str, dict[str, list[Answered]]]:
     """Return what people said in training and to tests, in all slices of a dataset: by person, by use, an entry a pair.
     own: each person's own decisions; those of people to whom the slice is assigned are answers to its tests."""
@@ -133,8 +133,8 @@ def answered(
                 said.setdefault(who, {})[TRAINING, pair.pair] = label, pair.label
     for item in assignments.assignments(connection, dataset_id=dataset_id) if known else ():
         for pair, who in product(known.get(item.slice, ()), item.people):
-            if pair.use == TEST and pair.pair in own.get(who, {}):
-                said.setdefault(who, {})[TEST, pair.pair] = own[who][pair.pair], pair.label
+            if pair.use == TEST and pair.pair in decided.get(who, {}):
+                said.setdefault(who, {})[TEST, pair.pair] = decided[who][pair.pair], pair.label
     return {
         who: {use: [both for (of, _), both in pairs.items() if of == use] for use in (TRAINING, TEST)}
         for who, pairs in said.items()

@@ -438,8 +438,8 @@ def several(
     chosen = [value for value in _named(param, between) if value in options][:most] or list(default)
 
     def put(values: Sequence[str]) -> None:
-        kept = [value for value in values if value in options]
-        url.put(**{param: None if set(kept) == set(default) else between.join(kept) or None})
+        valid = [value for value in values if value in options]
+        url.put(**{param: None if set(valid) == set(default) else between.join(valid) or None})
 
     if pills:
         more |= {"selection_mode": "multi", "format_func": options.__getitem__}

@@ -204,9 +204,9 @@ def attribute(store: Store, dataset: DatasetRow, record: ProfileRecord, chosen: 
     with st.form(key, enter_to_submit=False, border=False):
         left, middle, right = st.columns(3)
         name = left.text_input("Key", value=before.key if before else "", max_chars=LONGEST_KEY, key=f"{key}.key")
-        known = list(dict.fromkeys([*KNOWN_DOMAINS, *([before.domain] if before else [])]))
-        at = known.index(before.domain) if before else 0
-        domain = middle.selectbox("Domain", known, index=at, format_func=display_name, key=f"{key}.domain")
+        domains = list(dict.fromkeys([*KNOWN_DOMAINS, *([before.domain] if before else [])]))
+        at = domains.index(before.domain) if before else 0
+        domain = middle.selectbox("Domain", domains, index=at, format_func=display_name, key=f"{key}.domain")
         events = list(dict.fromkeys([GENERAL, *record.profile.events]))
         event = right.selectbox(
             "Event",

@@ -32,9 +32,9 @@ def events(profile: Profile) -> None:
     """Draw the life events in their order."""
     moments = []
     for event in profile.events:
-        own = [a for a in profile.attributes if a.event == event]
-        domains = count(len({a.domain for a in own}), "domain")
-        moments.append((event, f"{count(len(own), 'attribute')} in {domains}"))
+        attributes = [a for a in profile.attributes if a.event == event]
+        domains = count(len({a.domain for a in attributes}), "domain")
+        moments.append((event, f"{count(len(attributes), 'attribute')} in {domains}"))
     if moments:
         safe.show(matrix.timeline(moments))
 

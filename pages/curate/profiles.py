@@ -192,8 +192,8 @@ def _browse(
     events = sorted({event for row in rows for event in row.events})
     text, chosen_domains, chosen_events = _filters(domains, events)
     profile, attribute = url.get_int("profile"), url.get_int("attribute")
-    known = {row.id for row in rows}
-    if profile is not None and profile not in known:
+    ids = {row.id for row in rows}
+    if profile is not None and profile not in ids:
         page.notice(f"Profile {profile} of the link is not in this dataset. Choose one from the list.")
         profile = attribute = None
         url.replace(profile=None, attribute=None)
@@ -217,7 +217,7 @@ def _browse(
     else:
         last = url.remembered("profile") or ""
         current = profile or (int(last) if last.isdigit() else None)
-        if current not in known:
+        if current not in ids:
             current = shown[0].id
         clicked = _people_table(shown, ambiguous, current)
         if clicked is not None and clicked != profile:

@@ -163,9 +163,9 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
 def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
     """Draw the models under test with their prices. Returns an entry of a sweep's file for each."""
     extra: list[Model] = draft.get("extra") or []
-    known: list[Model] = [(name, SIMULATOR, DEFAULT_KEY_ENV) for name in SIMULATED_MODELS]
-    known += [(served.model, served.base_url, DEFAULT_KEY_ENV) for served in run_servers.running(store)]
-    options = list(dict.fromkeys([*extra, *known]))
+    models: list[Model] = [(name, SIMULATOR, DEFAULT_KEY_ENV) for name in SIMULATED_MODELS]
+    models += [(served.model, served.base_url, DEFAULT_KEY_ENV) for served in run_servers.running(store)]
+    options = list(dict.fromkeys([*extra, *models]))
     key = draft.key("models", [])
     # A managed server may have ended since it was chosen, and the choice has to be an option.
     st.session_state[key] = [item for item in st.session_state[key] if item in options]

@@ -191,8 +191,8 @@ def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[
     frame = frame[frame["n"].isin(ns)]
     frame = frame.assign(independent=frame["tasks"].map(dict(enumerate(even))).where(frame["n"] == most))
     if user is not None:
-        own = {(n, k): v for n in ns for k, v in enumerate(user.curves[n])}
-        mine = [own.get((n, k), float("nan")) for n, k in zip(frame["n"], frame["tasks"], strict=True)]
+        values = {(n, k): v for n in ns for k, v in enumerate(user.curves[n])}
+        mine = [values.get((n, k), float("nan")) for n, k in zip(frame["n"], frame["tasks"], strict=True)]
         frame = frame.assign(one_user=mine)
     left, right = st.columns([8, 1])
     with left:
@@ -210,8 +210,8 @@ def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: On
     title = sentences.hazard(last.tolist())
     frame = frame[frame["n"].isin(ns)][["n", "tasks", "hazard", "growing", "profiles"]]
     if user is not None:
-        own = hazard(user.curves[most])
-        lines.append(Line(user.name, range(1, len(own)), list(own[1:]), INAPPROPRIATE, dash="dot", width=1.5))
+        values = hazard(user.curves[most])
+        lines.append(Line(user.name, range(1, len(values)), list(values[1:]), INAPPROPRIATE, dash="dot", width=1.5))
     fig = line_figure(
         lines,
         title=title,

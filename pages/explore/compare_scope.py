@@ -106,7 +106,7 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         text = f"These are the {len(newest)} newest of {all_of_them}. Choose runs to compare others."
         safe.show(safe.tag("div", text, cls="ci-notice"))
     chosen = chosen or newest
-    judges = [messages_first(own) for own in catalogue.judges_of_runs(store, chosen).values()]
+    judges = [messages_first(rows_of) for rows_of in catalogue.judges_of_runs(store, chosen).values()]
     with judge_column:
         judge = _judge(judges)
     with n_column:
@@ -136,8 +136,8 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
 def _judge(judges: Sequence[Sequence[JudgeRow]]) -> str:
     """Draw the choice of whose claims count in every run and return it: its first judge, a judge that all runs have, or
     several together."""
-    shared = set.intersection(*({judge.name for judge in own} for own in judges)) if judges else set()
-    several = any(len(own) > 1 for own in judges)
+    shared = set.intersection(*({judge.name for judge in of_run} for of_run in judges)) if judges else set()
+    several = any(len(of_run) > 1 for of_run in judges)
     options: dict[str, str] = {str(FIRST): COMBINED[FIRST]}
     if several:
         options |= {name: name for name in sorted(shared)}

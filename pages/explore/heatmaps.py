@@ -333,8 +333,8 @@ def _sides() -> tuple[By, By]:
     figure_3 = url.get("domain") is not None and url.get("context") is not None
 
     def side(name: str, usual: By) -> By:
-        wanted = url.get(name) or (None if figure_3 else url.remembered(name))
-        return By(wanted) if wanted in set(By) else usual
+        linked = url.get(name) or (None if figure_3 else url.remembered(name))
+        return By(linked) if linked in set(By) else usual
 
     rows, columns = side("rows", By.DOMAIN), side("columns", By.CONTEXT)
     if rows == columns:
@@ -353,17 +353,17 @@ def _most(grid: Grid) -> int:
     with left:
         amounts = {str(rows): str(rows) for rows in MOST}
         usual = str(ROWS_SHOWN)
-        wanted = page.choice(
+        choice = page.choice(
             "Rows shown", amounts, "heatmaps.most", "most", default=usual, remembered=True, visible=False
         )
     with right:
-        shown = min(int(wanted), number)
+        shown = min(int(choice), number)
         if number > shown:
             safe.inline(
                 f"{shown} of {count(number)} rows shown: those with the most leaked pairs. The table below has all.",
                 muted=True,
             )
-    return int(wanted)
+    return int(choice)
 
 
 def _cell(grid: Grid) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.leaks import basket, conditions, gallery, table
 from cimemories.leaks.basket import BasketRow, basket_rows
-from cimemories.leaks.examples import WHERE, Examples, Left, Wanted
+from cimemories.leaks.examples import WHERE, Examples, Filters, Left
 from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Phrase, Quote
 from cimemories.leaks.table import LeakRow
 from cimemories.model import Strength
@@ -37,8 +37,8 @@ UNNAMED = "basket"
 def name() -> str:
     """Return the name of the basket: the logged-in account, else the one in the URL or the session, else the
     annotator's name, else UNNAMED."""
-    own = annotator.account()
-    return own or url.get("basket") or url.remembered("basket") or annotator.name() or UNNAMED
+    account = annotator.account()
+    return account or url.get("basket") or url.remembered("basket") or annotator.name() or UNNAMED
 
 
 def views(browsed: Browsed) -> None:
@@ -164,14 +164,14 @@ def _row(row: LeakRow, number: int) -> None:
 
 
 def _buttons(store: Store, item: BasketRow, number: int, of: int) -> None:
-    own = item.item
+    saved = item.item
     moves = (
-        ("up", ":material/arrow_upward:", "One place up", basket.moved(own.id, -1), number == 0),
-        ("down", ":material/arrow_downward:", "One place down", basket.moved(own.id, 1), number == of - 1),
-        ("out", ":material/delete:", "Remove from the basket", basket.without(own.id), False),
+        ("up", ":material/arrow_upward:", "One place up", basket.moved(saved.id, -1), number == 0),
+        ("down", ":material/arrow_downward:", "One place down", basket.moved(saved.id, 1), number == of - 1),
+        ("out", ":material/delete:", "Remove from the basket", basket.without(saved.id), False),
     )
     for column, (what, icon, text, change, off) in zip(st.columns(3), moves, strict=True):
-        key = f"leaks.basket.{what}.{own.id}"
+        key = f"leaks.basket.{what}.{saved.id}"
         column.button(
             "", icon=icon, key=key, help=text, disabled=off, on_click=url.durable(partial(_change, store, change))
         )
@@ -179,16 +179,16 @@ def _buttons(store: Store, item: BasketRow, number: int, of: int) -> None:
         st.button(
             "Open",
             icon=":material/open_in_new:",
-            key=f"show.leaks.basket.open.{own.id}",
+            key=f"show.leaks.basket.open.{saved.id}",
             help="The example in the gallery",
             type="tertiary",
             on_click=url.durable(url.put),
             kwargs={
                 "tab": None,
-                "run": own.run,
-                "profile": own.profile,
-                "context": own.context,
-                "attribute": own.attribute,
+                "run": saved.run,
+                "profile": saved.profile,
+                "context": saved.context,
+                "attribute": saved.attribute,
                 "sample": item.row.sample,
             },
         )
@@ -267,7 +267,7 @@ WORDS = {
 BY_DEFAULT = {Facet.STRENGTH: [str(Strength.FULL)]}
 
 
-def wanted(every: bool) -> Wanted:
+def wanted(every: bool) -> Filters:
     """Return the filters as the URL has them. every: whether several runs are browsed, without which no run can be
     chosen."""
     filters: dict[str, Sequence[str]] = {}
@@ -328,7 +328,7 @@ def clear_button(label: str, key: str) -> None:
     st.button(label, key=key, icon=":material/filter_alt_off:", type="tertiary", on_click=url.durable(clear))
 
 
-def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
+def draw_filters(browsed: Browsed, left: Left, now: Filters) -> None:
     """Draw all filters, each bound to its parameter of the URL."""
     if not any(left.whole.values()):
         return
@@ -356,7 +356,7 @@ def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
         clear_button("Clear the filters", "show.leaks.clear")
 
 
-def draw_patterns(browsed: Browsed, examples: Examples, now: Wanted) -> None:
+def draw_patterns(browsed: Browsed, examples: Examples, now: Filters) -> None:
     """Draw the leaks by what leaked and how; a row leads to its messages."""
     options = {name: column.title for name, column in question.GROUPS.items()}
     by = page.several("Group by", options, "leaks.by", "by", default=question.BY_DEFAULT, pills=True)
@@ -390,7 +390,7 @@ def _filter_name(facet: Facet, value: str, scopes: dict[str, Scope], people: dic
     return WORDS.get(value, value.replace("_", " "))
 
 
-def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Wanted) -> None:
+def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Filters) -> None:
     """Draw one filter: a list if it has many values, else buttons."""
     key, shown = f"leaks.filter.{facet}", FILTERS[facet]
     texts = safe.options(values, name_of)

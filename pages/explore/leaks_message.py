@@ -321,7 +321,7 @@ def choose_sample(
     """Draw the choice of a message and return it. attribute: the leak in view. param: of the URL. usual: the position
     without it; None: that of the message that says most of the leak."""
     names = [_sample_name(sample, view) for sample in view.samples]
-    wanted = url.get_int(param)
+    linked = url.get_int(param)
     claiming = [
         (i, r.strength != Strength.FULL, not r.grounded)
         for i, s in enumerate(view.samples)
@@ -330,9 +330,9 @@ def choose_sample(
     ]
     # False sorts first: a full claim whose quote is in the text, else the nearest to that.
     telling = min(claiming, key=lambda claim: claim[1:], default=(0,))[0] if usual is None else usual
-    current = wanted - 1 if wanted is not None and 1 <= wanted <= len(names) else telling
+    current = linked - 1 if linked is not None and 1 <= linked <= len(names) else telling
     key = f"leaks.{param}.{scope.run.id}.{view.context.task}.{view.profile.name}.{attribute}"
-    if wanted is not None and st.session_state.get(key, current) != current:
+    if linked is not None and st.session_state.get(key, current) != current:
         st.session_state[key] = current  # a link led to another message of a flow viewed before
     chosen = st.segmented_control(
         "Sample (inappropriate attributes revealed)",

@@ -106,8 +106,8 @@ def _shown(here: Contents) -> RunRow | None:
     sizes = {row.id: row.attributes / max(row.profiles, 1) for row in here.datasets}
     ended = [run for run in here.runs if run.judged and run.status.is_finished]
     fits = [run for run in ended if run.judged * sizes[run.dataset] <= MOST_JUDGEMENTS]
-    whole = [run for run in fits if is_covered(run.judged, run.expected)]
-    return next(reversed(whole or fits), None)
+    covered = [run for run in fits if is_covered(run.judged, run.expected)]
+    return next(reversed(covered or fits), None)
 
 
 def _begin(store: Store) -> None:

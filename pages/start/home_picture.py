@@ -40,12 +40,12 @@ LABELS = {  # as they are drawn, from the left
 }
 
 
-def draw(scope: Scope, found: Overview) -> None:
+def draw(scope: Scope, overview: Overview) -> None:
     """Draw a leak of the run and its numbers, each with the way to its page."""
-    run, leak, effort = scope.run, found.leak, found.effort
+    run, leak, effort = scope.run, overview.leak, overview.effort
     here: dict[str, url.Value] = {"dataset": run.dataset, "run": run.id}
     name = tag("b", shortened(run.name, LONGEST), data=True)
-    only = sentences.missing(found.coverage)
+    only = sentences.missing(overview.coverage)
     badge = page.simulated_badge(scope.simulated)
     safe.show(
         tag(
@@ -60,8 +60,8 @@ def draw(scope: Scope, found: Overview) -> None:
     )
     with st.container(key="home_leak", border=True):
         if leak is None:
-            labelled = found.labels.keys() - {None}
-            if found.attributes:
+            labelled = overview.labels.keys() - {None}
+            if overview.attributes:
                 text = "No leak of this run has words that are found in its messages."
             else:
                 both = "no task has both a fact that it needs and one to keep from its recipient"
@@ -77,19 +77,19 @@ def draw(scope: Scope, found: Overview) -> None:
             url.page_link("leaks", "Read the message", icon=NEXT, **here, **ids, sample=row.sample)
     violation, completeness, labels = st.columns(3)
     with violation, st.container(key="home_violation", border=True):
-        grows = len(found.curve) > 1 and defined(found.curve[-1])
+        grows = len(overview.curve) > 1 and defined(overview.curve[-1])
         _figure(
-            f"Violation@{found.n}, lower is better",
-            percent(found.violation.value),
+            f"Violation@{overview.n}, lower is better",
+            percent(overview.violation.value),
             "of private facts were told to someone who should not know",
-            f"{_interval(found.violation)}adds up over {count(effort.tasks, 'task')} with "
-            f"{count(found.n, 'message')} each; {count(found.attributes, 'fact')} of "
-            f"{count(found.profiles, 'person', 'people')}",
-            safe.curve(found.curve) if grows else None,
+            f"{_interval(overview.violation)}adds up over {count(effort.tasks, 'task')} with "
+            f"{count(overview.n, 'message')} each; {count(overview.attributes, 'fact')} of "
+            f"{count(overview.profiles, 'person', 'people')}",
+            safe.curve(overview.curve) if grows else None,
         )
         url.page_link("accumulation", "Watch leaks add up", icon=NEXT, **here)
     with completeness, st.container(key="home_completeness", border=True):
-        known = found.completeness
+        known = overview.completeness
         low, high = (known.low, known.high) if defined(known.low) else (known.value, known.value)
         parts = ("necessary", low), ("below", known.value - low), ("above", high - known.value), ("none", 1 - high)
         _figure(
@@ -101,7 +101,7 @@ def draw(scope: Scope, found: Overview) -> None:
         )
         url.page_link("heatmaps", "See who is told what", icon=NEXT, **here)
     with labels, st.container(key="home_labels", border=True):
-        _labels(scope, found)
+        _labels(scope, overview)
         url.page_link("labels", "See the labels", icon=NEXT, dataset=run.dataset)
 
 
@@ -147,9 +147,9 @@ def _interval(value: Interval) -> str:
     return f"{percent(value.low)} to {percent(value.high)} (95 % interval); " if defined(value.low) else ""
 
 
-def _labels(scope: Scope, found: Overview) -> None:
-    pairs = sum(found.labels.values())
-    found_labels = [(name, word, found.labels.get(label, 0)) for label, (name, word) in LABELS.items()]
+def _labels(scope: Scope, overview: Overview) -> None:
+    pairs = sum(overview.labels.values())
+    found_labels = [(name, word, overview.labels.get(label, 0)) for label, (name, word) in LABELS.items()]
     shares = [f"{percent(number / pairs)} {word}" for _, word, number in found_labels if number]
     if scope.labelling is None:
         by = "No votes yet"
@@ -161,7 +161,7 @@ def _labels(scope: Scope, found: Overview) -> None:
         "Labels",
         count(pairs),
         f"pairs of a fact and a recipient: {', '.join(shares)}",
-        f"{by}; {count(found.decided) if found.decided else 'none'} decided by people",
+        f"{by}; {count(overview.decided) if overview.decided else 'none'} decided by people",
         safe.bar((name, number / pairs) for name, _, number in found_labels) if pairs else None,
     )
 

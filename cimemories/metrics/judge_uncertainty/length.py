@@ -162,17 +162,17 @@ def _adjusted(
         of_message[response].add(attribute)
     rows = []
     for response, profile, context, memory, length in zip(*(messages[name].tolist() for name in MESSAGES), strict=True):
-        own = of_task.get((int(profile), int(context)), set[int]())
-        own = own & partial[memory] if memory in partial else own
-        if own:
-            rows.append((int(profile), length, len(own), len(own & of_message.get(int(response), set[int]()))))
+        held = of_task.get((int(profile), int(context)), set[int]())
+        held = held & partial[memory] if memory in partial else held
+        if held:
+            rows.append((int(profile), length, len(held), len(held & of_message.get(int(response), set[int]()))))
     if not rows:
         return Estimate.undefined(items, NO_RATE)
-    people, lengths, exposures, found = np.array(rows, np.float64).T
+    people, lengths, exposures, revealed = np.array(rows, np.float64).T
     # Messages of one length, to the hundredth of a doubling, of one profile are one row.
     at = np.round(np.log2(lengths) - mean, 2)
     keys, row = np.unique(np.stack([people, at]), axis=1, return_inverse=True)
-    n, y = (np.bincount(row.reshape(-1), weights=values) for values in (exposures, found))
+    n, y = (np.bincount(row.reshape(-1), weights=values) for values in (exposures, revealed))
     _, person = np.unique(keys[0], return_inverse=True)
     factors = np.random.default_rng(1).exponential(size=(len(missed), int(person.max()) + 1))
     factors[0] = 1

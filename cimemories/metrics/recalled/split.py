@@ -122,8 +122,8 @@ def violation_split(counts: RecalledArrays, n: int) -> Floats:
     def at(reveals: Ints) -> Floats:
         return violation.by_profile(reveals, data.draws, data.labels, data.counted, n)
 
-    whole, said, reached = at(data.reveals), at(counts.said), at(counts.reached)
-    return np.stack([said, whole - said, reached - whole, 1.0 - reached], axis=1)
+    total, said, reached = at(data.reveals), at(counts.said), at(counts.reached)
+    return np.stack([said, total - said, reached - total, 1.0 - reached], axis=1)
 
 
 def completeness_split(counts: RecalledArrays) -> Floats:
@@ -196,13 +196,13 @@ def split_intervals(parts: Sequence[SplitTerms], n: int) -> tuple[dict[str, Inte
     """Return 95 % intervals of the parts of Violation@n and of completeness, their labels taken as given. A part that
     is a difference of two numbers takes samples and attributes of the two as independent, which they are not (the same
     messages): with fewer than 5 profiles its interval is too wide rather than too narrow."""
-    whole, said, reached = (
+    total, said, reached = (
         NumberTerms.joined(side).violation[n] for side in zip(*(part.violation for part in parts), strict=True)
     )
     of_violation = [
         said,
-        whole.combined(1, said, -1),
-        reached.combined(1, whole, -1),
+        total.combined(1, said, -1),
+        reached.combined(1, total, -1),
         replace(reached, own=1.0 - reached.own, without=1.0 - reached.without),
     ]
     conveyed = [

@@ -101,12 +101,12 @@ def profiles_needed(needed: int | None, points: float, measure: str, plan: Size)
 def audit_left(half_width: float, more: int | None, now: float, what: str) -> str:
     """Say how much more is to be audited until an interval is narrow enough. half_width, now: shares; what: 'attribute'
     or 'verdict', which takes an s."""
-    wanted, present = number(100 * half_width), number(100 * now)
+    aim, present = number(100 * half_width), number(100 * now)
     if more == 0:
-        return f"The interval is ±{present} points, within the ±{wanted} wanted"
+        return f"The interval is ±{present} points, within the ±{aim} wanted"
     if more is None:
         return (
-            f"The interval is ±{present} points. No audit alone brings it to ±{wanted}: it takes more users, contexts "
+            f"The interval is ±{present} points. No audit alone brings it to ±{aim}: it takes more users, contexts "
             "or samples"
         )
-    return f"The interval is ±{present} points; about {count(more, f'more {what}')} would bring it to ±{wanted}"
+    return f"The interval is ±{present} points; about {count(more, f'more {what}')} would bring it to ±{aim}"
