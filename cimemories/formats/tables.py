@@ -244,8 +244,8 @@ _SOURCES: dict[str, tuple[str, sa.Table | None]] = {
     "run_calls": ("", record.run_call),
     "recalls": ("number:count lines:lines cost:numbers -hash -ungrounded", record.recall),
     "messages": (
-        "number:count status:response text:long reasoning:long memory:places shown:places recall:>recalls "
-        "earlier:places",
+        "number:count status:response text:long reasoning:long channels:long memory:places shown:places "
+        "recall:>recalls earlier:places",
         record.response,
     ),
     "judges": ("number:count model:name parameters:object", record.judge),
