@@ -237,7 +237,7 @@ def test_what_was_changed_again_cannot_be_taken_back(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=2, contexts=1)
     first = editing.save(store, data.id, reworded(store, data.id, "one"), annotator="Ada").edit
     editing.save(store, data.id, reworded(store, data.id, "two"), annotator="Ada")
-    with pytest.raises(StoreError, match="changed by somebody else"):
+    with pytest.raises(StoreError, match="changed by another person"):
         editing.undo(store, data.id, first, annotator="Ada")
 
 
@@ -303,7 +303,7 @@ def test_of_two_who_edit_at_once_none_is_lost_without_a_word(store: Store, label
     stored = profiles(store, second.dataset)
     assert [p.attributes[0].statement for p in stored] == ["one", "two"]
     stale = editing.edit_of("attribute", 0, make_profile(0, 3, 2).attributes[0], None)
-    with pytest.raises(StoreError, match="changed by somebody else"):
+    with pytest.raises(StoreError, match="changed by another person"):
         editing.save(store, second.dataset, stale, annotator="Cem")
 
 

@@ -277,7 +277,7 @@ def test_what_cannot_be_saved_is_said_in_one_line(workspace: Store) -> None:
         workspace, data.id, editing.edit_of("attribute", 0, before, replace(before, statement="Mine.")), annotator="Bob"
     )
     save(app)
-    assert "changed by somebody else" in page_html(app)
+    assert "changed by another person" in page_html(app)
     assert records(workspace, data.id)[0].profile.attributes[0].statement == "Mine."
 
 

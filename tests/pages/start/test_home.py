@@ -94,7 +94,7 @@ def test_nothing_is_said_to_be_kept_where_no_label_counts(store: Store) -> None:
     add_labels(store, data.id, [[[A, A, A], [X, A, A], [A, N, A]]])
     add_run(store, data.id, 5, WORST_TO_BEST[0])
     text = page_html(opened(HOME))
-    assert "is not known yet: no task has both" in text and "told nobody" not in text
+    assert "is not known yet: no task has both" in text and "No leak of this run" not in text
 
 
 def test_explore_leads_to_the_dataset_with_most_judged_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
