@@ -281,12 +281,17 @@ def leak_rates(corrections: Sequence[Correction], mine: Correction) -> Rows:
 
 
 def headline(quality: JudgeQuality) -> str:
-    """Return precision and recall of a judge in words. A recall that could be nearly anything is not stated."""
-    right, recall = (figure.text(undefined="an unknown share") for figure in (quality.precision, quality.recall))
+    """Return precision and recall of a judge in words: '45 audited: no wrong claim found; the judge finds 93.0 % [...]
+    of what is revealed'. A recall that could be nearly anything is not stated."""
+    precision, recall = (figure.text(undefined="an unknown share") for figure in (quality.precision, quality.recall))
+    right = f"{precision} of the judge's claims are right"
+    if quality.precision.value == 1.0:
+        right = "no wrong claim found"
     low, high = quality.recall.low, quality.recall.high
+    finds = f"the judge finds {recall} of what is revealed"
     if low is not None and high is not None and high - low > TOO_WIDE:
-        recall = f"anywhere from {percent(low)} to {percent(high)}"
-    return f"{right} of the judge's claims are right; it finds {recall} of what is revealed"
+        finds = f"recall is anywhere from {100 * low:.0f} to {100 * high:.0f} %. Audit more"
+    return f"{count(quality.items)} audited: {right}; {finds}"
 
 
 def _correction_text(item: Correction) -> str:

@@ -57,7 +57,7 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
     judge_result = next(item for item in audit.judges if item.judge is not None and item.judge.id == scope.judge.id)
     corrections = [correction(flows, scope, audit, item.judge) for item in audit.judges if item.judge is not None]
     mine = next(item for item in corrections if item.judge.id == scope.judge.id)
-    safe.heading(f"{judge_text(scope.judge)} against people: {headline(judge_result)}")
+    safe.heading(f"{judge_text(scope.judge)} against people, {headline(judge_result)}")
     result = quality(audit)
     _quality(result)
     _shares(result.rows, audit)
@@ -72,12 +72,12 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
     _correction(scope, mine, corrections, about)
     if audit.audited:
         answers.show(lengths(flows, scope, audit), f"judge_audit.lengths-{scope.run.id}", about)
-    text = f"{scope.run.name}: by {count(judge_result.items, 'audited item')}, {headline(judge_result)}"
+    text = f"{scope.run.name}, {headline(judge_result)}"
     if mine.corrected.value is None or mine.observed.value is None:
-        return f"{text}; the leak rate cannot be corrected yet."
+        return f"{text}. The leak rate cannot be corrected yet."
     return (
-        f"{text}; its leak rate of {percent(mine.observed.value)} is {mine.corrected.text()} once corrected for "
-        "its errors."
+        f"{text}. The leak rate of {percent(mine.observed.value)} is {mine.corrected.text()} once corrected for the "
+        "judge's errors."
     )
 
 

@@ -26,7 +26,7 @@ from cimemories.text import count, percent, sentence
 from cimemories.ui import answers, charts, page, safe, url
 
 VERDICTS: dict[str, str] = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
-AGAINST: dict[str, str] = {Labels.DECISIONS: "{}, then consensus", Labels.CONSENSUS: "consensus alone"}
+AGAINST: dict[str, str] = {Labels.DECISIONS: "With {}", Labels.CONSENSUS: "Votes only"}
 COMBINED = {
     Combine.ANY: "any of {} judges",
     Combine.MAJORITY: "more than half of {} judges",
@@ -191,12 +191,13 @@ def label_choice(flows: Flows, scope: Scope) -> Labels:
         return Labels.DECISIONS
     picked = page.choice(
         "Labels",
-        {labels: text.format(count(decided, "decision")) for labels, text in AGAINST.items()},
+        {labels: text.format(count(decided, "human decision")) for labels, text in AGAINST.items()},
         "explore.labels",
         "labels",
         default=Labels.DECISIONS,
         remembered=True,
-        help="What counts as inappropriate: people's decisions before the personas' consensus, or the consensus alone.",
+        help="What counts as inappropriate: what people decided, and else the consensus of the personas' votes; or the "
+        "consensus for every pair.",
     )
     return Labels(picked)
 

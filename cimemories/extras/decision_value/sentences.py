@@ -11,18 +11,19 @@ from cimemories.text import count
 def label_width(
     name: str, run: str, half_width: float, wanted: float, more: int | None, *, defined: bool = True
 ) -> str:
-    """Return 'Violation@5 of A: label uncertainty ±1.3 points now; about 210 more decisions to ±1.0.' half_width,
+    """Return 'Undecided labels blur Violation@5 of A by ±1.3 points. About 210 decisions bring it to ±1.0.' half_width,
     wanted: shares; more: decisions, 0 if the width is reached, None if all of them would not suffice. defined: whether
     the run has this number under the current labels; without it the width is unknown."""
     if not defined:
         return f"{name[:1].upper()}{name[1:]} of {run} is undefined, so it does not say whether labelling may stop."
     now, aim = (f"±{number(100 * width, decimals(100 * width))}" for width in (half_width, wanted))
-    text = f"{name[:1].upper()}{name[1:]} of {run}: label uncertainty {now} points now"
+    text = f"Undecided labels blur {name} of {run} by {now} points"
     if more == 0:
         return f"{text}, within the {aim} wanted. You may stop here."
     if more is None:
         return f"{text}; deciding every open pair would not bring it to {aim}."
-    return f"{text}; {_about(more)} to {aim}."
+    bring = "brings" if more == 1 else "bring"
+    return f"{text}. A{_about(more)[1:]} {bring} it to {aim}."
 
 
 def label_order(name: str, runs: int, order: float, pair: tuple[str, str], chance: float, more: int | None) -> str:
@@ -43,13 +44,14 @@ def label_order(name: str, runs: int, order: float, pair: tuple[str, str], chanc
 def by_mixture(name: str, consensus: float, mixture: float) -> str:
     """Describe a number by the consensus labels, beside the same under the mixture of the votes."""
     one, two = shares(consensus, mixture)
-    return f"{name[:1].upper()}{name[1:]} is {one} by the labels agreed on, {two} under the mixture of the votes."
+    start = f"{name[:1].upper()}{name[1:]} is {one} counting agreed labels only"
+    return f"{start}; {two} if divided votes count in proportion."
 
 
 def _about(more: int) -> str:
-    """Return 'about 210 more decisions', with two digits, since it is an estimate."""
+    """Return 'about 210 decisions', with two digits, since it is an estimate."""
     scale = 10 ** max(len(str(more)) - 2, 0)
-    return f"about {count(math.ceil(more / scale) * scale, 'more decision')}"
+    return f"about {count(math.ceil(more / scale) * scale, 'decision')}"
 
 
 def _chance(probability: float) -> str:

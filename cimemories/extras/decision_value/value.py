@@ -144,7 +144,7 @@ class Valued:
     def beside(self) -> str:
         """Describe the number by the consensus and by the mixture."""
         if self.aim.target == Target.ORDER:
-            return f"By {self.number} under the mixture of the votes: {' < '.join(self.ranking)}."
+            return f"By {self.number}, divided votes counted in proportion: {' < '.join(self.ranking)}."
         return by_mixture(self.number, self.consensus, self.effect.mean)
 
     def since_sentence(self, before: Valued) -> str:
@@ -155,7 +155,8 @@ class Valued:
             return f"The order of the runs: {percent(before.order)} settled before, {percent(self.order)} now."
         number = f"{percent(before.consensus)} before, {percent(self.consensus)} now"
         width = f"±{100 * before.half_width:.2f} points before, ±{100 * self.half_width:.2f} now"
-        return f"{self.number} of {self.names[0]} by the labels agreed on: {number}. Label uncertainty: {width}."
+        start = f"{self.number} of {self.names[0]}, counting agreed labels only"
+        return f"{start}: {number}. Undecided labels blur it by {width}."
 
     def as_json(self, width: float = WIDTH) -> dict[str, object]:
         plain = {

@@ -205,11 +205,10 @@ def test_the_sentence_says_how_sure_and_how_much_is_left(sqlite_store: Store) ->
     width = round(value.half_width * 0.5, 3)
     more = value.needed(width)
     assert more is not None and more > 1
-    assert f"label uncertainty ±{100 * value.half_width:.1f} points now; about {more} more decisions to" in (
-        value.sentence(width)
-    )
+    blurred = f"by ±{100 * value.half_width:.1f} points. About {more} decisions bring it to"
+    assert blurred in value.sentence(width)
     assert "You may stop here" in value.sentence(1.0) and value.needed(1.0) == 0
-    assert "under the mixture of the votes" in value.beside
+    assert "if divided votes count in proportion" in value.beside
     plain = value.as_json(width)
     assert (plain["half_width"], plain["decisions_needed"], plain["reached"]) == (value.half_width, more, False)
     # Between two batches the figure counts down with what has been decided.

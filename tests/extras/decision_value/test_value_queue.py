@@ -69,8 +69,8 @@ def test_a_batch_ends_with_what_it_did(sqlite_store: Store) -> None:
     assert talk.post(*events[:9])["summary"] == []
     settled, since, sure = talk.post(*events[9:], batch=10)["summary"]
     assert settled == "5 of your last 10 decisions settle an ambiguous pair, 3 go against the consensus."
-    assert "by the labels agreed on: 33.3 % before, 33.3 % now" in since
-    assert "label uncertainty ±0.0 points now, within the ±1.0 wanted" in sure
+    assert "counting agreed labels only: 33.3 % before, 33.3 % now" in since
+    assert "by ±0.0 points, within the ±1.0 wanted" in sure
 
 
 def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(sqlite_store: Store) -> None:
@@ -181,8 +181,8 @@ def test_the_command_says_how_sure_the_labels_are_and_how_much_is_left(sqlite_st
     wide = shown(sqlite_store, "uncertainty", name, "--width", 99)["label_uncertainty"]
     assert (wide["reached"], wide["decisions_needed"], wide["half_width"]) == (True, 0, sure["half_width"])
     text = ran(sqlite_store, "uncertainty", name, "--target", "completeness", "--run", world.run)
-    assert "Completeness of small run: label uncertainty ±" in text
-    assert "under the mixture of the votes" in text and "Nothing of the random share is answered yet" in text
+    assert "Undecided labels blur completeness of small run by ±" in text
+    assert "if divided votes count in proportion" in text and "Nothing of the random share is answered yet" in text
     first = valued(sqlite_store, world.index())
     assert first is not None
     by_hash = select(sqlite_store, world.index(), Filters(), Order.RANDOM, 7)
@@ -205,7 +205,7 @@ def test_it_says_whether_labelling_may_stop_and_by_what_evidence(sqlite_store: S
     page = Page(as_html(collect(shared_flows(sqlite_store), scopes, made=datetime(2026, 3, 1, tzinfo=UTC))))
     result = uncertainty(sqlite_store, "small world", Aim(Target.ORDER, (open_labels.run, other)), 0.01)
     assert "Whether labelling may stop" in page.text
-    assert "label uncertainty ±" in page.text and "more decisions to ±1.0" in page.text
+    assert "Undecided labels blur " in page.text and "bring it to ±1.0" in page.text
     assert result.random_share is not None and result.random_share.answered == 6
     assert result.random_share.sentence in page.text
     assert result.label_uncertainty is not None and result.sentence.partition(" By Violation")[0] in page.text

@@ -163,15 +163,15 @@ def test_the_page_says_nothing_of_the_judge_while_somebody_answers_blind(store: 
 
     answer(12)
     page = named(opened(PAGE, run=run_id))
-    assert "33 of 45 items left for you" in head(page) and "claims are right" not in head(page)
-    assert "claims are right" not in page_html(page) and "show once you have answered the slice" in page_html(page)
+    assert "33 of 45 items left for you" in head(page) and "of what is revealed" not in head(page)
+    assert "of what is revealed" not in page_html(page) and "show once you have answered the slice" in page_html(page)
     assert not [item for item in page.dataframe if "statement" in item.value], "nor are items listed by its claim"
     assert "Judges against judges" not in page_html(page), "nor how often judges claim what"
-    assert "claims are right" in page_html(opened(PAGE, run=run_id)), "without a name nobody answers"
-    assert "claims are right" in head(named(opened(PAGE, run=run_id, blind=0)))
+    assert "of what is revealed" in page_html(opened(PAGE, run=run_id)), "without a name nobody answers"
+    assert "of what is revealed" in head(named(opened(PAGE, run=run_id, blind=0)))
     answer(None)
     done = named(opened(PAGE, run=run_id))
-    assert "claims are right" in head(done) and "Judges against judges" in page_html(done)
+    assert "of what is revealed" in head(done) and "Judges against judges" in page_html(done)
 
 
 def test_whole_attributes_are_audited_and_correct_violation(store: Store, drawn: Drawn) -> None:
