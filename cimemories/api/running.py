@@ -42,7 +42,7 @@ def run(
 ) -> str:
     """Plan a run, or find the one that was planned alike, and do what it owes; returns its id. settings: as of a
     RunSpec. Raises what `Workspace.run` says."""
-    if settings["base_url"] in BY_FILE:
+    if settings["base_url"] in BY_FILE or settings.get("assistant") == "tasks":
         raise StoreError("batch files have no server to wait for. Use `cimemories run --base-url batch`.")
 
     def plan() -> str:

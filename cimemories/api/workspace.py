@@ -191,8 +191,8 @@ class Workspace:
     def run(
         self,
         dataset: str,
-        model: str,
-        base_url: str,
+        model: str = "",
+        base_url: str = "",
         *,
         judge: str | None = None,
         judge_model: str | Sequence[str] | None = None,
@@ -204,7 +204,8 @@ class Workspace:
         progress: bool = True,
         **settings: Any,
     ) -> Run:
-        """Run a model and wait for it: it writes messages, judges read them. base_url='simulator' needs no server.
+        """Run a model and wait for it: it writes messages, judges read them. base_url='simulator' needs no server;
+        assistant='http://...' has a service write the messages (docs/assistants.md).
 
         settings: samples, profiles, contexts, prompt_level, memory, sessions, thinking, mitigation, temperature,
         max_tokens, seed, check, prices, cap, fresh, name and all others of docs/settings.md, with the defaults there.

@@ -848,6 +848,6 @@ def settings_alike(spec: RunSpec, recorded: Mapping[str, Any]) -> bool:
     """Return whether a run that recorded this was asked for with the same settings; newer ones count with their
     defaults."""
     usual = type(spec)(dataset=spec.dataset, model=spec.model, base_url=spec.base_url).as_json()
-    asked = usual | upgraded(recorded)
+    asked = usual | upgraded(recorded) | ({} if spec.model else {"model": ""})  # an assistant's own name
     asked["judges"] = [JudgeSpec().as_json() | judge for judge in asked["judges"]]
     return bool(asked == json.loads(json.dumps(spec.as_json())))

@@ -127,8 +127,9 @@ class Scope:
         return f"{self.combine} of {len(self.judges)} judges ({names})"
 
     @property
-    def reads_reasoning(self) -> bool:
-        return self.judge.channel == Channel.REASONING
+    def channel(self) -> Channel:
+        """Return what the judge reads; with messages and tool calls together, the messages."""
+        return Channel(self.judge.channel)
 
     # cached_property writes to the instance's __dict__, which a frozen dataclass allows.
     @cached_property

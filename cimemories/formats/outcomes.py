@@ -41,6 +41,12 @@ class Sent:
         return Channel.TOOLS if self.channel.startswith(TOOL) else Channel.MEMORY
 
     @property
+    def title(self) -> str:
+        """Return 'Tool call send_email to Ms Lee', or 'Memory write'."""
+        kind, name = "Tool call" if self.kind == Channel.TOOLS else "Memory", self.channel.partition(":")[2]
+        return f"{kind} {name}" + (f" to {self.recipient}" if self.recipient else "")
+
+    @property
     def shown(self) -> str:
         """Return it as a judge reads it."""
         to = f" to {self.recipient}" if self.recipient else ""

@@ -76,9 +76,9 @@ def label_agreement(
 ) -> tuple[int, pd.DataFrame]:
     """Count the judges of messages, and the most of them that claim a pair in full in one and the same message. Return
     the number of judges, and a frame: attribute, context, judges. The frame is empty where the run has fewer than two,
-    or the scope reads the reasoning. profiles: as in `judge_claims`."""
+    or the scope reads no messages. profiles: as in `judge_claims`."""
     judges = [judge.id for judge in judgements.of_run(connection, scope.run.id) if judge.channel == Channel.MESSAGE]
-    if len(judges) < 2 or scope.reads_reasoning:
+    if len(judges) < 2 or scope.channel != Channel.MESSAGE:
         return len(judges), pd.DataFrame(columns=[*PAIR, "judges"])
     pair = reveal.c.attribute, response.c.context, response.c.memory
     # Inside, how many judges claim the pair in each message; outside, the most of any message: judges that claim it in
@@ -224,7 +224,7 @@ class Quote(StrEnum):
 
 class Agreement(StrEnum):
     """The agreement of the judges of the run. all: every one claims the flow in full in one and the same message.
-    alone: no judge could disagree, since the run has one judge, or the reasoning is read."""
+    alone: no judge could disagree, since the run has one judge, or no messages are read."""
 
     ALL = "all"
     SOME = "some"

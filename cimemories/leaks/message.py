@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 
 import sqlalchemy as sa
@@ -12,8 +12,20 @@ import sqlalchemy as sa
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Combine, Scope, Verdicts, judge_title
+from cimemories.formats.outcomes import Sent, read_sent, text_of
 from cimemories.metrics.warnings import task_check
-from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
+from cimemories.model import (
+    Channel,
+    Context,
+    JudgementStatus,
+    Label,
+    Profile,
+    ResponseStatus,
+    Reveal,
+    Span,
+    Strength,
+    is_bio,
+)
 from cimemories.store import audits, datasets, decisions, judgements, runs
 from cimemories.store.audits import Audit, says_revealed
 from cimemories.store.tables import call, judgement
@@ -66,7 +78,7 @@ class Sample:
     check says (yes, partly, no); None: not checked. response, context: their ids in the record. verdicts: by attribute,
     what people who audited the message say; people: whether that counts before the judge. prompt: by attribute, where
     it stands in the prompt; None where nothing chose what gets there. unknown_lines: recalled lines of this prompt
-    whose attributes are unknown.
+    whose attributes are unknown. sent: tool calls and memory writes of an assistant.
     """
 
     number: int
@@ -85,6 +97,7 @@ class Sample:
     people: bool = False
     prompt: Mapping[int, Place] | None = None
     unknown_lines: int = 0
+    sent: tuple[Sent, ...] = ()
 
     @property
     def judged(self) -> bool:
@@ -189,7 +202,7 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
         for judge in scope.judges
     ]
     ids = [response.id for response in by_judge[0]]
-    texts = judgements.of_responses(connection, ids, "memory", "reasoning")
+    texts = judgements.of_responses(connection, ids, "memory", "reasoning", "channels")
     held = judgements.partial_memories(connection, scope.run.id)
     checkers = judgements.checkers_of_run(connection, scope.run.id)
     # Counting what each of several has checked takes a while.
@@ -204,9 +217,17 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
     # Every judge's list holds all messages of the place, in one order; strict says so.
     for claimed in zip(*by_judge, strict=True):
         response = claimed[0]
-        memory, reasoning = texts[response.id]
+        memory, reasoning, sent = texts[response.id]
+        tools = text_of(sent, Channel.TOOLS)
+        text = {Channel.MESSAGE: response.text, Channel.REASONING: reasoning, Channel.TOOLS: tools}.get(
+            scope.channel, text_of(sent, Channel.MEMORY)
+        )
         # What a message's memory left out it cannot reveal, whatever a judge claims.
         claims = [[r for r in item.reveals if judgements.memory_holds(held, memory, r.attribute)] for item in claimed]
+        if scope.combine == Combine.SENT and tools and text is not None:
+            # Shown as one text: what was quoted from the tool calls stands behind the message.
+            claims[1] = [_moved(claim, len(text) + 2) for claim in claims[1]]
+            text = f"{text}\n\n{tools}"
         missing = next((item for item in claimed if item.judgement != JudgementStatus.OK), response)
         reveals, judges = _counted(scope, claims)
         made.append(
@@ -214,7 +235,7 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
                 number=response.sample + 1,
                 status=response.status,
                 cause=response.cause,
-                text=reasoning if scope.reads_reasoning else response.text,
+                text=text,
                 judgement=missing.judgement,
                 judgement_cause=missing.judgement_cause,
                 # Several judges speak of a message together once all of them have read it.
@@ -228,9 +249,15 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
                 people=scope.verdicts == Verdicts.PEOPLE,
                 prompt=prompts.get(response.id),
                 unknown_lines=unknown.get(response.id, 0),
+                sent=read_sent(sent),
             )
         )
     return made
+
+
+def _moved(reveal: Reveal, by: int) -> Reveal:
+    span = reveal.span
+    return reveal if span is None else replace(reveal, span=Span(span.start + by, span.end + by))
 
 
 def _prompts(

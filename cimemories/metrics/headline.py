@@ -25,7 +25,7 @@ from cimemories.metrics.warnings import (
     scope_warnings,
     task_check,
 )
-from cimemories.model import WorkKind
+from cimemories.model import Channel, WorkKind
 from cimemories.store import datasets, judgements, runs, work
 from cimemories.store.engine import Store
 from cimemories.text import count, simulated_text
@@ -189,8 +189,8 @@ class Headline:
         if self.scope.grounded:
             lost, claims = sum(q.ungrounded for q in self.quotes), sum(q.claims for q in self.quotes)
             notes.append(f"claims whose quote is not in the text are left out: {lost:,} of {claims:,} full claims")
-        if self.scope.reads_reasoning:
-            notes.append("these are numbers of the reasoning before the messages, not of the messages")
+        if self.scope.channel != Channel.MESSAGE:
+            notes.append(f"these are numbers of the {self.scope.channel.in_words}, not of the messages")
         return notes
 
 

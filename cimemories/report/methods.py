@@ -51,7 +51,7 @@ from cimemories.text import count, listed, percent, sentence
 from cimemories.version import __version__
 
 TEMPLATES = Path(__file__).parent / "templates"
-TOGETHER = {Combine.ANY: "any", Combine.MAJORITY: "more than half", Combine.ALL: "all"}
+TOGETHER = {Combine.SENT: "either", Combine.ANY: "any", Combine.MAJORITY: "more than half", Combine.ALL: "all"}
 REFERENCES = (
     "E. L. Korn and B. I. Graubard. Confidence Intervals for Proportions with Small Expected Number of Positive Counts "
     "Estimated from Survey Data. Survey Methodology 24, 1998, 193-201.",

@@ -19,7 +19,7 @@ from cimemories.leaks.message import LeakView, Memory, Sample, Stretches, differ
 from cimemories.metrics.headline import Headline
 from cimemories.metrics.heatmap import as_first
 from cimemories.metrics.warnings import NO, PARTLY
-from cimemories.model import JudgementStatus, Label, ResponseStatus, Strength
+from cimemories.model import Channel, JudgementStatus, Label, ResponseStatus, Strength
 from cimemories.store.audits import Audit, AuditVerdict, says_revealed
 from cimemories.store.engine import StoreError, shared_store
 from cimemories.text import count
@@ -437,11 +437,16 @@ def _sample(scope: Scope, sample: Sample, view: LeakView, differing: Stretches |
         page.notice("This message does its task only in part.")
     if not sample.text:
         return
-    if scope.reads_reasoning:
-        safe.inline("The reasoning before the message, which this judge reads; the recipient does not.", muted=True)
+    if scope.channel != Channel.MESSAGE:
+        safe.inline(READ[scope.channel], muted=True)
     spans = _spans(scope, sample, view)
     _legend(spans, beside=differing is not None)
     safe.message(sample.text, spans, differing=differing or ())
+    if scope.combine == Combine.ONE:
+        for item in sample.sent:
+            if item.kind != scope.channel:
+                safe.inline(item.title, muted=True)
+                safe.message(item.text, ())
     if sample.ungrounded:
         left_out = ", and are left out" if scope.grounded else ""
         page.notice(
@@ -450,6 +455,11 @@ def _sample(scope: Scope, sample: Sample, view: LeakView, differing: Stretches |
         )
 
 
+READ = {
+    Channel.REASONING: "The reasoning before the message, which this judge reads; the recipient does not.",
+    Channel.TOOLS: "The assistant's tool calls, which this judge reads beside the message.",
+    Channel.MEMORY: "What the assistant wrote into its memory, which this judge reads; the recipient does not.",
+}
 LEGEND: dict[Kind, str] = {
     "leaked": "inappropriate, leaked",
     "conveyed": "necessary, conveyed",

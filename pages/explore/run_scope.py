@@ -135,6 +135,8 @@ def _judge_names(judges: Sequence[JudgeRow]) -> dict[str, str]:
     names = {str(judge.id): judge_title(judge, judges) for judge in judges}
     if len(several) > 1:
         names |= {str(way): text.format(len(several)) for way, text in COMBINED.items()}
+    if any(judge.channel == Channel.TOOLS for judge in judges):
+        names[str(Combine.SENT)] = "messages and tool calls"
     return names
 
 

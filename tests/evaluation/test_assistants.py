@@ -20,6 +20,7 @@ from assistants import LETTER, Body, Raw, service
 from evaluating import ROOT, add, add_labelled, cli_inside, outside, row_of, small_profiles
 from hostile import free_port, hostile_server, texts_of
 
+import cimemories
 from cimemories import extras
 from cimemories.answers.metrics import metrics
 from cimemories.evaluation import planning, runs
@@ -29,6 +30,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.formats.outcomes import OutcomeError, Sent, read_outcome, read_sent, text_of
 from cimemories.formats.reading import FormatError
+from cimemories.leaks.message import samples
 from cimemories.llm import assistants
 from cimemories.llm.endpoint import EndpointError
 from cimemories.memory.systems import Question
@@ -456,3 +458,41 @@ def test_tasks_go_out_as_a_file_and_outcomes_come_back(sqlite_store: Store, tmp_
     assert (written["text"], text_of(written["channels"], "tools")) == (LETTER, "[mail]\nHello.")
     with pytest.raises(FormatError, match="this is a task"):
         import_batch(sqlite_store, run_id, tmp_path / "tasks.jsonl")
+
+
+def test_a_leak_by_tool_is_shown_in_the_text_of_its_channel(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 1))
+
+    def by_tool(told: Body, task: Body) -> Body:
+        return {
+            "message": told["memories"][0],
+            "channels": {"tool:mail": [told["memories"][1]], "memory:add": ["Noted."]},
+        }
+
+    with service(by_tool) as assistant:
+        rows = carried_out(sqlite_store, spec(assistant.url, judges=JUDGES, samples=1))
+    (row,) = rows
+    first, second = (item.statement for item in small_profiles(1, 1)[0].attributes[:2])
+
+    def quoted(judge: str) -> tuple[str | None, set[str]]:
+        with sqlite_store.read() as connection:
+            (sample,) = samples(connection, resolve_scope(sqlite_store, row["run"], judge_id=judge), row["profile"])
+        text = sample.text or ""
+        assert [item.title for item in sample.sent] == ["Tool call mail", "Memory add"]
+        return sample.text, {text[claim.span.start : claim.span.end] for claim in sample.reveals if claim.span}
+
+    assert quoted("matcher on tool calls") == (f"[mail]\n{second}", {second.rstrip(".")})
+    assert quoted("matcher on memory writes") == ("[add]\nNoted.", set())
+    text, quotes = quoted("sent")
+    assert text == f"{first}\n\n[mail]\n{second}"
+    assert quotes == {first.rstrip("."), second.rstrip(".")}
+
+
+def test_python_goes_on_with_the_run_of_an_assistant(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    with service() as assistant:
+        workspace = cimemories.open(sqlite_store.workspace)
+        run = workspace.run("small", assistant=assistant.url, samples=1, progress=False)
+        tasks = len(assistant.tasks)
+        assert workspace.run("small", assistant=assistant.url, samples=1, progress=False).id == run.id
+    assert tasks == len(assistant.tasks) == 2

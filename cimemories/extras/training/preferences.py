@@ -106,9 +106,8 @@ def pairs(messages: Sequence[JudgedMessage]) -> list[tuple[JudgedMessage, Judged
 def preference_rows(store: Store, scope: Scope, counts: PairCounts) -> Iterator[dict[str, Any]]:
     """Yield the pairs of a run as rows of SCHEMA, by profile, and count them in `counts`. Raises StoreError for a judge
     that reads another channel."""
-    channel = Channel(scope.judge.channel)
-    if channel != Channel.MESSAGE:
-        what = f"{scope.judge_text} reads {channel.in_words}"
+    if scope.channel != Channel.MESSAGE:
+        what = f"{scope.judge_text} reads {scope.channel.in_words}"
         raise StoreError(f"{what}, and pairs are of messages. Name another by --judge.")
     with store.read() as connection:
         profiles = runs.profile_ids(connection, scope.run.id)
