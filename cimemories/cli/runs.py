@@ -33,7 +33,6 @@ from cimemories.evaluation.spec import (
     JudgeSpec,
     RunSpec,
     address_of_assistant,
-    beside_messages,
     command_of,
 )
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
@@ -164,8 +163,6 @@ def run_spec(
         judges=tuple(judges.judges(given, variable, servers)),
         prompts=file.prompts(level, template) if file and not wording.reference else {},
     )
-    if spec.is_served:
-        spec = spec.replace(judges=beside_messages(spec.judges))
     servers.checked()
     system = spec.composition.system
     if system is not None and system.asks is not None:

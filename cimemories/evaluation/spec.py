@@ -606,9 +606,15 @@ class RunSpec(Settings):
     @model_validator(mode="before")
     @classmethod
     def _address_of_assistant(cls, values: Any) -> Any:
-        """Give a run of a service or a program its address; the model's name is looked up where none is given."""
+        """Give a run of an assistant of its own its address, and judges of all its channels. The name of its model is
+        looked up if none is given."""
         address = address_of_assistant(str(values.get("assistant") or MODEL)) if isinstance(values, dict) else None
-        return values if address is None else {**values, "base_url": address}
+        if address is None:
+            return values
+        judges = tuple(values.get("judges") or (JudgeSpec(),))
+        if all(isinstance(judge, JudgeSpec) and judge.channel != Channel.TOOLS for judge in judges):
+            judges = beside_messages(judges)
+        return {**values, "base_url": address, "judges": judges}
 
     @model_validator(mode="after")
     def checked(self) -> Self:
@@ -631,6 +637,11 @@ class RunSpec(Settings):
         for name in (self.model or MODEL, *(judge.model for judge in self.judges)):
             plain_name(name, "model")
         models = [judge for judge in self.judges if judge.kind == LLM]
+        if any(is_assistant(judge.base_url) for judge in models):
+            raise StoreError(
+                "an assistant writes messages and judges none: give the judge's own server (--judge-base-url), or let "
+                "the matcher judge (--judge matcher)."
+            )
         system = self.composition.system
         asked = system.asks if system is not None else None
         if system is not None:

@@ -30,7 +30,7 @@ from cimemories.flows.scope import judge_title, simulated_parts
 from cimemories.formats.reading import FormatError
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm import engines
-from cimemories.llm.endpoint import EndpointError
+from cimemories.llm.endpoint import EndpointError, is_assistant
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, labeller_warning, run_warnings
@@ -90,7 +90,7 @@ def _judge_again(store: Store, row: RunRow) -> None:
     """Draw the form that adds judges to the existing messages; only the judging is paid."""
     safe.inline("Adds judges. Messages stay as they are; only judgements are requested.", muted=True)
     draft = Draft(f"runs.again.{row.id}")
-    served = row.endpoint not in (SIMULATOR, IMPORTED, *BY_FILE)
+    served = row.endpoint not in (SIMULATOR, IMPORTED, *BY_FILE) and not is_assistant(row.endpoint)
     draw_judges(draft, simulated=messages_simulated(row), first=(MATCHER,), same=served, model=row.model)
     check = False
     if any_model(draft):

@@ -9,7 +9,7 @@ import streamlit as st
 from cimemories.evaluation.planning import look_up
 from cimemories.evaluation.spec import MESSAGE_TOKENS, RunSpec
 from cimemories.llm.capabilities import Server
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
+from cimemories.llm.endpoint import ASSISTANT, DEFAULT_KEY_ENV, Endpoint, EndpointError, is_assistant, origin
 from cimemories.llm.worker import SIMULATOR
 from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.seeds.reading import SeedError
@@ -21,11 +21,12 @@ from cimemories.ui.annotator import Draft
 from pages.evaluate import run_engine, run_servers
 from pages.evaluate.run_settings import draw_field
 
-MANAGED, SERVED, ENDPOINT, SIMULATED = "managed", "served", "endpoint", "simulator"
+MANAGED, SERVED, ENDPOINT, SERVICE, SIMULATED = "managed", "served", "endpoint", "assistant", "simulator"
 PLACES = {
     MANAGED: "Managed vLLM server",
     SERVED: "vLLM for this run",
     ENDPOINT: "Endpoint",
+    SERVICE: "Assistant",
     SIMULATED: "Simulator",
 }
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
@@ -78,6 +79,9 @@ def chosen(draft: Draft) -> Chosen:
     if where == SERVED:
         name, address = draft.get("own") or ("", "")
         return Chosen(name, address, DEFAULT_KEY_ENV)
+    if where == SERVICE:
+        address = str(draft.get("assistant") or "").strip()
+        return Chosen(str(draft.get("assistant_name") or "").strip(), address and ASSISTANT + address, _place(draft)[1])
     name = str(draft.get("served" if _listed(draft) else "model") or "").strip()
     return Chosen(name, *_place(draft))
 
@@ -132,6 +136,8 @@ def draw_model(store: Store, draft: Draft) -> str:
                 "Model", "simulated", SIMULATED_MODELS, help="How it answers is described in docs/simulator.md"
             )
         st.caption("Simulated runs show how the tool works. Their numbers say nothing about any real model.")
+    elif where == SERVICE:
+        return _service(draft)
     else:
         _endpoint(draft)
     model = chosen(draft)
@@ -141,6 +147,22 @@ def draw_model(store: Store, draft: Draft) -> str:
     if missing or model.model:
         return missing
     return "Choose one of the server's models." if _listed(draft) else "Enter the model's name, or test the connection."
+
+
+def _service(draft: Draft) -> str:
+    """Draw the address of an assistant that is a service. Returns what is missing."""
+    left, middle, right = st.columns([4, 3, 3])
+    with left:
+        help = "It answers the three requests of docs/assistants.md. Programs are started by the command line."
+        draft.text("Address", "assistant", placeholder="http://localhost:9000", help=help)
+    with middle:
+        draft.text("Name", "assistant_name", placeholder="the name that it gives", help="Its name in tables")
+    with right:
+        draw_field(draft, SETTINGS["api_key_env"])
+    model = chosen(draft)
+    if origin(model.base_url) is None:
+        return "Enter the address of the assistant, http://HOST:PORT."
+    return _test(draft, model)
 
 
 def _endpoint(draft: Draft) -> None:
@@ -212,7 +234,7 @@ def _test(draft: Draft, model: Chosen) -> str:
             with st.spinner("Contacting the server"):
                 if draft.get("where", ENDPOINT) == ENDPOINT:
                     model = _list_models(draft, model)
-                if model.model:
+                if model.model or is_assistant(model.base_url):
                     server = look_up(model.base_url, model.key_env, model.model, SAMPLES_TRIED, True, None)
                     if server.base_url is not None:
                         draft.put("base_url", server.base_url)
@@ -232,6 +254,10 @@ def _test(draft: Draft, model: Chosen) -> str:
     if not isinstance(server, Server):
         page.error("This model cannot be used yet.", server)
         return "The connection test failed. Start the server or correct the fields above, then test it again."
+    if is_assistant(model.base_url):
+        who = " ".join(filter(None, (server.root or "The assistant", server.version)))
+        safe.show(safe.tag("div", f"✓ {who} answers.", cls=OK))
+        return ""
     limit = draft.get("max_tokens", MESSAGE_TOKENS)
     who = "✓ The simulator answers." if server.simulated else "✓ The server answers."
     version = f" Its version is {server.version}." if server.version and not server.simulated else ""

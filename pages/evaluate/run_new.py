@@ -16,7 +16,9 @@ from cimemories.evaluation.spec import Group, RunSpec
 from cimemories.flows.labels import default_labelling
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.capabilities import Server
+from cimemories.llm.endpoint import ASSISTANT, is_assistant
 from cimemories.llm.worker import SIMULATOR
+from cimemories.model import Channel
 from cimemories.seeds.presets import Sampling
 from cimemories.seeds.prompts import PromptFile, levels, read_prompt_file
 from cimemories.seeds.reading import LARGEST_FILE, SeedError, read_uploaded
@@ -139,7 +141,9 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
             safe.heading(title)
             draw(group)
     safe.heading("Judges")
-    run_judges.draw_judges(draft, simulated=is_simulated(draft), model=model.model)
+    served = is_assistant(model.base_url)
+    first = (run_judges.MATCHER,) if served else ()
+    run_judges.draw_judges(draft, simulated=is_simulated(draft), first=first, same=not served, model=model.model)
     with st.columns([1, 2])[0]:
         draw(Group.JUDGING)
     missing = [*reversed(missing), contradicts(draft)]
@@ -329,6 +333,8 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     reference = bool(draft.get("reference"))
     level, file = str(draft.get("level") or "base"), None
     given = {name: value for name, value in filled(draft).items() if not (reference and name in BY_REFERENCE)}
+    if is_assistant(model.base_url):
+        given["assistant"] = model.base_url.removeprefix(ASSISTANT)
     judges: dict[str, Any] = {}
     if level == OWN:
         if (file := prompt_file(draft)) is None:
@@ -468,6 +474,10 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
     """Return the settings of a run in words: those that every run has, and those that are not the default."""
     where = page.simulated_badge() if spec.base_url == SIMULATOR else f"at {spec.base_url}"
     texts: dict[str, safe.Html | str] = {"model": safe.join([f"{spec.model} ", where])}
+    always: tuple[str, ...] = ALWAYS
+    if spec.is_served:
+        texts["model"] = spec.model or "the name that the assistant gives"
+        always = ("dataset", "model", "samples", "memory", "check")
     if own := spec.prompts.get("respond"):
         texts["prompt_level"] = f"{spec.prompt_level}, from {own.source}"
     if spec.remembered:
@@ -477,7 +487,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         shown.append(("Settings", f"the paper's own, biography of {spec.reference.source}"))
     for name, item in SETTINGS.items():
         value = getattr(spec, name)
-        if name in SAID_ELSEWHERE or (name not in ALWAYS and value == item.default):
+        if name in SAID_ELSEWHERE or (name not in always and value == item.default):
             continue
         text = item.setting.labels.get(str(value), str(value))
         if value is None:
@@ -490,7 +500,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
     judges = [
         ("matcher" if judge.kind != "llm" else judge.model)
         + (" (the model under test)" if (judge.model, judge.base_url) == (spec.model, spec.base_url) else "")
-        + (" on reasoning" if judge.channel != "message" else "")
+        + (f" on {judge.channel.in_words}" if judge.channel != Channel.MESSAGE else "")
         for judge in spec.judges
     ]
     return [*shown, ("Judges", ", ".join(judges))]

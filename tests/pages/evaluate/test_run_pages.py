@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from assistants import service
 from evaluating import add, add_labelled, simulated, small_profiles
 from hostile import hostile_server
 from paging import button, goes_on, nodes, opened, page_html
@@ -169,6 +170,31 @@ def test_the_models_that_a_server_lists_are_offered_and_the_one_chosen_is_tested
     button(app, "To the experiment").click().run()
     button(app, "To the plan").click().run()
     assert not app.exception and f"large at {server.url}" in page_html(app)
+
+
+def test_an_assistant_is_named_by_its_address_and_writes_the_messages(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, PLACES))
+    with service() as assistant:
+        app = opened(RUNS, tab="new")
+        app.segmented_control(key="run_new.where").set_value("assistant").run()
+        app.text_input(key="run_new.assistant").set_value("command:python agent.py").run()
+        assert not goes_on(app, "To the experiment") and "Enter the address of the assistant" in page_html(app)
+        app.text_input(key="run_new.assistant").set_value(assistant.url).run()
+        button(app, "Test the connection").click().run()
+        assert "✓ tested 1 answers." in page_html(app)
+        button(app, "To the experiment").click().run()
+        app.number_input(key="run_new.samples").set_value(SAMPLES).run()
+        button(app, "To the plan").click().run()
+        assert not app.exception and "matcher, matcher on tool calls, matcher on memory writes" in page_html(app)
+        button(app, "Start the run").click().run()
+    assert not app.exception
+    (row,) = rows(store)
+    assert (row.model, row.responses) == ("tested", {"ok": PLACES * SAMPLES})
+    assert [(s.name, s.done) for s in run_progress(store, row.id).stages if s.kind == JUDGE] == [
+        ("matcher", PLACES * SAMPLES),
+        ("matcher on tool calls", PLACES * SAMPLES),
+        ("matcher on memory writes", PLACES * SAMPLES),
+    ]
 
 
 def test_a_memory_by_labels_is_refused_where_nothing_is_labelled(store: Store) -> None:
