@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
@@ -252,13 +253,14 @@ WORLDS: dict[str, tuple[Callable[[Workspace], None], str, str]] = {
 
 LONGEST = 400  # of a longer text the beginning and a hash are written down
 TIME = r"\d{4}-\d\d-\d\d[T ](at )?\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?"
-# What is made the same, in all texts: when something was done (not the given times, of 2001), the version and the
-# revision, which git tells, what is installed, the port that the simulator found free, and the random name of a file.
+# What is made the same, in all texts: when something was done (not the given times, of 2001), today, the version and
+# the revision, which git tells, what is installed, the port that the simulator found free, and the random name of a
+# file.
 NORMALISED = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (rf"(?!2001){TIME}", "<time>"),
-        (r"(?<=\| Made \| )\d{4}-\d\d-\d\d", "<day>"),
+        (rf"(?<=made )\d{{4}}-\d\d-\d\d|\b{date.today().isoformat()}\b", "<day>"),
         (re.escape(__version__), "<version>"),
         (r"""\brevision("?:? ?"?)[0-9a-f]{12,40}(\+|-dirty)?\b""", r"revision\1<revision>"),
         (r"""\b(python|openai)("?:? ?"?)\d+(\.\d+)+\w*""", r"\1\2<installed>"),
