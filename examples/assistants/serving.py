@@ -20,10 +20,13 @@ def serve(opened: Callable[[list[str]], Any], about: Mapping[str, Any], port: in
                 if self.path == "/session":
                     session = str(next(ids))
                     sessions[session] = opened(body["memories"])
-                    return self.reply({"session": session, **about})
-                self.reply(sessions[self.path.split("/")[2]].write(body["task"], body["recipient"]))
+                    answer, status = {"session": session, **about}, 200
+                else:
+                    session = sessions[self.path.split("/")[2]]
+                    answer, status = session.write(body["task"], body["recipient"]), 200
             except Exception as error:  # costs this message; the cause stands in the run
-                self.reply({"error": {"message": f"{type(error).__name__}: {error}"}}, 500)
+                answer, status = {"error": {"message": f"{type(error).__name__}: {error}"}}, 500
+            self.reply(answer, status)
 
         def do_DELETE(self) -> None:
             sessions.pop(self.path.split("/")[2], None)
