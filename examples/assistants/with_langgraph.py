@@ -25,7 +25,6 @@ INSTRUCTIONS = """You write messages on behalf of the user, in the first person 
 new happens that you should remember, call remember. Then reply with the message and nothing else.
 
 What you remember about the user:
-
 """
 
 
