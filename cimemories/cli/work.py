@@ -105,8 +105,13 @@ def _corrected(address: str | None) -> str | None:
     """Return the address that a server has moved to, with what was missing of it; said where it is another."""
     if address is None:
         return None
+    from cimemories.llm import assistants
+    from cimemories.llm.endpoint import is_assistant
     from cimemories.llm.http.transport import right_address
 
+    if is_assistant(address):
+        assistants.allow(address)  # named by the user of a command
+        return address
     right = right_address(address)
     output.notes([f"{address} was corrected to {right}"] if right != address else [])
     return right

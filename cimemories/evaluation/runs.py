@@ -44,12 +44,12 @@ from cimemories.evaluation.respond import (
     replay,
 )
 from cimemories.evaluation.sessions import session_order
-from cimemories.evaluation.spec import BY_FILE, LLM, JudgeSpec, RunSpec
+from cimemories.evaluation.spec import BY_FILE, LLM, JudgeSpec, RunSpec, address_of_assistant
 from cimemories.formats.outcomes import text_of
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import Endpoint, EndpointError
+from cimemories.llm.endpoint import Endpoint, EndpointError, is_assistant
 from cimemories.llm.engines import Engine
 from cimemories.llm.executor import Deferred, Job, Progress
 from cimemories.llm.local_vllm import is_local
@@ -118,6 +118,8 @@ def execute(
     with store.read() as connection:
         row = runs.named(connection, run_id)
         judges = judges_of(connection, run_id)
+    if base_url and is_assistant(row.endpoint):
+        base_url = address_of_assistant(base_url) or base_url
     addresses = Addresses(row, base_url, judge_base_url)
     _require_servers(store, row, judges, addresses)
     if base_url or judge_base_url:

@@ -26,6 +26,7 @@ from cimemories.answers.metrics import metrics
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.batches import export_batch, import_batch
 from cimemories.evaluation.spec import JudgeSpec, RunSpec
+from cimemories.evaluation.sweeps import check_sweep
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.formats.outcomes import OutcomeError, Sent, read_outcome, read_sent, text_of
@@ -36,7 +37,7 @@ from cimemories.llm.endpoint import EndpointError
 from cimemories.memory.systems import Question
 from cimemories.store import judgements
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.tables import response
+from cimemories.store.tables import call, judgement, response, run_call
 
 JUDGES = tuple(JudgeSpec(channel=channel) for channel in ("message", "tools", "memory"))
 
@@ -496,3 +497,72 @@ def test_python_goes_on_with_the_run_of_an_assistant(sqlite_store: Store) -> Non
         tasks = len(assistant.tasks)
         assert workspace.run("small", assistant=assistant.url, samples=1, progress=False).id == run.id
     assert tasks == len(assistant.tasks) == 2
+
+
+def test_a_run_goes_on_where_its_assistant_has_moved_to(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    with service() as first:
+        run_id = planning.plan(sqlite_store, spec(first.url, samples=1))
+    with service() as second:
+        done = cli_inside(
+            outside(), "resume", run_id, "-w", sqlite_store.workspace, "--base-url", f"assistant:{second.url}"
+        )
+    assert done.returncode == 0, done.stderr
+    assert {row["text"] for row in responses(sqlite_store, run_id)} == {LETTER}
+    assert len(second.tasks) == 2
+
+
+def test_the_command_starts_a_program_and_resumes_it_where_it_is_named_again(sqlite_store: Store, program: str) -> None:
+    add(sqlite_store, small_profiles(1, 1))
+    assistants._allowed.clear()
+    options = ["-w", sqlite_store.workspace, "-d", "small", "--judge", "matcher", "-n", 1]
+    done = cli_inside(outside(), "run", *options, "--assistant", program)
+    assert done.returncode == 0, done.stderr
+    (row,) = responses(sqlite_store, done.stdout.strip())
+    with sqlite_store.write() as connection:
+        owed = {"status": "owed", "call": None, "text": None}
+        connection.execute(sa.update(response).where(response.c.id == row["id"]).values(**owed))
+        connection.execute(sa.delete(judgement))
+        connection.execute(sa.delete(run_call))
+        connection.execute(sa.delete(call))
+    assistants._allowed.clear()
+    resume = ["resume", row["run"], "-w", sqlite_store.workspace]
+    refused = cli_inside(outside(), *resume)
+    assert refused.returncode != 0
+    assert "only the command line starts programs" in refused.stderr
+    done = cli_inside(outside(), *resume, "--base-url", program)
+    assert done.returncode == 0, done.stderr
+    assert [item["status"] for item in responses(sqlite_store, row["run"])] == ["ok"]
+
+
+def test_a_sweep_compares_assistants(sqlite_store: Store) -> None:
+    with service() as assistant:
+        sweep = check_sweep(
+            {
+                "name": "two",
+                "dataset": "small",
+                "models": [{"assistant": assistant.url}, {"model": "m", "base_url": "http://localhost:1/v1"}],
+            },
+            Path("sweep.yaml"),
+        )
+    own, plain = sweep.runs
+    assert (own.base_url, own.assistant) == (f"assistant:{assistant.url}", assistant.url)
+    assert [judge.channel for judge in own.judges] == ["message", "tools", "memory"]
+    assert (plain.assistant, len(plain.judges)) == ("model", 1)
+
+
+@pytest.mark.long
+def test_a_thousand_sessions_leave_no_process_and_no_file(
+    sqlite_store: Store, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    add(sqlite_store, small_profiles(2, 10))
+    before = set(os.listdir("/proc/self/fd"))
+    rows = carried_out(sqlite_store, spec(program, samples=50))
+    assert len(rows) == 1_000
+    assert {row["status"] for row in rows} == {"ok"}
+    assert not any(Path(f"/proc/{row['text'].rpartition(' ')[2]}").exists() for row in rows)
+    assert os.listdir(temporary) == []
+    assert len(set(os.listdir("/proc/self/fd")) - before) < 10

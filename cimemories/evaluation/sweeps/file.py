@@ -27,6 +27,7 @@ from cimemories.evaluation.spec import (
     Limit,
     Priced,
     RunSpec,
+    address_of_assistant,
 )
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable
 from cimemories.llm.local_vllm import WORD, Servers
@@ -181,6 +182,8 @@ class ModelEntry(Axes):  # type: ignore[misc, valid-type]
     @model_validator(mode="after")
     def _can_be_asked(self) -> ModelEntry:
         known = preset(self.preset) if self.preset else None
+        if self.assistant and all(map(address_of_assistant, self.assistant)):
+            return self  # each has an address and a name
         if self.model is None and known is None:
             raise ValueError("give `model`, the name under which it is served, or a `preset`")
         if self.base_url is None and (known is None or known.base_url is None):
