@@ -352,8 +352,11 @@ def _code(address: str) -> str | None:
 
 async def confirmed(endpoint: Endpoint, model: str, planned: Origin) -> Origin:
     """Return `planned` if the assistant is the one that a run was planned with. Raises EndpointError if it has another
-    name, version or code."""
+    name, version or code, or is simulated in place of a real one or the other way round."""
     was, server = ServerId.read(planned.server or ""), await _looked_up(endpoint)
+    if server.simulated != planned.simulated:
+        what = "says that it is simulated" if server.simulated else "no longer says that it is simulated"
+        raise EndpointError(f"the assistant of {model} {what}, unlike when the run was planned: start a new run")
     if (was.root, was.revision) != (server.root, server.revision):
         before, today = (f"{it.root or 'without a name'} {it.revision or ''}".strip() for it in (was, server))
         raise EndpointError(

@@ -217,6 +217,11 @@ def test_another_version_does_not_continue_a_run(sqlite_store: Store) -> None:
         assistant.about["version"] = "2"
         with pytest.raises(Exception, match="tested 1, and it is tested 2 now"):
             runs.execute(sqlite_store, run_id)
+        assistant.about |= {"version": "1", "simulated": True}
+        with pytest.raises(Exception, match="says that it is simulated"):
+            runs.execute(sqlite_store, run_id)
+        # What a new run of it writes is marked.
+        assert row_of(sqlite_store, planning.plan(sqlite_store, spec(assistant.url))).simulated
 
 
 @pytest.mark.parametrize(
