@@ -137,6 +137,8 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up) -> Prepared:
         return with_identity(store, base_url, look_up(base_url, *question))
 
     spec = spec.replace()  # a spec that was read from a record has not been checked
+    if not spec.is_served and not (spec.base_url and spec.model):
+        raise StoreError("name the model and where it is served: --model and --base-url (or an --assistant).")
     # Wording is read before a server is asked: a missing prompt costs nothing that way.
     wording, what, gated = wording_of(spec), spec.composition, spec.mitigation == "gate"
     # One request a sample, whatever the server can do: for that it is not asked either.

@@ -632,8 +632,6 @@ class RunSpec(Settings):
             installed_assistant(self.assistant)
             if self.mitigation != "none" or self.sessions or self.reference:
                 raise StoreError("an assistant goes with no mitigation, no sessions and no --reference: leave it out.")
-        if not self.is_served and not (self.base_url and self.model):
-            raise StoreError("name the model and where it is served: --model and --base-url (or an --assistant).")
         for name in (self.model or MODEL, *(judge.model for judge in self.judges)):
             plain_name(name, "model")
         models = [judge for judge in self.judges if judge.kind == LLM]
