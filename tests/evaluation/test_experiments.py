@@ -293,7 +293,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(store: Store) -> N
         ({"check": "model", "judges": (JudgeSpec(),)}, "no judge is a model"),
         ({"memory": "some"}, "memory composition"),
         ({"judges": (simulated().judge, simulated().judge)}, "two of the judges are the same"),
-        ({"seed": 2**31}, "--seed is 2147483647 at most"),
+        ({"seed": 2**31}, "--seed must be 2147483647 or less"),
     ):
         with pytest.raises((StoreError, ValueError), match=message):
             planning.plan(store, simulated(**changes))
