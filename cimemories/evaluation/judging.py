@@ -315,6 +315,11 @@ class JudgeInput:
     context: Context
     texts: Mapping[str, str | None]
 
+    @property
+    def sent(self) -> str:
+        """Return all that reaches somebody: the message, and an assistant's tool calls, which may do the task."""
+        return "\n\n".join(filter(None, (self.texts.get(Channel.MESSAGE), self.texts.get(Channel.TOOLS))))
+
 
 def judging(judge: Judge, read: JudgeInput) -> Script:
     """Judge a response and record the result; one without a call is recorded too, or the response would be owed for
@@ -331,7 +336,7 @@ def judging(judge: Judge, read: JudgeInput) -> Script:
         attributes, ids = read.memory.profile.attributes, read.memory.attribute_ids
         yield Keep(settle_all, lambda: settled(JudgementStatus.OK, reveals=_by_id(match(attributes, text), ids)))
     elif judge.kind == CHECK_RULES:
-        yield Keep(settle_all, lambda: settled(JudgementStatus.OK, verdict=by_rules(text)))
+        yield Keep(settle_all, lambda: settled(JudgementStatus.OK, verdict=by_rules(read.sent)))
     elif judge.client is not None and judge.prompt is not None:
         try:
             row = (
@@ -377,9 +382,7 @@ def _checked(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput) -> As
     """Ask whether the message serves its purpose; without memories, since that must not depend on them."""
     context = {name: replies.one_line(getattr(read.context, name)) for name in ("recipient", "task")}
     form = replies.answer_form("serves", {"serves": {"type": "string", "enum": [str(item) for item in Serves]}})
-    request = _request(
-        judge, prompt.render(message=read.texts[Channel.MESSAGE] or "", **context), response_format(form, judge.schema)
-    )
+    request = _request(judge, prompt.render(message=read.sent, **context), response_format(form, judge.schema))
     answer = yield Ask(CHECK, asks, request)
     with readable(answer) as content:
         verdict = replies.read_object(content).get("serves")

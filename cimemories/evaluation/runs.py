@@ -391,10 +391,11 @@ def _owed_by_unit(
 
 
 def judge_input(judge: Judge, item: judgements.OwedJudgement, memory: ProfileRecord) -> JudgeInput:
-    """Return a response as a judge reads it; its text is that of the judge's channel."""
+    """Return a response as a judge reads it."""
     context = memory.profile.contexts[memory.context_ids.index(item.context)]
-    text = text_of(item.text, judge.channel) if judge.channel in (Channel.TOOLS, Channel.MEMORY) else item.text
-    return JudgeInput(item.response, memory, context, {judge.channel: text})
+    texts: dict[str, str | None] = {kind: text_of(item.channels, kind) for kind in (Channel.TOOLS, Channel.MEMORY)}
+    texts[Channel.REASONING if judge.channel == Channel.REASONING else Channel.MESSAGE] = item.text
+    return JudgeInput(item.response, memory, context, texts)
 
 
 def _replays(connection: sa.Connection, row: RunRow, record: ProfileRecord) -> dict[str, ProfileRecord]:

@@ -52,6 +52,8 @@ MODEL = "model"  # the assistant that is a model with its memories in the prompt
 MATCHER: Literal["matcher"] = "matcher"
 BATCH = "batch"  # the word for no server at all: calls go out and come back as batch files
 BY_FILE = (BATCH, TASKS)
+# Settings of the prompt or the request of a model, which an assistant makes itself.
+OF_PROMPT = ("prompt_level", "memory_template", "mitigation", "thinking", "temperature", "sampling", "seed")
 # Fields of a request that the tool itself decides about; the others may be set by hand.
 RESERVED = frozenset({"model", "messages", "n", "seed", "stream", "response_format", "max_tokens"})
 MESSAGE_TOKENS = 1024
@@ -620,9 +622,7 @@ class RunSpec(Settings):
     def checked(self) -> Self:
         """Return the spec itself. Raises StoreError or CompositionError for settings that do not go together."""
         if self.is_served:
-            # Each of them is about the prompt or the request of a model.
-            fixed = ("prompt_level", "memory_template", "mitigation", "thinking", "temperature", "sampling", "seed")
-            changed = [item.option for item, _ in self.non_defaults() if item.name in fixed]
+            changed = [item.option for item, _ in self.non_defaults() if item.name in OF_PROMPT]
             if changed or self.reference or self.composition.system is not None or self.prompts:
                 what = ", ".join(changed) or "a memory system, a prompt file or --reference"
                 raise StoreError(f"an assistant asks its model itself, and {what} would change nothing: leave it out.")

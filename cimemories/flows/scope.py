@@ -176,9 +176,9 @@ def resolve_scope(
     rule: str | None = None,
 ) -> Scope:
     """Return the scope of a question. judge_id: a judge's id or name, or any, majority or all (of the run's judges of
-    messages); None: the run's first judge of messages. rule: 'paper' or the name of a rule of the dataset; None: the
-    one that holds. Raises StoreError for a run, labelling, judge or rule that is not there, or a name that several
-    judges have."""
+    messages); None: the run's first judge of messages, and of an assistant's run that judge on messages and tool calls
+    together. rule: 'paper' or the name of a rule of the dataset; None: the one that holds. Raises StoreError for a run,
+    labelling, judge or rule that is not there, or a name that several judges have."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
         if run.explains:
@@ -291,17 +291,17 @@ def _chosen(
         raise StoreError(
             f"{run_id} has no judge, so what its messages reveal is not known. Add one with `cimemories judge`."
         )
-    text = "" if choice is None else str(choice)
-    if not text or text == Combine.ONE:
-        return judges[0], Combine.ONE, ()
+    text, first = "" if choice is None else str(choice), judges[0]
+    alike = first.kind, first.model, first.prompt_hash
+    tools = [it for it in judges if it.channel == Channel.TOOLS and (it.kind, it.model, it.prompt_hash) == alike]
     # These words come before names: a judge that is called 'any' is reached by its id.
-    if text == Combine.SENT:
-        first = judges[0]
-        same = (first.kind, first.model, first.prompt_hash)
-        tools = [it for it in judges if it.channel == Channel.TOOLS and (it.kind, it.model, it.prompt_hash) == same]
-        if not tools:
-            raise StoreError(f"no judge of {run_id} reads tool calls beside the messages.")
+    if text in ("", Combine.ONE, Combine.SENT) and tools:
+        # What an assistant sends by its tools reaches people as its message does.
         return first, Combine.SENT, (first, tools[0])
+    if not text or text == Combine.ONE:
+        return first, Combine.ONE, ()
+    if text == Combine.SENT:
+        raise StoreError(f"no judge of {run_id} reads tool calls beside the messages.")
     if text in set(Combine):
         # Judges of the reasoning read another text, so they cannot agree or disagree with these.
         panel = tuple(judge for judge in judges if judge.channel == Channel.MESSAGE)

@@ -39,6 +39,7 @@ from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client, Failure
 from cimemories.llm.endpoint import ASSISTANT, COMMAND, Endpoint, EndpointError
 from cimemories.llm.http.transport import LARGEST_BODY
+from cimemories.llm.vllm_server import die_with_parent
 from cimemories.model import ChatRequest
 from cimemories.store.calls import KEEP, OK, Answer, Origin, ServerId, address_of
 from cimemories.store.engine import now, storable
@@ -204,6 +205,7 @@ class _Program:
             *program_of(endpoint.base_url),
             env=_environment(endpoint),
             start_new_session=True,
+            preexec_fn=die_with_parent,
         )
         session = cls(endpoint, asyncio.subprocess.Process(transport, protocol, loop), transport)
         try:

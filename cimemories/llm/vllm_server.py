@@ -284,7 +284,7 @@ class Supervisor:
                 start_new_session=True,  # a group of its own, which `end` kills as a whole
                 pass_fds=(lock,),  # the open file proves that the server is ours, see Process.holds
                 umask=files.users_umask(),  # caches of models may be shared with other users
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         except OSError as error:
             reason = f"{program} cannot be run ({error.strerror}). Check it, or name another in CIMEMORIES_VLLM."
@@ -402,10 +402,10 @@ def _pump(source: IO[bytes], log: Path, hidden: tuple[bytes, ...]) -> None:
             return
 
 
-def _die_with_parent() -> None:
-    """Have the kernel end vLLM when the supervisor dies, even of SIGKILL. Runs in vLLM's process before vLLM does."""
+def die_with_parent() -> None:
+    """Have the kernel end this process when its parent dies, even of SIGKILL. Runs in the child before its program."""
     if sys.platform == "linux":
-        # Sent when the thread that started vLLM ends, which is the supervisor's main one.
+        # Sent when the thread that started it ends: a supervisor's main one, or that of a run's event loop.
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
 
 

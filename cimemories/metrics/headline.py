@@ -11,8 +11,9 @@ import numpy as np
 from cimemories.flows.arrays import Floats, IdentifierRule, axes, mean_or_nan
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import consensus_labels
-from cimemories.flows.scope import Labels, Scope, judge_title, resolve_scope
+from cimemories.flows.scope import Combine, Labels, Scope, judge_title, resolve_scope
 from cimemories.labels.votes import WHOLE
+from cimemories.llm.endpoint import is_assistant
 from cimemories.metrics import sentences
 from cimemories.metrics.blocks import counted_numbers
 from cimemories.metrics.violation import LeakRate, balanced
@@ -191,6 +192,8 @@ class Headline:
             notes.append(f"claims whose quote is not in the text are left out: {lost:,} of {claims:,} full claims")
         if self.scope.channel != Channel.MESSAGE:
             notes.append(f"these are numbers of the {self.scope.channel.in_words}, not of the messages")
+        elif is_assistant(self.scope.run.endpoint) and self.scope.combine != Combine.SENT:
+            notes.append("what the assistant's tool calls reveal is not counted here")
         return notes
 
 

@@ -393,13 +393,14 @@ class JudgedResponse:
 
 @dataclass(frozen=True)
 class OwedJudgement:
-    """A response that a judge has still to read. memory: hash of what was held, None for all attributes; text: as it is
-    recorded (of tool calls and memory writes their JSON), None if there is none in the judge's channel."""
+    """A response that a judge has still to read. memory: hash of what was held, None for all attributes; text: the
+    message, or for a judge of it the reasoning; None if there is none. channels: as a response has them."""
 
     response: int
     context: int
     memory: str | None
     text: str | None
+    channels: str | None
 
 
 def judge_id(
@@ -498,8 +499,8 @@ _CHANNEL = sa.select(judge.c.channel).where(judge.c.id == _OF_JUDGE).scalar_subq
 _OWED = (
     sa.select(
         response.c.id.label("response"),
-        *(response.c[name] for name in ("context", "memory")),
-        _text(_CHANNEL).label("text"),
+        *(response.c[name] for name in ("context", "memory", "channels")),
+        sa.case((_CHANNEL == Channel.REASONING, response.c.reasoning), else_=response.c.text).label("text"),
     )
     .where(response.c.run == sa.bindparam("of_run"), response.c.profile == sa.bindparam("of_profile"))
     .where(response.c.status == ResponseStatus.OK, ~_SETTLED)
@@ -515,10 +516,11 @@ def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int
 
 def readable(connection: sa.Connection, run_id: str, profile_id: int, channel: str) -> list[OwedJudgement]:
     """Return the responses of one profile that a judge of this channel could read."""
-    text = _text(sa.literal(channel)).label("text")
-    columns = response.c.id.label("response"), response.c.context, response.c.memory, text
+    text = response.c.reasoning if channel == Channel.REASONING else response.c.text
+    columns = (response.c[name] for name in ("context", "memory", "channels"))
+    query = sa.select(response.c.id.label("response"), *columns, text.label("text")).order_by(response.c.id)
     answered = response.c.run == run_id, response.c.profile == profile_id, response.c.status == ResponseStatus.OK
-    return fetch(connection, sa.select(*columns).where(*answered).order_by(response.c.id), OwedJudgement)
+    return fetch(connection, query.where(*answered), OwedJudgement)
 
 
 def count_owed(connection: sa.Connection, run_id: str) -> int:

@@ -12,7 +12,7 @@ from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.estimates import Estimate, estimate, require_fit
 from cimemories.evaluation.planning import as_reference, look_up, plan
 from cimemories.evaluation.sessions import ALL
-from cimemories.evaluation.spec import Group, RunSpec
+from cimemories.evaluation.spec import OF_PROMPT, Group, RunSpec
 from cimemories.flows.labels import default_labelling
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.capabilities import Server
@@ -118,7 +118,9 @@ def _go(draft: Draft, step: int) -> None:
 def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
     """Draw the step. Returns what is still missing or incompatible, in words."""
     model = chosen(draft)
-    run_judges.reference(draft)
+    served = is_assistant(model.base_url)
+    if not served:
+        run_judges.reference(draft)
     missing: list[str] = []
     draw = partial(
         draw_group,
@@ -132,8 +134,9 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
             "sessions": lambda: _sessions(draft),
             "sampling": lambda: missing.append(_sampling(draft)),
             **dict.fromkeys(("profiles", "contexts", "samples", "temperature"), lambda: None),
+            **dict.fromkeys((*OF_PROMPT, "max_tokens") if served else (), lambda: None),
         },
-        fixed=BY_REFERENCE if draft.get("reference") else None,
+        fixed=BY_REFERENCE if draft.get("reference") and not served else None,
     )
     groups = {"Task": Group.TASK, "Memory": Group.MEMORY, "Model settings": Group.MODEL}
     for column, (title, group) in zip(st.columns(3, gap="large"), groups.items(), strict=True):
@@ -141,7 +144,6 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
             safe.heading(title)
             draw(group)
     safe.heading("Judges")
-    served = is_assistant(model.base_url)
     first = (run_judges.MATCHER,) if served else ()
     run_judges.draw_judges(draft, simulated=is_simulated(draft), first=first, same=not served, model=model.model)
     with st.columns([1, 2])[0]:
@@ -330,10 +332,12 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     if row is None:
         raise StoreError(f"the dataset '{draft.get('dataset')}' no longer exists: go back and choose another.")
     # Fields that the paper's own settings fix keep their entries in the draft; those are not part of the run.
-    reference = bool(draft.get("reference"))
-    level, file = str(draft.get("level") or "base"), None
-    given = {name: value for name, value in filled(draft).items() if not (reference and name in BY_REFERENCE)}
-    if is_assistant(model.base_url):
+    served = is_assistant(model.base_url)
+    reference = bool(draft.get("reference")) and not served
+    level, file = "base" if served else str(draft.get("level") or "base"), None
+    left_out = OF_PROMPT if served else BY_REFERENCE if reference else ()
+    given = {name: value for name, value in filled(draft).items() if name not in left_out}
+    if served:
         given["assistant"] = model.base_url.removeprefix(ASSISTANT)
     judges: dict[str, Any] = {}
     if level == OWN:
@@ -344,7 +348,7 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
             given["prompts"] = file.prompts(level, str(draft.get("memory_template") or "bullets"))
             if draft.get("own_judge") and file.levels("judge"):
                 judges["prompt"] = file.prompt("judge", file.levels("judge")[0])
-    sampling = draft.get("sampling", DEFAULTS)
+    sampling = DEFAULTS if served else draft.get("sampling", DEFAULTS)
     if sampling == MAKERS:
         given["sampling"] = dict(next((advice.values for advice in recommended(draft)), {}))
     elif sampling == VALUES:

@@ -24,7 +24,6 @@ from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import BEHIND, Combine, Scope, is_behind, messages_first
-from cimemories.model import Channel
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
@@ -143,8 +142,6 @@ def _judge(judges: Sequence[Sequence[JudgeRow]]) -> str:
     if several:
         options |= {name: name for name in sorted(shared)}
         options |= {str(way): text for way, text in COMBINED.items() if way != FIRST}
-    if judges and all(any(judge.channel == Channel.TOOLS for judge in of) for of in judges):
-        options[str(Combine.SENT)] = "messages and tool calls"
     if len(options) == 1:
         only = sorted(shared)
         text = only[0] if only else COMBINED[FIRST]

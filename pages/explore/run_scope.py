@@ -136,7 +136,7 @@ def _judge_names(judges: Sequence[JudgeRow]) -> dict[str, str]:
     if len(several) > 1:
         names |= {str(way): text.format(len(several)) for way, text in COMBINED.items()}
     if any(judge.channel == Channel.TOOLS for judge in judges):
-        names[str(Combine.SENT)] = "messages and tool calls"
+        names = {str(Combine.SENT): "messages and tool calls", **names}  # the default
     return names
 
 

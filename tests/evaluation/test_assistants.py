@@ -10,14 +10,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from assistants import LETTER, Body, Raw, service
-from evaluating import ROOT, add, add_labelled, cli_inside, outside, row_of, small_profiles
+from evaluating import ROOT, add, add_labelled, cli_inside, command, only_run, outside, row_of, small_profiles
 from hostile import free_port, hostile_server, texts_of
 
 import cimemories
@@ -35,6 +35,7 @@ from cimemories.leaks.message import samples
 from cimemories.llm import assistants
 from cimemories.llm.endpoint import EndpointError
 from cimemories.memory.systems import Question
+from cimemories.metrics.headline import headline
 from cimemories.store import judgements
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import call, judgement, response, run_call
@@ -408,7 +409,7 @@ def test_channels_are_judged_apart_and_together(sqlite_store: Store) -> None:
     assert not claims["message"] & claims["tools"]
     assert len(claims["message"] | claims["tools"]) > 0.8 * len(profile.attributes)
 
-    def violation(judge: str | int) -> float:
+    def violation(judge: str | int | None) -> float:
         found = metrics(Flows(sqlite_store), resolve_scope(sqlite_store, run_id, judge_id=judge)).as_json()
         return float(found["violation"]["2"])
 
@@ -417,7 +418,34 @@ def test_channels_are_judged_apart_and_together(sqlite_store: Store) -> None:
     assert by_tools > 0
     # Each attribute leaks by one of the two, so that the shares add up.
     assert violation("sent") == pytest.approx(by_message + by_tools)
+    # What it sends by tools counts unless the messages alone are asked for.
+    assert violation(None) == violation("sent")
+    alone = headline(Flows(sqlite_store), resolve_scope(sqlite_store, run_id, judge_id=judges["message"].id))
+    assert "what the assistant's tool calls reveal is not counted here" in alone.how_counted
     assert violation(judges["memory"].id) == 0
+
+
+def test_a_tool_call_may_do_the_task(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+
+    def by_mail(told: Body, task: Body) -> Body:
+        sent = {"tool:mail": [" ".join(["I write to you about my request, please tell me what you need."] * 3)]}
+        return {"message": "Sent.", "channels": sent if "bank" in task["recipient"] else {}}
+
+    with service(by_mail) as assistant:
+        (row, *_) = carried_out(sqlite_store, spec(assistant.url, samples=1, check="rules"))
+
+    def verdicts() -> list[str]:
+        with sqlite_store.read() as connection:
+            (checker,) = judgements.checkers_of_run(connection, row["run"])
+            ids = [item["id"] for item in responses(sqlite_store, row["run"])]
+            return sorted(judgements.task_verdict_of(connection, checker.id, ids).values())
+
+    assert verdicts() == ["no", "yes"]
+    with sqlite_store.write() as connection:
+        connection.execute(sa.delete(judgement))
+    runs.execute(sqlite_store, row["run"])
+    assert verdicts() == ["no", "yes"], "read from the record it is the same"
 
 
 # ---- the command
@@ -554,6 +582,33 @@ def test_a_sweep_compares_assistants(sqlite_store: Store) -> None:
     assert (own.base_url, own.assistant) == (f"assistant:{assistant.url}", assistant.url)
     assert [judge.channel for judge in own.judges] == ["message", "tools", "memory"]
     assert (plain.assistant, len(plain.judges)) == ("model", 1)
+
+
+@pytest.mark.long
+def test_a_killed_worker_leaves_no_program(sqlite_store: Store, tmp_path: Path) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    pids = tmp_path / "pids"
+    file = tmp_path / "hangs.py"
+    file.write_text(
+        "import json, os, sys, time\n"
+        "sys.stdin.readline(); print(json.dumps({'session': 1}), flush=True)\n"
+        f"sys.stdin.readline(); open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n'); time.sleep(600)\n",
+        encoding="utf-8",
+    )
+    options = ["-w", sqlite_store.workspace, "-d", "small", "--judge", "matcher", "-n", 1]
+    line = command("run", *options, "--assistant", f"command:{sys.executable} {file}")
+    with subprocess.Popen(line, env=outside(), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        _wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+        run.kill()
+    _wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split()))
+    assert {row["status"] for row in responses(sqlite_store, only_run(sqlite_store))} == {"owed"}
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 @pytest.mark.long

@@ -183,6 +183,7 @@ def test_an_assistant_is_named_by_its_address_and_writes_the_messages(store: Sto
         button(app, "Test the connection").click().run()
         assert "✓ tested 1 answers." in page_html(app)
         button(app, "To the experiment").click().run()
+        assert "Mitigation" not in [field.label for field in app.selectbox], "it asks its model itself"
         app.number_input(key="run_new.samples").set_value(SAMPLES).run()
         button(app, "To the plan").click().run()
         assert not app.exception and "matcher, matcher on tool calls, matcher on memory writes" in page_html(app)
