@@ -55,8 +55,8 @@ class Label(StrEnum):
 
 
 class Channel(StrEnum):
-    """What a judge can read of a response: the message, the reasoning before it, and of an assistant its tool calls and
-    what it writes into its memory."""
+    """The parts of a response that a judge can read: the message, the reasoning before it, and of an assistant its tool
+    calls and what it writes into its memory."""
 
     MESSAGE = "message"
     REASONING = "reasoning"

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from hostile import listening
 
 Body = dict[str, Any]
 LETTER = "Hello, this is the letter."
@@ -84,17 +86,5 @@ def service(
         def log_message(self, *_: object) -> None:
             return
 
-    class Many(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 128
-
-    server = Many(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with listening(Handler) as state.url:
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=5)

@@ -174,16 +174,24 @@ def hostile_server(
         def log_message(self, *_: object) -> None:
             return
 
-    class Many(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 128
+    with listening(Handler) as address:
+        state.url = f"{address}/v1"
+        yield state
 
-    server = Many(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+
+class _Many(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve on a free loopback port for as long as the block lasts; yield the address."""
+    server = _Many(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield state
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

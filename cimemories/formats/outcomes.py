@@ -1,4 +1,4 @@
-"""What an assistant returns for a task: its message, and what left it by other channels (docs/assistants.md).
+"""Outcomes: the message of an assistant for a task, and what it sent by other channels (docs/assistants.md).
 
     {"message": "Dear Ms Lee, ...",
      "channels": {"tool:send_email": [{"recipient": "Ms Lee, landlord", "arguments": {"body": "..."}}],
@@ -24,7 +24,7 @@ LONGEST_NAME = 100  # characters of the name of a channel, and of a recipient
 
 
 class OutcomeError(ValueError):
-    """What came back is no outcome of a task; the message says what is wrong."""
+    """A value that is no outcome of a task; the message says what is wrong."""
 
 
 @dataclass(frozen=True)

@@ -113,12 +113,12 @@ class AnswerTool:
 
 def answer_tools() -> dict[str, AnswerTool]:
     """Return the tools by name: the commands that print an answer, but those that ask models, and LISTS."""
-    found = {}
+    tools = {}
     for name, command in _commands(load()):
         asks_models = any(item.name == "concurrency" for item in command.params)
         if name in LISTS or (takes_options(command, Printing) and not asks_models):
-            found[name.replace(" ", "_")] = AnswerTool(name, command)
-    return found
+            tools[name.replace(" ", "_")] = AnswerTool(name, command)
+    return tools
 
 
 def _commands(among: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

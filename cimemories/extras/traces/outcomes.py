@@ -118,21 +118,21 @@ def outcomes(
 
 def _keyed(trace: Mapping[str, TraceSpan], keys: Mapping[str, str]) -> Iterator[tuple[TraceSpan, str]]:
     """Yield the spans of a trace with their keys, '' for none."""
-    own = {id_: keys.get(id_) or span.key for id_, span in trace.items()}
-    every = {key for key in own.values() if key}
+    named = {id_: keys.get(id_) or span.key for id_, span in trace.items()}
+    every = {key for key in named.values() if key}
     of_trace = keys.get(next(iter(trace.values())).trace) or (next(iter(every)) if len(every) == 1 else "")
-    found: dict[str, str] = {}
+    key_of: dict[str, str] = {}
     for id_ in trace:
         path: list[str] = []
         # Upwards until a key or an end; a circle of parents is an end, too.
-        while id_ in trace and id_ not in found and id_ not in path:
+        while id_ in trace and id_ not in key_of and id_ not in path:
             path.append(id_)
-            if own[id_]:
-                found[id_] = own[id_]
+            if named[id_]:
+                key_of[id_] = named[id_]
                 break
             id_ = trace[id_].parent
-        found |= dict.fromkeys(path, found.get(id_) or of_trace)
-    return ((span, found[id_]) for id_, span in trace.items())
+        key_of |= dict.fromkeys(path, key_of.get(id_) or of_trace)
+    return ((span, key_of[id_]) for id_, span in trace.items())
 
 
 def _outcome(key: str, group: Sequence[TraceSpan]) -> TracedOutcome:
@@ -147,12 +147,12 @@ def _outcome(key: str, group: Sequence[TraceSpan]) -> TracedOutcome:
         channels[REASONING] += span.reply.reasoning if span.reply else ()
     for call in calls.values():
         channels[f"tool:{call.tool}"].append(call.arguments)
-    kept = {name: tuple(dict.fromkeys(texts)) for name, texts in channels.items() if texts}
+    sent = {name: tuple(dict.fromkeys(texts)) for name, texts in channels.items() if texts}
     answers = [span.reply for span in ordered if span.reply and (span.reply.text.strip() or span.reply.problem)]
     # An agent repeats the text of its model, which alone says that it was cut.
     problems = [reply.problem for reply in answers if reply.problem and reply.text == answers[-1].text]
     if answers and not problems:
-        return TracedOutcome(key, answers[-1].text, kept)
+        return TracedOutcome(key, answers[-1].text, sent)
     failed = [span.error for span in ordered if span.error]
     none = "no span has a text; were the contents of messages recorded?"
-    return TracedOutcome(key, None, kept, problems[-1] if problems else failed[-1] if failed else none)
+    return TracedOutcome(key, None, sent, problems[-1] if problems else failed[-1] if failed else none)

@@ -49,7 +49,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model or an agent answered. problem: why its text cannot be used, '' if it can."""
+    """An answer of a model or an agent. problem: why its text cannot be used, '' if it can."""
 
     text: str = ""
     reasoning: tuple[str, ...] = ()
@@ -125,8 +125,8 @@ def _flat(raw: Mapping[str, Any], where: str) -> TraceSpan:
     context = raw.get("context")
 
     def first(*names: str) -> Any:
-        found = (raw.get(name) or find(context, name) or find(raw, name) for name in names)
-        return next((value for value in found if value), None)
+        values = (raw.get(name) or find(context, name) or find(raw, name) for name in names)
+        return next((value for value in values if value), None)
 
     trace, id_ = first("trace_id", "traceId", "context.trace_id"), first("span_id", "spanId", "context.span_id", "id")
     if not trace or not id_:
@@ -290,8 +290,8 @@ def _of_openinference(attributes: Mapping[str, Any]) -> Reply | None:
 
 
 def _numbers(values: Mapping[str, Any], name: str) -> list[int]:
-    found = (re.match(rf"{name}\.(\d{{1,6}})\.", key) for key in values)
-    return sorted({int(match[1]) for match in found if match})
+    matches = (re.match(rf"{name}\.(\d{{1,6}})\.", key) for key in values)
+    return sorted({int(match[1]) for match in matches if match})
 
 
 def _leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a model is trained with: pairs of messages, and an environment of verifiers (docs/onward.md)."""
+"""Training data: pairs of messages, and an environment of verifiers (docs/onward.md)."""
 
 from cimemories.extras import Extra
 

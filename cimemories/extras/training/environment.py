@@ -99,8 +99,8 @@ class MessageTask(vf.Task[MessageData, vf.State, MessageTaskConfig]):
 
 
 class MessageTasksetConfig(vf.TasksetConfig):
-    """Which tasks. workspace: default: as of the command line. profiles, contexts: the first so many of each alone.
-    prompt_level, memory: as of a run."""
+    """The choice of tasks. workspace: default: as of the command line. profiles, contexts: the first so many of each
+    alone. prompt_level, memory: as of a run."""
 
     id: vf.ID = ID
     task: MessageTaskConfig = MessageTaskConfig()

@@ -95,12 +95,12 @@ def pairs(messages: Sequence[JudgedMessage]) -> list[tuple[JudgedMessage, Judged
     if not clean:
         return ALL_VIOLATE
     best = min(clean, key=lambda item: (-(item.score.completeness or 0.0), item.score.ambiguous, item.sample))
-    found = [
+    chosen = [
         (best, item)
         for item in sorted(rejected.values(), key=lambda item: item.sample)
         if (best.score.completeness or 0.0) >= (item.score.completeness or 0.0) and item.text != best.text
     ]
-    return found or LESS_COMPLETE
+    return chosen or LESS_COMPLETE
 
 
 def preference_rows(store: Store, scope: Scope, counts: PairCounts) -> Iterator[dict[str, Any]]:
@@ -146,11 +146,11 @@ def _of_profile(
             of_request.append(JudgedMessage(item.number, item.text or "", score(item.revealed, labels, identifiers)))
     for (position, request), judged in requests.items():
         counts.requests += 1
-        found = pairs(judged) if labelled.retained[position] else NOT_COUNTED
-        if isinstance(found, str):
-            counts.without[found] += 1
+        pairs_or_reason = pairs(judged) if labelled.retained[position] else NOT_COUNTED
+        if isinstance(pairs_or_reason, str):
+            counts.without[pairs_or_reason] += 1
             continue
-        for chosen, rejected in found:
+        for chosen, rejected in pairs_or_reason:
             counts.pairs += 1
             yield {
                 "prompt": prompts[request],

@@ -12,9 +12,9 @@ WEIGHT = 1.0
 
 @dataclass(frozen=True)
 class Score:
-    """What a message reveals. completeness: share of the necessary attributes, None where there is none. violations:
-    attributes that are inappropriate, identifiers aside. ambiguous, unlabelled: attributes that enter neither number,
-    since the personas differ on them or gave no (or too few) votes."""
+    """The reveals of a message, counted. completeness: share of the necessary attributes, None where there is none.
+    violations: attributes that are inappropriate, identifiers aside. ambiguous, unlabelled: attributes that enter
+    neither number, since the personas differ on them or gave no (or too few) votes."""
 
     completeness: float | None
     violations: tuple[int, ...]
