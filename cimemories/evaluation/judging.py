@@ -18,7 +18,7 @@ rules never say `partly`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -26,9 +26,13 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import sqlalchemy as sa
+
+from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.matcher import cached_by_identity, folded_text, ground, match
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.spec import JUDGE_TOKENS, LLM, MATCHER, JudgeSpec, RunSpec
+from cimemories.formats.outcomes import Sent, SentBy, as_read, by_recipient, read_sent
 from cimemories.llm import replies
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
@@ -37,9 +41,10 @@ from cimemories.llm.replies import response_format, status_of
 from cimemories.llm.scripts import Ask, Asking, Keep, Script
 from cimemories.model import Attribute, Channel, ChatRequest, Context, JudgementStatus, ResponseStatus, Reveal, Strength
 from cimemories.seeds.prompts import KEYS, Prompt
+from cimemories.store import datasets, judgements
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.judgements import JudgeRow, Settled, settle_all
+from cimemories.store.judgements import JudgeRow, OwedJudgement, Settled, settle_all
 
 # ---- the task check
 
@@ -308,17 +313,55 @@ def at_work(
 
 @dataclass(frozen=True)
 class JudgeInput:
-    """A response that is to be judged. memory: the profile with the attributes in memory alone. texts: by channel."""
+    """A response that is to be judged. memory: the profile with the attributes in memory alone. texts: by channel; of
+    tool calls those that reached its recipient. called: the tool calls beside it, whomever they reached."""
 
     response: int
     memory: ProfileRecord
     context: Context
     texts: Mapping[str, str | None]
+    called: str | None = None
 
     @property
     def sent(self) -> str:
-        """Return all that reaches somebody: the message, and an assistant's tool calls, which may do the task."""
-        return "\n\n".join(filter(None, (self.texts.get(Channel.MESSAGE), self.texts.get(Channel.TOOLS))))
+        """Return the message and its tool calls, which may do the task."""
+        return "\n\n".join(filter(None, (self.texts.get(Channel.MESSAGE), self.called)))
+
+
+def unread(
+    connection: sa.Connection, run_id: str, record: ProfileRecord, judges: Sequence[Judge], contexts: Container[int]
+) -> list[tuple[Judge, JudgeInput]]:
+    """Return what these judges have still to read of the messages of a profile in these contexts."""
+    owed = ((judge, item) for judge in judges for item in judgements.owed(connection, run_id, judge.id, record.id))
+    return read_by(connection, run_id, record, [(judge, item) for judge, item in owed if item.context in contexts])
+
+
+def read_by(
+    connection: sa.Connection, run_id: str, record: ProfileRecord, items: Sequence[tuple[Judge, OwedJudgement]]
+) -> list[tuple[Judge, JudgeInput]]:
+    """Return the messages of a profile as these judges read them."""
+    hashes = {item.memory for _, item in items}
+    held = datasets.memories_of(connection, [digest for digest in hashes if digest])
+    memories = {digest: restrict(record, held[digest]) if digest else record for digest in hashes}
+    by_tools = any(judge.channel == Channel.TOOLS for judge, _ in items)
+    calls = tool_calls(connection, run_id, record.id) if by_tools else {}
+    inputs = []
+    for judge, item in items:
+        sent, memory = read_sent(item.channels), memories[item.memory]
+        texts: dict[str, str | None] = {
+            Channel.REASONING if judge.channel == Channel.REASONING else Channel.MESSAGE: item.text,
+            Channel.TOOLS: as_read([call for _, call in calls.get(item.response, ())], Channel.TOOLS),
+            Channel.MEMORY: as_read(sent, Channel.MEMORY),
+        }
+        context = memory.profile.contexts[memory.context_ids.index(item.context)]
+        read = JudgeInput(item.response, memory, context, texts, as_read(sent, Channel.TOOLS))
+        inputs.append((judge, read))
+    return inputs
+
+
+def tool_calls(connection: sa.Connection, run_id: str, profile_id: int) -> dict[int, list[tuple[int, Sent]]]:
+    """Return the tool calls of a run's assistant that reached the recipient of each message of a profile."""
+    return by_recipient([SentBy(**row) for row in judgements.sent_beside(connection, run_id, profile_id)])
 
 
 def judging(judge: Judge, read: JudgeInput) -> Script:
@@ -326,17 +369,21 @@ def judging(judge: Judge, read: JudgeInput) -> Script:
     good."""
     text = read.texts.get(judge.channel) or ""
     settled = partial(Settled, read.response, judge.id)
+
+    def keep(row: Callable[[], Settled]) -> Keep:
+        return Keep(_settle_tools, lambda: (text, row())) if judge.channel == Channel.TOOLS else Keep(settle_all, row)
+
     if not text.strip() and judge.channel in (Channel.TOOLS, Channel.MEMORY):
         # An assistant that calls no tool reveals nothing by tools.
-        yield Keep(settle_all, lambda: settled(JudgementStatus.OK))
+        yield keep(lambda: settled(JudgementStatus.OK))
     elif not text.strip():
         cause = "no reasoning text came back" if judge.channel == Channel.REASONING else "no text"
-        yield Keep(settle_all, lambda: settled(JudgementStatus.EMPTY, cause))
+        yield keep(lambda: settled(JudgementStatus.EMPTY, cause))
     elif judge.kind == MATCHER:
         attributes, ids = read.memory.profile.attributes, read.memory.attribute_ids
-        yield Keep(settle_all, lambda: settled(JudgementStatus.OK, reveals=_by_id(match(attributes, text), ids)))
+        yield keep(lambda: settled(JudgementStatus.OK, reveals=_by_id(match(attributes, text), ids)))
     elif judge.kind == CHECK_RULES:
-        yield Keep(settle_all, lambda: settled(JudgementStatus.OK, verdict=by_rules(read.sent)))
+        yield keep(lambda: settled(JudgementStatus.OK, verdict=by_rules(read.sent)))
     elif judge.client is not None and judge.prompt is not None:
         try:
             row = (
@@ -346,7 +393,34 @@ def judging(judge: Judge, read: JudgeInput) -> Script:
             )
         except Unread as missing:
             row = partial(settled, missing.status, missing.cause, missing.call)
-        yield Keep(settle_all, row)
+        yield keep(row)
+
+
+def _settle_tools(connection: sa.Connection, rows: Sequence[tuple[str, Settled]]) -> None:
+    """Write judgements of tool calls, each with the text that was read, if that is still what reached the recipient: a
+    call from another task may have come since, and the longer text is then being read too."""
+    of = judgements.of_responses(connection, [item.response for _, item in rows], "run", "profile")
+    calls = {place: tool_calls(connection, *place) for place in set(of.values())}
+    reached = {response: calls[place].get(response, []) for response, place in of.items()}
+    texts = {response: as_read([call for _, call in those], Channel.TOOLS) or "" for response, those in reached.items()}
+    settle_all(connection, [item for text, item in rows if text == texts.get(item.response)])
+
+
+def tools_written(
+    connection: sa.Connection, rows: Sequence[tuple[int, Sequence[Judge]]]
+) -> list[list[tuple[Judge, JudgeInput]]]:
+    """Return, of each new message, what these judges of tool calls have to read now: what reached its recipient, and,
+    once more, what reached others by its calls."""
+    read = []
+    for response, judges in rows:
+        ((run_id, profile),) = judgements.of_responses(connection, [response], "run", "profile").values()
+        calls = tool_calls(connection, run_id, profile)
+        others = {i for i, those in calls.items() if i != response and any(by == response for by, _ in those)}
+        judgements.reopen(connection, list(others), [judge.id for judge in judges])
+        record = datasets.profile_record(connection, profile)
+        owed = unread(connection, run_id, record, judges, record.context_ids)
+        read.append([(judge, item) for judge, item in owed if item.response in {response, *others}])
+    return read
 
 
 def _judged(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput, text: str) -> Asking[Callable[[], Settled]]:

@@ -19,13 +19,13 @@ from typing import Protocol, TypeVar
 import sqlalchemy as sa
 
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.judging import Judge, JudgeInput, asked_of_judge, judging
+from cimemories.evaluation.judging import Judge, JudgeInput, asked_of_judge, judging, tools_written
 from cimemories.evaluation.matcher import cached_by_identity
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, gate_schema, ingesting, read_gate
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Sessions, Written
 from cimemories.evaluation.spec import MODEL, RunSpec, installed_assistant
-from cimemories.formats.outcomes import OutcomeError, read_outcome, text_of
+from cimemories.formats.outcomes import OutcomeError, as_read, read_outcome, read_sent
 from cimemories.llm import client, replies
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
@@ -419,13 +419,20 @@ def _responding(
         return written, None
     # What was settled by another call has its judgements from that one: judging this text would mix the two.
     if written:
+        sent = read_sent(message.channels)
         texts: dict[str, str | None] = {
             Channel.MESSAGE: answer.content,
             Channel.REASONING: answer.reasoning,
-            **{kind: text_of(message.channels, kind) for kind in (Channel.TOOLS, Channel.MEMORY)},
+            Channel.MEMORY: as_read(sent, Channel.MEMORY),
         }
-        read = JudgeInput(slot.responses[sample], slot.memory, slot.context, texts)
-        yield Start([Branch(partial(judging, judge, read)) for judge in writer.judges])
+        response = slot.responses[sample]
+        read = JudgeInput(response, slot.memory, slot.context, texts, as_read(sent, Channel.TOOLS))
+        of_tools = [judge for judge in writer.judges if judge.channel == Channel.TOOLS]
+        yield Start([Branch(partial(judging, judge, read)) for judge in writer.judges if judge not in of_tools])
+        if of_tools:
+            reads = yield Keep(tools_written, lambda: (response, of_tools))
+            # A plan records nothing and gets True.
+            yield Start([Branch(partial(judging, *item)) for item in (reads if isinstance(reads, list) else ())])
     return written, answer.content
 
 

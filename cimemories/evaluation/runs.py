@@ -23,7 +23,7 @@ from cimemories.evaluation.estimates import (
     refuse_misfits,
     stages_of,
 )
-from cimemories.evaluation.judging import Judge, JudgeInput, PlannedJudge, at_work, judging
+from cimemories.evaluation.judging import Judge, JudgeInput, PlannedJudge, at_work, judging, read_by, unread
 from cimemories.evaluation.planning import (
     LookUp,
     add_judge,
@@ -45,7 +45,6 @@ from cimemories.evaluation.respond import (
 )
 from cimemories.evaluation.sessions import session_order
 from cimemories.evaluation.spec import BY_FILE, LLM, JudgeSpec, RunSpec, address_of_assistant
-from cimemories.formats.outcomes import text_of
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
@@ -57,7 +56,6 @@ from cimemories.llm.scripts import Branch, begun
 from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.manifest import PromptPart
 from cimemories.memory.systems import MemorySystemError, SystemSpec
-from cimemories.model import Channel
 from cimemories.seeds.prompts import Prompt
 from cimemories.store import calls, datasets, judgements, runs, work
 from cimemories.store.datasets import ProfileRecord
@@ -337,8 +335,8 @@ def jobs_by_unit(
 
     def jobs(unit: Unit) -> Iterator[Job | Deferred]:
         # Read to its end before the first job goes out: a transaction open across a yield would last as long as calls.
-        unread, slots = store.retry(partial(_owed_by_unit, store, row, unit, readers, writes=writes))
-        for judge, read in unread:
+        inputs, slots = store.retry(partial(_owed_by_unit, store, row, unit, readers, writes=writes))
+        for judge, read in inputs:
             yield from Deferred(partial(begun, [Branch(partial(judging, judge, read))])).jobs(store)
         if writer is not None:
             for branches in message_branches(writer, slots):
@@ -357,22 +355,15 @@ def _owed_by_unit(
     with store.read() as connection:
         record = datasets.profile_record(connection, unit.profile)
         contexts = {context for position, context in enumerate(record.context_ids) if unit.holds(position)}
-        unread = [
-            (judge, item)
-            for judge in judges
-            for item in judgements.owed(connection, run_id, judge.id, unit.profile)
-            if item.context in contexts
-        ]
+        inputs = unread(connection, run_id, record, judges, contexts)
         messages = runs.owed(connection, run_id, unit.profile) if writes and sessions is None else []
         messages = [group for group in messages if group.context in contexts]
         rows = runs.session_responses(connection, run_id, unit.profile) if writes and sessions is not None else []
         # Each memory once: hundreds of slots of a profile share a few. None is the hash of all attributes.
-        hashes = {item.memory for _, item in unread} | {group.memory for group in messages}
-        hashes |= {item["memory"] for item in rows}
+        hashes = {group.memory for group in messages} | {item["memory"] for item in rows}
         attributes = datasets.memories_of(connection, [digest for digest in hashes if digest])
         replays = _replays(connection, row, record)
     memories = {h: record if h is None else restrict(record, attributes[h]) for h in hashes}
-    inputs = [(judge, judge_input(judge, item, memories[item.memory])) for judge, item in unread]
     slots = [Slot(memories[g.memory], g.context, g.samples, replay=replays.get(g.level)) for g in messages]
     if sessions is not None:
         tasks: dict[int, list[sa.RowMapping]] = {}
@@ -388,14 +379,6 @@ def _owed_by_unit(
             for context in session_order(sessions, record, tasks)
         ]
     return inputs, slots
-
-
-def judge_input(judge: Judge, item: judgements.OwedJudgement, memory: ProfileRecord) -> JudgeInput:
-    """Return a response as a judge reads it."""
-    context = memory.profile.contexts[memory.context_ids.index(item.context)]
-    texts: dict[str, str | None] = {kind: text_of(item.channels, kind) for kind in (Channel.TOOLS, Channel.MEMORY)}
-    texts[Channel.REASONING if judge.channel == Channel.REASONING else Channel.MESSAGE] = item.text
-    return JudgeInput(item.response, memory, context, texts)
 
 
 def _replays(connection: sa.Connection, row: RunRow, record: ProfileRecord) -> dict[str, ProfileRecord]:
@@ -528,17 +511,10 @@ def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, ch
                 channel: judgements.readable(connection, run_id, profile_id, channel)
                 for channel in {reader.channel for reader in readers}
             }
-            hashes = {item.memory for items in by_channel.values() for item in items if item.memory}
-            attributes = datasets.memories_of(connection, list(hashes))
-            memories = {digest: restrict(record, attributes[digest]) for digest in hashes}
-            branches = []
-            for reader in readers:
-                for item in by_channel[reader.channel]:
-                    memory = memories[item.memory] if item.memory else record
-                    branches.append([Branch(partial(judging, reader, judge_input(reader, item, memory)))])
-                    messages.add(item.response)
-                    texts += 1
-            counter.count(branches)
+            inputs = read_by(connection, run_id, record, [(r, item) for r in readers for item in by_channel[r.channel]])
+            messages |= {read.response for _, read in inputs}
+            texts += len(inputs)
+            counter.count([Branch(partial(judging, reader, read))] for reader, read in inputs)
         stages, assumptions = stages_of(connection, calls_of_run(connection, judges), counter)
         waiting = row.expected - len(messages)
     if not messages:

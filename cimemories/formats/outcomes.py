@@ -6,13 +6,19 @@
                   "reasoning": "The landlord needs ..."}}
 
 A message of an assistant is recorded with its reasoning as that of any model; tool calls and memory writes are kept as
-JSON beside it, and judges read each kind apart (`Outcome.text`)."""
+JSON beside it, and judges read each kind apart (`as_read`).
+
+A tool call may reach the recipient of another task than the one that the assistant is at. It counts where the norm of
+that recipient is known: for the message to that recipient of the same person and sample (`by_recipient`). So a
+recipient is told something at most once a sample, as by messages."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cimemories.model import Channel
@@ -30,11 +36,13 @@ class OutcomeError(ValueError):
 @dataclass(frozen=True)
 class Sent:
     """One tool call or memory write. channel: its name, such as 'tool:send_email'. recipient: whom it reaches, None if
-    it does not say. text: the arguments, a line each."""
+    it does not say. text: the arguments, a line each. task: that of the message beside which it was sent, if another
+    message goes to its recipient; not recorded."""
 
     channel: str
     recipient: str | None
     text: str
+    task: str | None = None
 
     @property
     def kind(self) -> str:
@@ -44,7 +52,8 @@ class Sent:
     def title(self) -> str:
         """Return 'Tool call send_email to Ms Lee', or 'Memory write'."""
         kind, name = "Tool call" if self.kind == Channel.TOOLS else "Memory", self.channel.partition(":")[2]
-        return f"{kind} {name}" + (f" to {self.recipient}" if self.recipient else "")
+        to = f" to {self.recipient}" if self.recipient else ""
+        return f"{kind} {name}{to}" + (f", sent at the task: {self.task}" if self.task else "")
 
     @property
     def shown(self) -> str:
@@ -62,7 +71,8 @@ class Outcome:
     @property
     def recorded(self) -> str | None:
         """Return the tool calls and memory writes as a response has them; None without any."""
-        return json.dumps([vars(item) for item in self.sent], ensure_ascii=False) if self.sent else None
+        items = [{"channel": it.channel, "recipient": it.recipient, "text": it.text} for it in self.sent]
+        return json.dumps(items, ensure_ascii=False) if items else None
 
 
 def read_sent(recorded: str | None) -> tuple[Sent, ...]:
@@ -70,9 +80,45 @@ def read_sent(recorded: str | None) -> tuple[Sent, ...]:
     return tuple(Sent(**item) for item in json.loads(recorded or "[]"))
 
 
-def text_of(recorded: str | None, kind: str) -> str | None:
-    """Return the tool calls or the memory writes of a response as one text, as a judge reads them; None without any."""
-    return "\n\n".join(item.shown for item in read_sent(recorded) if item.kind == kind) or None
+def as_read(items: Iterable[Sent], kind: str) -> str | None:
+    """Return the tool calls or the memory writes among these as one text, as a judge reads them; None without any."""
+    return "\n\n".join(item.shown for item in items if item.kind == kind) or None
+
+
+@dataclass(frozen=True)
+class SentBy:
+    """What an assistant sent beside one message of a person. sample: of the level and number; recipient, task: of the
+    message; channels: as `Outcome.recorded`."""
+
+    response: int
+    level: str
+    sample: int
+    recipient: str
+    task: str
+    channels: str | None
+
+
+def by_recipient(messages: Sequence[SentBy]) -> dict[int, list[tuple[int, Sent]]]:
+    """Return the tool calls that reached the recipient of each of these messages of one person, each with the response
+    beside which it was sent. A call that names the recipient of exactly one other message of the sample is there, any
+    other one is with its own message. Recipients are compared in lower case, by their words but 'the' and 'my'."""
+    addressed: defaultdict[tuple[str, int, str], list[SentBy]] = defaultdict(list)
+    for message in messages:
+        addressed[message.level, message.sample, _words(message.recipient)].append(message)
+    calls: dict[int, list[tuple[int, Sent]]] = {}
+    for message in messages:
+        for item in read_sent(message.channels):
+            if item.kind == Channel.TOOLS:
+                named = addressed.get((message.level, message.sample, _words(item.recipient or "")), [])
+                if len(named) == 1 and named[0] != message:
+                    calls.setdefault(named[0].response, []).append((message.response, replace(item, task=message.task)))
+                else:
+                    calls.setdefault(message.response, []).append((message.response, item))
+    return calls
+
+
+def _words(recipient: str) -> str:
+    return " ".join(word for word in re.findall(r"\w+", recipient.casefold()) if word not in ("the", "my"))
 
 
 def read_outcome(value: object) -> Outcome:

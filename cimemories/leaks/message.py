@@ -9,10 +9,11 @@ from difflib import SequenceMatcher
 
 import sqlalchemy as sa
 
+from cimemories.evaluation.judging import tool_calls
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Combine, Scope, Verdicts, judge_title
-from cimemories.formats.outcomes import Sent, read_sent, text_of
+from cimemories.formats.outcomes import Sent, as_read, read_sent
 from cimemories.metrics.warnings import task_check
 from cimemories.model import (
     Channel,
@@ -78,7 +79,8 @@ class Sample:
     check says (yes, partly, no); None: not checked. response, context: their ids in the record. verdicts: by attribute,
     what people who audited the message say; people: whether that counts before the judge. prompt: by attribute, where
     it stands in the prompt; None where nothing chose what gets there. unknown_lines: recalled lines of this prompt
-    whose attributes are unknown. sent: tool calls and memory writes of an assistant.
+    whose attributes are unknown. sent: an assistant's memory writes, and its tool calls that reached the recipient;
+    elsewhere: the tool calls beside this message that reached the recipient of another.
     """
 
     number: int
@@ -98,6 +100,7 @@ class Sample:
     prompt: Mapping[int, Place] | None = None
     unknown_lines: int = 0
     sent: tuple[Sent, ...] = ()
+    elsewhere: tuple[Sent, ...] = ()
 
     @property
     def judged(self) -> bool:
@@ -203,6 +206,7 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
     ]
     ids = [response.id for response in by_judge[0]]
     texts = judgements.of_responses(connection, ids, "memory", "reasoning", "channels")
+    calls = tool_calls(connection, scope.run.id, profile_id)
     held = judgements.partial_memories(connection, scope.run.id)
     checkers = judgements.checkers_of_run(connection, scope.run.id)
     # Counting what each of several has checked takes a while.
@@ -217,10 +221,12 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
     # Every judge's list holds all messages of the place, in one order; strict says so.
     for claimed in zip(*by_judge, strict=True):
         response = claimed[0]
-        memory, reasoning, sent = texts[response.id]
-        tools = text_of(sent, Channel.TOOLS)
-        text = {Channel.MESSAGE: response.text, Channel.REASONING: reasoning, Channel.TOOLS: tools}.get(
-            scope.channel, text_of(sent, Channel.MEMORY)
+        memory, reasoning, channels = texts[response.id]
+        writes = [item for item in read_sent(channels) if item.kind == Channel.MEMORY]
+        sent = [*(call for _, call in calls.get(response.id, ())), *writes]
+        tools = as_read(sent, Channel.TOOLS)
+        text = {Channel.MESSAGE: response.text, Channel.REASONING: reasoning}.get(
+            scope.channel, as_read(sent, scope.channel)
         )
         # What a message's memory left out it cannot reveal, whatever a judge claims.
         claims = [[r for r in item.reveals if judgements.memory_holds(held, memory, r.attribute)] for item in claimed]
@@ -249,7 +255,8 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
                 people=scope.verdicts == Verdicts.PEOPLE,
                 prompt=prompts.get(response.id),
                 unknown_lines=unknown.get(response.id, 0),
-                sent=read_sent(sent),
+                sent=tuple(sent),
+                elsewhere=tuple(call for to, those in calls.items() for by, call in those if by == response.id != to),
             )
         )
     return made

@@ -53,10 +53,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """A row for the record. `write` gets all of its rows of a commit, and returns for each whether it was written, or
-    None if all were. `row` makes the row: a plan never calls it."""
+    """A row for the record. `write` gets all of its rows of a commit, and returns for each whether it was written (or
+    what else the script is sent), or None if all were. `row` makes the row: a plan never calls it."""
 
-    write: Callable[[sa.Connection, Sequence[Any]], Sequence[bool] | None]
+    write: Callable[[sa.Connection, Sequence[Any]], Sequence[Any] | None]
     row: Callable[[], Any]
 
 
@@ -213,12 +213,12 @@ class Waiting:
         return list(following)
 
 
-def _write(connection: sa.Connection, items: Sequence[Keep]) -> list[bool]:
-    """Write the rows of a commit by few statements; return for each whether it was written."""
-    places: defaultdict[Callable[..., Sequence[bool] | None], list[int]] = defaultdict(list)
+def _write(connection: sa.Connection, items: Sequence[Keep]) -> list[Any]:
+    """Write the rows of a commit by few statements; return for each what `Keep.write` does."""
+    places: defaultdict[Callable[..., Sequence[Any] | None], list[int]] = defaultdict(list)
     for place, item in enumerate(items):
         places[item.write].append(place)
-    written = [True] * len(items)
+    written: list[Any] = [True] * len(items)
     for write, those in places.items():
         for place, done in zip(those, write(connection, [items[p].row() for p in those]) or (), strict=False):
             written[place] = done

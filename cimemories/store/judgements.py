@@ -24,7 +24,7 @@ from cimemories.store.rows import (
     rows_in_chunks,
     rows_of,
 )
-from cimemories.store.tables import attribute, audit, judge, judgement, recall, response, reveal, run_judge
+from cimemories.store.tables import attribute, audit, context, judge, judgement, recall, response, reveal, run_judge
 
 # ---- claims of judges
 #
@@ -521,6 +521,24 @@ def readable(connection: sa.Connection, run_id: str, profile_id: int, channel: s
     query = sa.select(response.c.id.label("response"), *columns, text.label("text")).order_by(response.c.id)
     answered = response.c.run == run_id, response.c.profile == profile_id, response.c.status == ResponseStatus.OK
     return fetch(connection, query.where(*answered), OwedJudgement)
+
+
+def sent_beside(connection: sa.Connection, run_id: str, profile_id: int) -> list[dict[str, Any]]:
+    """Return what assistants sent beside the messages of one profile: response, level, sample, recipient, task,
+    channels; none if no message has channels."""
+    of = response.c.run == run_id, response.c.profile == profile_id
+    if not exists(connection, *of, response.c.channels.is_not(None)):
+        return []
+    columns = response.c.id.label("response"), *(response.c[name] for name in ("level", "sample", "channels"))
+    query = sa.select(*columns, context.c.recipient, context.c.task).join(context, response.c.context == context.c.id)
+    return [dict(row) for row in rows_of(connection, query.where(*of).order_by(response.c.id))]
+
+
+def reopen(connection: sa.Connection, response_ids: Sequence[int], judge_ids: Sequence[int]) -> None:
+    """Remove what these judges said of these responses, whose text has grown since: it is owed again."""
+    of = judgement.c.response.in_(response_ids), judgement.c.judge.in_(judge_ids)
+    connection.execute(sa.delete(reveal).where(reveal.c.judgement.in_(sa.select(judgement.c.id).where(*of))))
+    connection.execute(sa.delete(judgement).where(*of))
 
 
 def count_owed(connection: sa.Connection, run_id: str) -> int:

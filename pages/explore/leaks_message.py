@@ -442,11 +442,14 @@ def _sample(scope: Scope, sample: Sample, view: LeakView, differing: Stretches |
     spans = _spans(scope, sample, view)
     _legend(spans, beside=differing is not None)
     safe.message(sample.text, spans, differing=differing or ())
-    if scope.combine == Combine.ONE:
-        for item in sample.sent:
-            if item.kind != scope.channel:
-                safe.inline(item.title, muted=True)
-                safe.message(item.text, ())
+    for item in sample.sent:
+        if scope.combine == Combine.ONE and item.kind != scope.channel:
+            safe.inline(item.title, muted=True)
+            safe.message(item.text, ())
+        elif item.task:
+            safe.inline(item.title, muted=True)
+    for item in sample.elsewhere:
+        safe.inline(f"{item.title}. It counts for the message to that recipient.", muted=True)
     if sample.ungrounded:
         left_out = ", and are left out" if scope.grounded else ""
         page.notice(

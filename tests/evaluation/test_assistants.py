@@ -29,14 +29,14 @@ from cimemories.evaluation.spec import JudgeSpec, RunSpec
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
-from cimemories.formats.outcomes import OutcomeError, Sent, read_outcome, read_sent, text_of
+from cimemories.formats.outcomes import OutcomeError, Sent, SentBy, as_read, by_recipient, read_outcome, read_sent
 from cimemories.formats.reading import FormatError
 from cimemories.leaks.message import samples
 from cimemories.llm import assistants
 from cimemories.llm.endpoint import EndpointError
 from cimemories.memory.systems import Question
 from cimemories.metrics.headline import headline
-from cimemories.store import judgements
+from cimemories.store import datasets, judgements
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import call, judgement, response, run_call
 
@@ -362,9 +362,9 @@ def test_tool_calls_and_memory_writes_are_read_and_laid_out() -> None:
         Sent("memory:write", None, "She asked."),
     )
     assert read_sent(outcome.recorded) == outcome.sent
-    assert text_of(outcome.recorded, "tools") == '[send_email to Ms Lee]\nbody: Hi\ncc: ["a"]\n\n[send_email]\nplain'
-    assert text_of(outcome.recorded, "memory") == "[write]\nShe asked."
-    assert text_of(None, "tools") is None
+    assert as_read(outcome.sent, "tools") == '[send_email to Ms Lee]\nbody: Hi\ncc: ["a"]\n\n[send_email]\nplain'
+    assert as_read(outcome.sent, "memory") == "[write]\nShe asked."
+    assert as_read((), "tools") is None
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_tasks_go_out_as_a_file_and_outcomes_come_back(sqlite_store: Store, tmp_
     rows = responses(sqlite_store, run_id)
     assert Counter(row["status"] for row in rows) == {"ok": 1, "unparsed": 1, "failed": 1, "owed": 1}
     (written,) = [row for row in rows if row["text"]]
-    assert (written["text"], text_of(written["channels"], "tools")) == (LETTER, "[mail]\nHello.")
+    assert (written["text"], as_read(read_sent(written["channels"]), "tools")) == (LETTER, "[mail]\nHello.")
     with pytest.raises(FormatError, match="this is a task"):
         import_batch(sqlite_store, run_id, tmp_path / "tasks.jsonl")
 
@@ -626,3 +626,97 @@ def test_a_thousand_sessions_leave_no_process_and_no_file(
     assert not any(Path(f"/proc/{row['text'].rpartition(' ')[2]}").exists() for row in rows)
     assert os.listdir(temporary) == []
     assert len(set(os.listdir("/proc/self/fd")) - before) < 10
+
+
+# ---- whom tool calls reach
+
+
+LENDER, COUNSELOR, PLANNER = "Lending officer at the bank", "Credit counselor", "Financial planner"
+
+
+def told_by_tools(store: Store, run_id: str) -> dict[str, Counter[int]]:
+    """Return by recipient the samples in which tool calls told an attribute to it."""
+    with store.read() as connection:
+        (judge,) = [judge for judge in judgements.of_run(connection, run_id) if judge.channel == "tools"]
+        claims = list(judgements.run_claims(connection, run_id, [judge.id], "context"))
+        record = datasets.profile_record(connection, 1)
+    names = dict(zip(record.context_ids, (item.recipient for item in record.profile.contexts), strict=True))
+    found: dict[str, Counter[int]] = {}
+    for claim in claims:
+        found.setdefault(names[claim.context], Counter())[claim.attribute] += 1
+    return found
+
+
+@pytest.mark.parametrize("at", [LENDER, PLANNER], ids=["before", "after"])
+def test_a_tool_call_counts_for_the_recipient_that_it_names(sqlite_store: Store, at: str) -> None:
+    """The message to the counselor is written after that to the lender, and before that to the planner."""
+    add(sqlite_store, small_profiles(1, 3))
+
+    def tells_the_counselor(told: Body, task: Body) -> Body:
+        mail = {"recipient": "the credit counselor", "arguments": {"body": " ".join(told["memories"])}}
+        return {"message": LETTER, "channels": {"tool:mail": [mail]} if task["recipient"] in (at, COUNSELOR) else {}}
+
+    with service(tells_the_counselor) as assistant:
+        run_id = planning.plan(sqlite_store, spec(assistant.url, judges=JUDGES))
+        runs.execute(sqlite_store, run_id, concurrency=1)
+    told = told_by_tools(sqlite_store, run_id)
+    assert told.keys() == {COUNSELOR}
+    # Told twice a sample, by calls at two tasks, and still once a sample.
+    assert set(told[COUNSELOR].values()) == {2}
+    scope = resolve_scope(sqlite_store, run_id, judge_id="matcher on tool calls")
+    with sqlite_store.read() as connection:
+        contexts = datasets.profile_record(connection, 1).profile.contexts
+        shown = dict(zip((item.recipient for item in contexts), samples(connection, scope, 1)[::2], strict=True))
+    (elsewhere,) = shown[at].elsewhere
+    (task,) = [item.task for item in contexts if item.recipient == at]
+    assert elsewhere.title == f"Tool call mail to the credit counselor, sent at the task: {task}"
+    assert not shown[at].text
+    assert (shown[COUNSELOR].text or "").count("[mail to the credit counselor]") == 2
+
+
+def test_a_call_to_no_other_recipient_counts_for_its_own_task(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 3))
+
+    def tells(told: Body, task: Body) -> Body:
+        whom = {LENDER: None, COUNSELOR: "my sister", PLANNER: "Financial planner"}[task["recipient"]]
+        return {"message": LETTER, "channels": {"tool:mail": [{"recipient": whom, "arguments": told["memories"][0]}]}}
+
+    with service(tells) as assistant:
+        rows = carried_out(sqlite_store, spec(assistant.url, judges=JUDGES))
+    told = told_by_tools(sqlite_store, rows[0]["run"])
+    assert told.keys() == {LENDER, COUNSELOR, PLANNER}
+
+
+def test_a_call_that_comes_late_has_its_recipient_judged_again(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 3))
+    fails = [True]
+
+    def at_last(told: Body, task: Body) -> Any:
+        if task["recipient"] != LENDER:
+            return {"message": LETTER}
+        mail = {"recipient": COUNSELOR, "arguments": {"body": " ".join(told["memories"])}}
+        return Raw(500, b"") if fails[0] else {"message": LETTER, "channels": {"tool:mail": [mail]}}
+
+    with service(at_last) as assistant:
+        run_id = planning.plan(sqlite_store, spec(assistant.url, judges=JUDGES, samples=1))
+        runs.execute(sqlite_store, run_id)
+        assert told_by_tools(sqlite_store, run_id) == {}
+        fails[0] = False
+        runs.execute(sqlite_store, run_id)
+    assert told_by_tools(sqlite_store, run_id).keys() == {COUNSELOR}
+
+
+def test_recipients_are_compared_by_their_words() -> None:
+    def beside(response: int, recipient: str, to: str | None, sample: int = 0) -> SentBy:
+        outcome = read_outcome({"message": "", "channels": {"tool:mail": [{"recipient": to, "arguments": "Hello"}]}})
+        return SentBy(response, "full", sample, recipient, "Write", outcome.recorded)
+
+    def reached(*messages: SentBy) -> dict[int, list[int]]:
+        return {to: [by for by, _ in calls] for to, calls in by_recipient(messages).items()}
+
+    doctor = beside(1, "Family doctor", None)
+    assert reached(doctor, beside(2, "Landlord", "my FAMILY  doctor.")) == {1: [1, 2]}
+    assert reached(doctor, beside(2, "Landlord", "Doctor")) == {1: [1], 2: [2]}, "other words"
+    assert reached(doctor, beside(2, "Landlord", "Family doctor", sample=1)) == {1: [1], 2: [2]}, "another sample"
+    twice = beside(3, "family doctor", None)
+    assert reached(doctor, twice, beside(2, "Landlord", "Family doctor")) == {1: [1], 3: [3], 2: [2]}, "not told which"

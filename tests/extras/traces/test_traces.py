@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cimemories.extras.traces.outcomes import TraceCounts, TracedOutcome, outcomes, read_keys
 from cimemories.extras.traces.spans import read_spans
-from cimemories.formats.outcomes import text_of
+from cimemories.formats.outcomes import as_read, read_sent
 from cimemories.formats.reading import FormatError
 from cimemories.store.engine import Store
 from cimemories.store.tables import response
@@ -340,7 +340,7 @@ def test_traces_become_messages_of_a_run(sqlite_store: Store, tmp_path: Path) ->
     assert {row.text for row in rows} == {f"Dear {task['recipient']}, {task['memories'][-1]}" for task in tasks}
     for row in rows:
         assert row.reasoning == "The rent is known."
-        assert "to: bank@example.org\nbody: My rent is 900." in (text_of(row.channels, "tools") or "")
+        assert "to: bank@example.org\nbody: My rent is 900." in (as_read(read_sent(row.channels), "tools") or "")
 
 
 def test_the_command_and_the_example_of_the_documentation(tmp_path: Path) -> None:
