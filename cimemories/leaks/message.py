@@ -256,7 +256,12 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
                 prompt=prompts.get(response.id),
                 unknown_lines=unknown.get(response.id, 0),
                 sent=tuple(sent),
-                elsewhere=tuple(call for to, those in calls.items() for by, call in those if by == response.id != to),
+                elsewhere=tuple(
+                    replace(call, task=None)
+                    for to, those in calls.items()
+                    for by, call in those
+                    if by == response.id != to
+                ),
             )
         )
     return made

@@ -667,10 +667,12 @@ def test_a_tool_call_counts_for_the_recipient_that_it_names(sqlite_store: Store,
     with sqlite_store.read() as connection:
         contexts = datasets.profile_record(connection, 1).profile.contexts
         shown = dict(zip((item.recipient for item in contexts), samples(connection, scope, 1)[::2], strict=True))
-    (elsewhere,) = shown[at].elsewhere
-    (task,) = [item.task for item in contexts if item.recipient == at]
-    assert elsewhere.title == f"Tool call mail to the credit counselor, sent at the task: {task}"
+    assert [item.title for item in shown[at].elsewhere] == ["Tool call mail to the credit counselor"]
     assert not shown[at].text
+    (task,) = [item.task for item in contexts if item.recipient == at]
+    assert f"Tool call mail to the credit counselor, sent at the task: {task}" in [
+        item.title for item in shown[COUNSELOR].sent
+    ]
     assert (shown[COUNSELOR].text or "").count("[mail to the credit counselor]") == 2
 
 
