@@ -218,10 +218,10 @@ def takeaway(scopes: Sequence[Scope], every: Examples) -> str:
     counts = every.by_run()
     full = counts[counts["strength"] == Strength.FULL]
     if full.empty:
-        return f"{named}: no inappropriate flow was revealed."
-    text = f"{named}: {count(int(full['number'].sum()))} inappropriate flows were revealed at least once, "
+        return f"{named}: no fact was told to anyone who should not know it."
+    text = f"{named}: {count(int(full['number'].sum()), 'leak')} of a fact to someone who should not know it, "
     if len(scopes) == 1:
-        return f"{text}{count(int(full['always'].sum()))} of them in every sample."
+        return f"{text}{count(int(full['always'].sum()))} of them in every message."
     numbers = full.groupby("run")["number"].sum()
     by_run = [(scope.run.name, int(numbers.get(scope.run.id, 0))) for scope in scopes]
     return f"{text}{sentences.leaks_by_run(by_run)}."

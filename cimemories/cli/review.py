@@ -209,7 +209,7 @@ def list_assignments(here: Here, dataset: Dataset) -> None:
 
 @review.command("next")
 def next_slice(here: Here, person: Annotated[str | None, Option(help="Whose; default: your login.")] = None) -> None:
-    """List what a person still has to do, first what is due first.
+    """List what a person still has to do, soonest due first.
 
     Each line has the address that shows the next item.
 

@@ -429,10 +429,9 @@ def takeaway(labels: Matrix, *, voting: bool = False) -> str:
     decided = int(labels.decided.sum())
     people = f"; {count(decided)} decided by people" if decided else ""
     so_far = ". So far: a labelling is in progress" if voting else ""
-    return (
-        f"{name}: {', '.join(parts)} of {count(labels.effective.size)} pairs; {retained} of {contexts} contexts "
-        f"retained{people}{so_far}."
-    )
+    usable = "" if retained == contexts else f"; {retained} of {contexts} contexts retained"
+    pairs = f"{count(labels.effective.size, 'pair')} of a fact and a recipient"
+    return f"{name}: {pairs}, {', '.join(parts)}{usable}{people}{so_far}."
 
 
 def counts(labels: Matrix, labelling: LabellingRow | None, *, voting: bool) -> None:

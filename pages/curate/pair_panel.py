@@ -133,7 +133,7 @@ def _source(view: PairView) -> str:
     if view.decision:
         instead = f"; the consensus says {view.consensus}" if view.consensus not in (None, view.effective) else ""
         return f"decided by {view.decision.annotator}{instead}"
-    return "by consensus of the personas" if view.consensus else ""
+    return "by the votes of the personas" if view.consensus else ""
 
 
 def _votes(view: PairView, labelling: LabellingRow | None) -> None:

@@ -100,7 +100,10 @@ def main() -> None:
         return
     left, right = box.columns(2)
     dataset, labelling = draw_scope(store, rows, "review", left, right, above=st.container())
-    takeaway = "Enter your name to begin." if login.refusal(Role.ANNOTATOR) is None else "Annotators decide here."
+    what = "Decide which facts about a person a message may tell."
+    takeaway = (
+        f"{what} Enter your name to begin." if login.refusal(Role.ANNOTATOR) is None else "Annotators decide here."
+    )
     try:
         match tab:
             case "queue" | "bulk":

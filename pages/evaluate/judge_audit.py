@@ -102,8 +102,8 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None) -> tuple[str, boo
     if chosen is None:
         safe.heading("Sample a slice of the judge's answers")
         _new_slice(store, scope, me)
-        text = f"{scope.run.name}: {judge_text(scope.judge)} is not audited yet. Sample a slice to begin."
-        return text, False
+        what = "Check here what a judge says messages reveal."
+        return f"{what} {judge_text(scope.judge)} of {scope.run.name} is not checked yet.", False
     flows = shared_flows(store)
     desk = AuditDesk(store, scope, chosen, me, assignment_of(store, chosen.id))
     # Answers are blind only if the user does not know how right the judge has been so far.
@@ -189,7 +189,7 @@ def _slice_form(store: Store, scope: Scope, me: str) -> None:
         return draw_audit_slice(flows, scope, size=size, seed=seed, claimed=share / 100, name=name, annotator=me)
 
     if not me:
-        safe.inline("Enter your name first. It is recorded with the slice.", muted=True)
+        safe.inline("Enter your name first.", muted=True)
     with page.Reporting("The slice was not created.", StoreError), button:
         once.button(
             "Sample the slice",

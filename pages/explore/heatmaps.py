@@ -69,7 +69,7 @@ def draw() -> None:
         result = heatmap(flows, scope, rows, columns, n, other=other)
     caveats(chosen.numbers)
     with chosen.top:  # before the chart, which takes the browser a while
-        page.head("Heatmaps", result.sentence, simulated=result.simulated)
+        page.head("Heatmaps", f"{result.sentence} Click a cell to read what was told.", simulated=result.simulated)
     if scope.labelling is not None and not result.grid.empty:
         _maps(chosen, result, view)
     else:
@@ -111,8 +111,6 @@ def _maps(chosen: RunScope, result: Heatmap, view: View) -> None:
     if selected is not None:
         with st.container(key="drawer", border=True):
             _flows(chosen, result, drawn.grid, selected)
-    else:
-        page.notice("Click a cell to see its flows: which attribute, whose, and in how many samples it was revealed.")
     answers.folded(
         result.cells, "heatmaps.cells", "heatmaps.box.table", "All cells as a table", alt="All cells of the maps"
     )

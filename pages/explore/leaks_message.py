@@ -22,7 +22,7 @@ from cimemories.metrics.warnings import NO, PARTLY
 from cimemories.model import Channel, JudgementStatus, Label, ResponseStatus, Strength
 from cimemories.store.audits import Audit, AuditVerdict, says_revealed
 from cimemories.store.engine import StoreError, shared_store
-from cimemories.text import count
+from cimemories.text import count, display_name
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, Kind, Marked, join, tag
 from pages.curate.pair_panel import show_votes
@@ -53,7 +53,7 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView, sample:
             if phrase_of(item.statement, quoted) in (Phrase.PART, Phrase.REWORDED)
             else []
         ),
-        ("Domain", ", ".join(filter(None, (item.domain.replace("_", " "), item.event)))),
+        ("Domain, event", ", ".join(map(display_name, dict.fromkeys((item.domain, item.event or item.domain))))),
         ("Label here", join([safe.label_chip(item.label), by])),
         ("Revealed", f"in {item.reveals} of {item.draws} judged messages"),
     ]

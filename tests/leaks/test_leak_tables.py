@@ -256,7 +256,7 @@ def test_the_command_lists_narrows_and_exports(
     printed = json.loads(out("--json", "--top", "2"))
     assert (printed["examples"], printed["left_by_filters"], printed["simulated_parts"]) == (3, 3, ["responses"])
     assert printed["about"]["judge"] and printed["sentence"].endswith(
-        "3 inappropriate flows were revealed at least once, 1 of them in every sample."
+        "3 leaks of a fact to someone who should not know it, 1 of them in every message."
     )
     assert [(leak["key"], leak["claimed"]) for leak in printed["leaks"]] == [("fact_1", 5), ("fact_1", 2)]
     person = records(sqlite_store, data.id)[0].profile

@@ -76,7 +76,7 @@ def slice_form(flows: Flows, scope: Scope, me: str) -> None:
         )
 
     if not me:
-        safe.inline("Enter your name first. It is recorded with the slice.", muted=True)
+        safe.inline("Enter your name first.", muted=True)
     with page.Reporting("The slice was not created.", StoreError), button:
         once.button(
             "Sample the attributes",

@@ -211,8 +211,8 @@ class DrawnQueue {
     const left = this.timeLeft(of - so);
     const what = this.data.batch ? `Batch of ${of.toLocaleString("en")}: ${so.toLocaleString("en")} done`
       : `${so.toLocaleString("en")} of ${of.toLocaleString("en")} done`;
-    this.part("progress").textContent = left ? `${what}, ${left}` : what;
-    this.part("size").hidden = !this.data.batch;
+    this.part("progress").textContent = !this.heardAt ? "" : left ? `${what}, ${left}` : what;
+    this.part("size").hidden = !this.data.batch || !this.heardAt;
     this.part("filled").style.width = of ? `${(100 * so) / of}%` : "0";
     const saved = this.part("saved");
     const why = this.data.causes.length ? "the item has changed" : "the item is gone";

@@ -85,7 +85,7 @@ def test_the_matrix_carries_labels_counts_and_what_is_retained(store: Store, lab
         "Recipient 1": ([2, 1, 0], True),
     }
     assert {r["key"]: r["counts"] for r in shown["rows"]}["fact_1"] == [2, 0, 0]
-    assert "3 necessary, 2 inappropriate, 1 ambiguous of 6 pairs; 2 of 2 contexts retained" in page_html(app)
+    assert "6 pairs of a fact and a recipient, 3 necessary, 2 inappropriate, 1 ambiguous" in page_html(app)
 
 
 def test_a_link_puts_the_cursor_on_its_pair_and_opens_it(store: Store, labelled: tuple[DatasetRow, str]) -> None:
@@ -236,7 +236,7 @@ def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tup
     double_click(app, button(app, "Withdraw my decision"))
     view = pairs(store, labelling, person.id, person.context_ids[0])[0]
     assert (view.decision, view.effective, len(view.history)) == (None, Label.INAPPROPRIATE, 2)
-    assert "by consensus of the personas" in page_html(app)
+    assert "by the votes of the personas" in page_html(app)
 
 
 def test_a_decision_needs_a_name(store: Store, labelled: tuple[DatasetRow, str]) -> None:

@@ -63,7 +63,7 @@ def test_without_a_run_the_page_says_what_to_do(store: Store) -> None:
 def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, drawn: Drawn) -> None:
     data, run_id = world(store)
     page = opened(PAGE, run=run_id)
-    assert "test-judge is not audited yet" in page_html(page)
+    assert "test-judge of small run is not checked yet" in page_html(page)
     assert button(page, "Sample the slice").disabled
     named(page)
     # 5 x 9 places; claims: 1 + 4 + 2 + 5 + 5 + 3 = 20 of 45.
@@ -237,11 +237,11 @@ def test_people_count_before_the_judge_only_where_it_is_asked_for(store: Store) 
         ]
         audits.add_all(connection, data, "Ada", verdicts)
     judge = opened(LEAKS, run=run_id)
-    assert "3 inappropriate flows were revealed" in page_html(judge) and "replaces the judge" not in page_html(judge)
+    assert "3 leaks of a fact" in page_html(judge) and "replaces the judge" not in page_html(judge)
     judge.segmented_control(key="explore.verdicts").set_value("people").run()
     assert judge.query_params["verdicts"] == "people"
     for page in (judge, opened(LEAKS, run=run_id, verdicts="people")):
-        assert "2 inappropriate flows were revealed" in page_html(page)
+        assert "2 leaks of a fact" in page_html(page)
         assert "For 5 audited claims a person&#x27;s verdict replaces the judge" in page_html(page)
     assert "violation@1 50.0 %" in page_html(opened(HEATMAPS, run=run_id, verdicts="people", n=1))
     assert "violation@1 60.0 %" in page_html(opened(HEATMAPS, run=run_id, verdicts="nobody", n=1))

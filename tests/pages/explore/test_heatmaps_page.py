@@ -341,7 +341,7 @@ def test_a_run_that_recalls_shows_from_memory_to_message_and_leads_to_the_leaks_
     page.run()
     assert page.query_params["run"] == run_id
     assert page.query_params["where"] == f"domain = '{table['id'].iloc[1]}'"
-    assert "3 inappropriate flows were revealed at least once" in page_html(page)  # on Leaks
+    assert "3 leaks of a fact to someone who should not know it" in page_html(page)  # on Leaks
 
 
 def test_a_leak_says_whether_and_where_it_was_recalled(store: Store) -> None:
@@ -391,7 +391,7 @@ def test_a_click_on_a_bar_leads_to_the_leaks_of_its_context(store: Store, monkey
     run_id = recalling(store)
     monkeypatch.setattr(charts, "clicked_row", lambda event, rows: rows - 1)
     page = opened(PAGE, run=run_id, by="context")
-    assert "3 inappropriate flows were revealed at least once" in page_html(page)  # on Leaks
+    assert "3 leaks of a fact to someone who should not know it" in page_html(page)  # on Leaks
     assert page.query_params["where"] == "recipient = 'Recipient 2' and task = 'Task 2'"
 
 

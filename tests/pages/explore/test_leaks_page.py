@@ -143,7 +143,7 @@ def test_steps_lead_on_and_all_runs_can_be_browsed_together(store: Store) -> Non
     ids = all_examples(Flows(store), [resolve_scope(store, run_id)]).page()["id"].tolist()
     assert f"{run_id}.{named(page, 'attribute')}.{named(page, 'context')}" == ids[1]
     both = opened(PAGE, among="all")
-    assert "2 runs: 6 inappropriate flows were revealed at least once" in page_html(both)
+    assert "2 runs: 6 leaks of a fact to someone who should not know it" in page_html(both)
     assert {named(both, "run")} <= {run_id, made_up}
     widget(both, "button_group", "Simulated or real").set_value(["real"]).run()
     assert place(both) == "1 of 3" and named(both, "run") == run_id

@@ -60,7 +60,7 @@ def test_the_worked_example_is_what_the_pages_show(store: Store) -> None:
     assert "violation@1 60.0 % of 2 attributes, completeness 80.0 %" in page_html(page)
     assert "simulated" not in page_html(page)
     leaks = opened(LEAKS, "leaks.box.list", run=run_id)
-    assert "3 inappropriate flows were revealed at least once, 1 of them in every sample" in page_html(leaks)
+    assert "3 leaks of a fact to someone who should not know it, 1 of them in every message" in page_html(leaks)
     listed = next(table.value for table in leaks.dataframe if "claimed" in table.value)
     assert listed[["claimed", "draws"]].to_numpy().tolist() == [[5, 5], [2, 5], [1, 5]]
 
@@ -92,7 +92,7 @@ def test_a_decision_changes_what_the_pages_show_at_once(store: Store) -> None:
             label=Label.AMBIGUOUS,
         )
     before.run()
-    assert "2 inappropriate flows were revealed at least once" in page_html(before)
+    assert "2 leaks of a fact to someone who should not know it" in page_html(before)
 
 
 def test_what_is_missing_is_shown_as_missing(store: Store) -> None:
