@@ -18,7 +18,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from cimemories.evaluation.matcher import TOKEN, folded_text, mentions, stems, word_of
+from cimemories.evaluation.grounding import folded_text
+from cimemories.evaluation.matcher import TOKEN, mentions, stems, word_of
 from cimemories.model import BIO_KEYS, DOMAINS, GENERAL, Attribute, canonical_domain, is_bio
 from cimemories.store.engine import canonical_json, one_line, storable
 

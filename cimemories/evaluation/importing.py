@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from cimemories import extras
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import FindLabels, Labels
-from cimemories.evaluation.matcher import ground
+from cimemories.evaluation.grounding import ground
 from cimemories.evaluation.sessions import Sessions, read_sessions, session_order
 from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere

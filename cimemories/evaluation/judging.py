@@ -29,7 +29,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.matcher import cached_by_identity, folded_text, ground, match
+from cimemories.evaluation.grounding import folded_text, ground
+from cimemories.evaluation.matcher import cached_by_identity, match
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.spec import JUDGE_TOKENS, LLM, MATCHER, JudgeSpec, RunSpec
 from cimemories.formats.outcomes import Sent, SentBy, as_read, by_recipient, read_sent

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cimemories.evaluation.matcher import fold, folded_text, ground
+from cimemories.evaluation.grounding import fold, folded_text, ground
 from cimemories.model import Span
 
 MESSAGE = "Dear Sir,\n\nI earn\u202f$72,000 \u2014 \u201cnet\u201d.  My  rent\u2026 isn\u2019t high. Regards, Ann"
