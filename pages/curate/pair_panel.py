@@ -131,7 +131,7 @@ def _summary(record: ProfileRecord, labelling: LabellingRow | None, view: PairVi
 
 def _source(view: PairView) -> str:
     if view.decision:
-        instead = f"; the consensus says {view.consensus}" if view.consensus not in (None, view.effective) else ""
+        instead = f"; the personas say {view.consensus}" if view.consensus not in (None, view.effective) else ""
         return f"decided by {view.decision.annotator}{instead}"
     return "by the votes of the personas" if view.consensus else ""
 

@@ -79,15 +79,15 @@ def _results(scope: Scope) -> None:
 
 
 def progress(desk: AuditDesk) -> str | None:
-    """Return the user's progress in the slice, in a sentence, while they answer blind and there is more to answer: the
+    """Return what the slice asks for, in a sentence, while the user answers blind and there is more to answer: the
     page then does not show how right the judge is. None if it may."""
     if desk.store.read_only or not is_blind():
         return None
     state = desk.state(slice_flows(desk.store, desk.slice.id))
     if not state.undecided:
         return None
-    left = count(len(state.undecided))
-    return f"{desk.scope.run.name}: {left} of {count(state.total, 'item')} left for you."
+    # How many are left is on the bar alone: it changes with every key, this heading only with the page.
+    return f"{count(state.total, 'item')} to answer; what the judge says shows after your answer."
 
 
 def is_blind() -> bool:

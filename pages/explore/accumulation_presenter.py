@@ -40,7 +40,10 @@ def draw(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
             "share": step.share,  # of the attributes, revealed so far
             "expected": float(shown.expected_share[step.number]),  # the mean of that over all orders
             "judged": step.judged,  # messages: without any, the slide says so instead of "nothing new"
-            "dropped": [_dropped(leak, leaks, step.context, single) for leak in step.leaks],
+            "dropped": [
+                _dropped(leak, leaks, step.context, single)
+                for leak in sorted(step.leaks, key=lambda leak: -leak.reveals)  # told most often first
+            ],
         }
         for step in shown.steps
     ]

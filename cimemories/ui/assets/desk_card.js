@@ -36,7 +36,7 @@ class DrawnQueue {
   }
 
   button([key, label, words, colour]) {
-    const button = make("button", colour ? "main" : "", keyCap(key), words[0].toLowerCase() === key || !colour ? label : words);
+    const button = make("button", colour ? "main" : "", keyCap(key), label);
     button.type = "button";
     button.title = words;
     button.dataset.key = key;

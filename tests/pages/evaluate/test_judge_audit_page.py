@@ -79,7 +79,7 @@ def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, drawn: Drawn)
         (row,) = audits.all_slices(connection, data)
         assert len(audits.slice_items(connection, row.id)) == 30
     assert (row.annotator, row.manifest["run"], row.manifest["population"]) == ("Ada", run_id, 45)
-    assert "30 of 30 items left for you" in page_html(page)
+    assert "30 items to answer" in page_html(page)
     reply = drawn.post(fresh=True)
     assert (len(cards(reply)), reply["done"], reply["total"], drawn[-1]["blind"]) == (30, 0, 30, True)
 
@@ -163,7 +163,7 @@ def test_the_page_says_nothing_of_the_judge_while_somebody_answers_blind(store: 
 
     answer(12)
     page = named(opened(PAGE, run=run_id))
-    assert "33 of 45 items left for you" in head(page) and "of what is revealed" not in head(page)
+    assert "45 items to answer" in head(page) and "of what is revealed" not in head(page)
     assert "of what is revealed" not in page_html(page) and "show once you have answered the slice" in page_html(page)
     assert not [item for item in page.dataframe if "statement" in item.value], "nor are items listed by its claim"
     assert "Judges against judges" not in page_html(page), "nor how often judges claim what"

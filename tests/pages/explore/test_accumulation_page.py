@@ -104,6 +104,13 @@ def test_presenters_mode_names_what_leaks_in_which_task_and_opens_by_its_link(st
     ]
 
 
+def test_a_slide_begins_with_what_is_told_most_often(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=2)
+    add_labels(store, data.id, [[[X, X], [X, X], [N, N]]])
+    sent = played(opened(PAGE, run=add_run(store, data.id, 5, [[[1, 0], [3, 0], [5, 5]]]), present=1))
+    assert [item["name"] for item in sent["slides"][0]["dropped"]] == ["fact 1", "fact 0"]
+
+
 def test_presenting_one_message_a_task_shows_what_the_first_of_each_leaks(store: Store) -> None:
     """Reveals fall on the first messages: with one message a task they are known from the counts."""
     _, run_id = world(store, missing={(0, 1, 0): JudgementStatus.UNPARSED})
