@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import jinja2
@@ -91,9 +92,6 @@ def methods(basis: Basis) -> Section:
     lines, run_names = basis.lines, basis.run_names
     audited = any(corrections(basis.flows, line.scope, basis.rule) for line in lines)
 
-    def names(chosen: Sequence[Line]) -> str:
-        return listed([run_names[line.run.id] for line in chosen])
-
     def alike(say: Callable[[Line], str], simulated: bool | None = None) -> list[tuple[str, list[Line]]]:
         said: dict[str, list[Line]] = {}
         for line in lines:
@@ -101,15 +99,8 @@ def methods(basis: Basis) -> Section:
                 said.setdefault(" ".join(say(line).split()), []).append(line)
         return list(said.items())
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # text, which is escaped where it is shown
-    )
-    filters = {"count": count, "percent": percent, "listed": listed, "names": names, "sent": sent}
-    environment.filters |= filters | {"memory": lambda line: memory_text(line.run)}
-    template = environment.get_template("methods.jinja")
-    context = template.new_context(_context(basis) | {"alike": alike, "audited": audited})
+    template = _template()
+    context = template.new_context(_context(basis) | {"alike": alike, "audited": audited, "run_names": run_names})
     blocks: list[Block] = []
     for name, part in template.blocks.items():
         words = " ".join("".join(part(context)).split())
@@ -120,6 +111,23 @@ def methods(basis: Basis) -> Section:
     return Section(
         "methods", "Words for a methods section", (*blocks, Heading("References"), Points(references)), folded=True
     )
+
+
+@cache  # compiling takes a tenth of the time of a report
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # text, which is escaped where it is shown
+    )
+    filters = {"count": count, "percent": percent, "listed": listed, "names": _names, "sent": sent}
+    environment.filters |= filters | {"memory": lambda line: memory_text(line.run)}
+    return environment.get_template("methods.jinja")
+
+
+@jinja2.pass_context
+def _names(context: jinja2.runtime.Context, lines: Sequence[Line]) -> str:
+    return listed([context["run_names"][line.run.id] for line in lines])
 
 
 def _context(basis: Basis) -> dict[str, object]:
