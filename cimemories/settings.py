@@ -170,6 +170,10 @@ class Settings(BaseModel):
             name: value for name, value in given.items() if name not in described or described[name].applies(values)
         }
 
+    def applies(self, name: str) -> bool:
+        """Return whether a setting applies, given the others."""
+        return self.described()[name].applies(dict(self))
+
     def non_defaults(self) -> Iterator[tuple[Described, Any]]:
         """Yield the settings whose values are not the default, with their values; for a record that lacks some, those
         that it has."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cimemories.answer import Answer, Column, Listing, Table, attributes
-from cimemories.evaluation.spec import RunSpec
+from cimemories.evaluation.spec import MODEL, RunSpec, prompt_level
 from cimemories.seeds import PersonaPack, SeedError
 from cimemories.seeds import packs as seed_packs
 from cimemories.seeds.packs import ContextPack
@@ -226,8 +226,8 @@ def _described(rows: Iterable[RunRow]) -> str:
 def runs_with_settings(store: Store, tag: str | None = None) -> Listing:
     """Return every run, or those with a tag, as `runs` does, but slower, with more columns: judges (names), answers
     (which servers gave them), and its settings: judge_settings, prompts (hashes), reference, and those of `RunSpec`
-    that are not among the others. None where the record does not have a setting: the run was imported, or planned
-    before there was one."""
+    that are not among the others. None where a setting does not apply to the run, or the record does not
+    have it: the run was imported, or planned before there was one."""
     here = contents(store)
     chosen = [row for row in here.runs if tag in (None, *row.tags)]
     ids = [row.id for row in chosen]
@@ -250,7 +250,9 @@ def _settings(row: RunRow) -> dict[str, object]:
     """Return the settings of a run as it was asked for; None for those that its record does not have."""
     spec = RunSpec.of_row(row)
     values = spec.model_dump(mode="json", warnings=False)  # a setting of another version may be none of its choices
-    values = {name: value if name in spec.model_fields_set else None for name, value in values.items()}
+    # Those of a model's run have their values, even where these mean nothing, such as a seed without a shuffle.
+    known = spec.model_fields_set & (values if spec.assistant == MODEL else spec.applicable(values)).keys()
+    values = {name: value if name in known else None for name, value in values.items()}
     asked = row.manifest.request.recorded if row.manifest.request else {}
     values |= {"judge_settings": values.pop("judges"), "seed": row.seed}
     values |= {name: asked.get(name) for name in ("prompts", "reference")}
@@ -269,9 +271,13 @@ def runs_with_numbers(lines: Sequence[RunLine]) -> Listing:
     """Return runs with their numbers by their first judges, and in few words what was run. mark: which parts of it are
     simulated."""
     rows = [
-        attributes(line.run, "id name model status judged expected coverage prompt_level created")
+        attributes(line.run, "id name model status judged expected coverage created")
         | attributes(line, "dataset memory mitigation does_task n")
-        | {"mark": simulated_text(line.simulated), "judges": ", ".join(line.judges)}
+        | {
+            "prompt_level": prompt_level(line.run),
+            "mark": simulated_text(line.simulated),
+            "judges": ", ".join(line.judges),
+        }
         | {"tags": " ".join(line.run.tags), "note": line.run.note}
         | {"cost": line.cost.shown}
         | {

@@ -382,8 +382,8 @@ class Runs:
 
         base_url, prompt_level, memory, memory_order, sessions, mitigation and seed are known of every run. The others
         are what was asked for: all settings of docs/settings.md, judge_settings, prompts (their hashes) and reference.
-        A list or a mapping is its JSON text. Missing where a run does not have the setting: it was imported, or planned
-        before there was one.
+        A list or a mapping is its JSON text. Missing where a setting does not apply to the run, or the run does not
+        have it: it was imported, or planned before there was one.
         """
         from cimemories.answers import lists
 

@@ -75,7 +75,7 @@ class RunLine:
     run: RunRow
     dataset: str
     memory: str
-    mitigation: str
+    mitigation: str | None
     judges: tuple[str, ...]
     violation: Interval
     completeness: Interval
@@ -109,7 +109,7 @@ def run_lines(flows: Flows, rows: Sequence[RunRow], *, known: bool = False) -> l
     labelled = {i: default_labelling(flows.store, i) for i in {row.dataset for row in rows}}
     lines = []
     for row in rows:
-        labels, data = labelled[row.dataset], named.get(row.dataset)
+        labels, data, spec = labelled[row.dataset], named.get(row.dataset), RunSpec.of(row.manifest)
         version = (
             row.id,
             row.revision,
@@ -132,7 +132,7 @@ def run_lines(flows: Flows, rows: Sequence[RunRow], *, known: bool = False) -> l
                 run=row,
                 dataset=data.name if data else "",
                 memory=memory_text(row),
-                mitigation=row.manifest.mitigation.kind,
+                mitigation=row.manifest.mitigation.kind if spec.applies("mitigation") else None,
                 judges=tuple(judge.name for judge in judges),
                 violation=violation,
                 completeness=completeness,

@@ -18,7 +18,7 @@ from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, record
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, cost_of
-from cimemories.evaluation.spec import RunSpec, differences_in_words, names
+from cimemories.evaluation.spec import RunSpec, differences_in_words, names, prompt_level
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Scope, parts_of, resolve_scope
 from cimemories.llm.worker import SIMULATOR
@@ -91,8 +91,8 @@ class Cell:
 
     run: RunRow
     status: str
-    thinking: str
-    mitigation: str
+    thinking: str | None
+    mitigation: str | None
     numbers: Headline | None
     cost: Cost
     n: int
@@ -100,10 +100,15 @@ class Cell:
     more: tuple[str, ...] = ()
 
     @property
+    def prompt_level(self) -> str | None:
+        return prompt_level(self.run)
+
+    @property
     def label(self) -> str:
         """Text that tells it from the other cells."""
         run = self.run
-        return ", ".join((run.model, run.composition, run.prompt_level, self.mitigation, self.thinking, *self.more))
+        values = (run.model, run.composition, self.prompt_level, self.mitigation, self.thinking, *self.more)
+        return ", ".join(filter(None, values))
 
     @property
     def violation(self) -> float:
@@ -137,7 +142,7 @@ class Cell:
             "run": self.run.id,
             "model": self.run.model,
             "memory": self.run.composition,
-            "prompt_level": self.run.prompt_level,
+            "prompt_level": self.prompt_level,
             "mitigation": self.mitigation,
             "thinking": self.thinking,
             "sessions": self.run.manifest.sessions.kept if self.run.manifest.sessions else None,
@@ -189,11 +194,11 @@ class SweepTable:
         by_name: dict[str, dict[str, dict[str, Cell]]] = {}
         for cell in self.cells:
             title = [cell.run.model]
-            title += [cell.mitigation] if cell.mitigation != "none" else []
-            title += [f"thinking {cell.thinking}"] if cell.thinking != "default" else []
+            title += [cell.mitigation] if cell.mitigation not in (None, "none") else []
+            title += [f"thinking {cell.thinking}"] if cell.thinking not in (None, "default") else []
             title += cell.more
             matrix = by_name.setdefault(", ".join(title), {})
-            matrix.setdefault(cell.run.prompt_level, {})[memory_text(cell.run)] = cell
+            matrix.setdefault(cell.prompt_level or "its own", {})[memory_text(cell.run)] = cell
         return by_name
 
     @property
@@ -235,13 +240,15 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
         # Paused with every response still owed: its turn has not come yet.
         untouched = set(item.responses) <= {"owed"} and row.status == WorkStatus.PAUSED
         status = WAITING if untouched else str(item.status)
-        manifest = item.manifest
+        spec, manifest = RunSpec.of_row(item), item.manifest
+        thinking = manifest.thinking if spec.applies("thinking") else None
+        mitigation = manifest.mitigation.kind if spec.applies("mitigation") else None
         cost = cost_of(store, item.id)
-        cells.append(Cell(item, status, manifest.thinking, manifest.mitigation.kind, numbers, cost, item.samples))
+        cells.append(Cell(item, status, thinking, mitigation, numbers, cost, item.samples))
     covered = [cell.numbers for cell in cells if cell.numbers is not None and cell.numbers.covered]
     common_n = min((common_samples(numbers, None) for numbers in covered), default=None)
     cells = [
-        replace(cell, n=_read_at(cell, common_n), more=more)
+        replace(cell, n=_read_at(cell, common_n), more=tuple(filter(None, more)))
         for cell, more in zip(cells, differences_in_words(rows), strict=True)
     ]
     resting = {cell.run.id for cell in cells if cell.run.status not in work.ACTIVE}
@@ -543,7 +550,7 @@ def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
             return None if level is None else (float(THINKS.index(level)), level)
         case Axis.PROMPT:
             known_levels = list(levels("respond"))
-            level = run.prompt_level
+            level = prompt_level(run)
             return (float(known_levels.index(level)), level) if level in known_levels else None
         case Axis.MEMORY:
             kind, number = _memory(run)
@@ -570,10 +577,11 @@ def _memory(run: RunRow) -> tuple[str | None, int]:
 
 
 def _unknown(axis: Axis, run: RunRow) -> str:
+    level = prompt_level(run)
     return {
         Axis.SIZE: "its size is not known",
         Axis.REASONING: "whether it reasons is not known",
-        Axis.PROMPT: f"'{run.prompt_level}' is no level of the prompts",
+        Axis.PROMPT: f"'{level}' is no level of the prompts" if level else "it has no prompt level",
         Axis.MEMORY: f"its memory ({run.composition}) is not made up by number",
     }[axis]
 
@@ -591,7 +599,7 @@ def _beside(axis: Axis, line: Line) -> tuple[Hashable, ...]:
     settings: dict[Axis, Hashable] = {
         Axis.SIZE: None,
         Axis.REASONING: run.manifest.thinking,
-        Axis.PROMPT: run.prompt_level,
+        Axis.PROMPT: prompt_level(run),
         Axis.MEMORY: memory_text(run),
     }
     settings[axis] = None
@@ -618,7 +626,7 @@ def _stem(axis: Axis, model: str) -> str:
 def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
     """Name each series: its model, and beside it whatever tells it from the others."""
     kinds: list[Callable[[Line], str]] = [
-        lambda line: line.run.prompt_level if axis != Axis.PROMPT else "",
+        lambda line: (prompt_level(line.run) or "") if axis != Axis.PROMPT else "",
         lambda line: str(_memory(line.run)[0]) if axis == Axis.MEMORY else memory_text(line.run),
         lambda line: line.run.manifest.mitigation.kind,
         lambda line: f"thinking {line.run.manifest.thinking}" if axis != Axis.REASONING else "",

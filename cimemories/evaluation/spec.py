@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
+from itertools import compress
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
@@ -52,8 +53,6 @@ MODEL = "model"  # the assistant that is a model with its memories in the prompt
 MATCHER: Literal["matcher"] = "matcher"
 BATCH = "batch"  # the word for no server at all: calls go out and come back as batch files
 BY_FILE = (BATCH, TASKS)
-# Settings of the prompt or the request of a model, which an assistant makes itself.
-OF_PROMPT = ("prompt_level", "memory_template", "mitigation", "thinking", "temperature", "sampling", "seed")
 # Fields of a request that the tool itself decides about; the others may be set by hand.
 RESERVED = frozenset({"model", "messages", "n", "seed", "stream", "response_format", "max_tokens"})
 MESSAGE_TOKENS = 1024
@@ -129,6 +128,24 @@ SEED = Field(ge=-(2**31), le=2**31 - 1)
 # ---- settings that runs, labellings and generations share
 
 
+def address_of_assistant(assistant: str) -> str | None:
+    """Return the address of an assistant that is a service or a program, or the word for tasks as files; None for one
+    that asks the model under test."""
+    if assistant.startswith(("http://", "https://")):
+        return ASSISTANT + assistant.rstrip("/")
+    return TASKS if assistant == "tasks" else assistant if assistant.startswith(COMMAND) else None
+
+
+def _has_prompt(values: Mapping[str, Any]) -> bool:
+    # Any other assistant writes its prompts itself.
+    return (values.get("assistant") or MODEL) == MODEL
+
+
+def _has_request(values: Mapping[str, Any]) -> bool:
+    # A service or a program asks its model itself. Labellings and generations have no assistant.
+    return address_of_assistant(values.get("assistant") or MODEL) is None
+
+
 class Group(StrEnum):
     """The parts of the form of a new run, and of the table of settings."""
 
@@ -174,6 +191,7 @@ Temperature = Annotated[
         Group.MODEL,
         placeholder="default",
         step=0.1,
+        when=_has_request,
     ),
 ]
 Seed = Annotated[
@@ -184,6 +202,7 @@ Seed = Annotated[
         "Seed of the first request; default: none is sent. Some servers refuse it.",
         Group.MODEL,
         placeholder="none",
+        when=_has_request,
     ),
 ]
 Timeout = Annotated[
@@ -312,14 +331,6 @@ def _has_seed(values: Mapping[str, Any]) -> bool:
     return _has_order(values) and bool(values["memory"] != "full" or values["memory_order"] == SEEDED)
 
 
-def address_of_assistant(assistant: str) -> str | None:
-    """Return the address of an assistant that is a service or a program, or the word for tasks as files; None for one
-    that asks the model under test."""
-    if assistant.startswith(("http://", "https://")):
-        return ASSISTANT + assistant.rstrip("/")
-    return TASKS if assistant == "tasks" else assistant if assistant.startswith(COMMAND) else None
-
-
 def beside_messages(judges: Sequence[JudgeSpec]) -> tuple[JudgeSpec, ...]:
     """Return the judges of an assistant's run: these, and the first of them on its tool calls and memory writes."""
     return (*judges, *(judge.replace(channel=it) for judge in judges[:1] for it in (Channel.TOOLS, Channel.MEMORY)))
@@ -368,7 +379,11 @@ class RunSpec(Settings):
         brief="assistant {}",
     )
     preset: str | None = setting(
-        None, "Preset", "Known settings of the model; `cimemories serve --list` lists them.", Group.PLACE
+        None,
+        "Preset",
+        "Known settings of the model; `cimemories serve --list` lists them.",
+        Group.PLACE,
+        when=_has_request,
     )
     samples: int = setting(
         5,
@@ -393,6 +408,7 @@ class RunSpec(Settings):
             "medium": "medium: what not to share",
             "high": "high: strictest",
         },
+        when=_has_prompt,
         plural="prompt_levels",
         brief="{}",
     )
@@ -428,6 +444,7 @@ class RunSpec(Settings):
             "keyed": "- key: statement",
             "grouped": "- [domain] statement",
         },
+        when=_has_prompt,
     )
     sessions: str | None = setting(
         None,
@@ -462,6 +479,7 @@ class RunSpec(Settings):
             "gate": "gate: first ask which memories the task needs",
             "rewrite": "rewrite: remove what the recipient should not know",
         },
+        when=_has_prompt,
         plural="mitigations",
         brief="{}",
     )
@@ -477,6 +495,7 @@ class RunSpec(Settings):
             "medium": "medium (reasoning_effort)",
             "high": "high (reasoning_effort)",
         },
+        when=_has_request,
         brief="thinking {}",
     )
     temperature: Temperature = None
@@ -485,6 +504,7 @@ class RunSpec(Settings):
         "Other fields",
         "Further field of every request, NAME=JSON, e.g. top_p=0.9; repeatable.",
         Group.MODEL,
+        when=_has_request,
         option="--set",
         typed=list,
     )
@@ -494,6 +514,7 @@ class RunSpec(Settings):
         "Token limit of a message, reasoning included. A message that is cut off "
         "counts as missing, so reasoning models need more, such as 8192.",
         Group.MODEL,
+        when=_has_request,
         metavar="N",
         typed=str,
         option_help="`server` leaves it to the server.",
@@ -621,17 +642,18 @@ class RunSpec(Settings):
     @model_validator(mode="after")
     def checked(self) -> Self:
         """Return the spec itself. Raises StoreError or CompositionError for settings that do not go together."""
+        apart = (_has_prompt, _has_request)
+        changed = [it for it, _ in self.non_defaults() if it.setting.when in apart and not self.applies(it.name)]
+        if changed or (self.is_served and (self.reference or self.composition.system is not None or self.prompts)):
+            what = ", ".join(item.option for item in changed) or "a memory system, a prompt file or --reference"
+            raise StoreError(f"an assistant writes its prompts itself, and {what} would change nothing: leave it out.")
         if self.is_served:
-            changed = [item.option for item, _ in self.non_defaults() if item.name in OF_PROMPT]
-            if changed or self.reference or self.composition.system is not None or self.prompts:
-                what = ", ".join(changed) or "a memory system, a prompt file or --reference"
-                raise StoreError(f"an assistant asks its model itself, and {what} would change nothing: leave it out.")
             if self.remembered is not None and self.remembered.kept is not None:
                 raise StoreError("an assistant keeps what it keeps of its earlier tasks: --sessions all, or none.")
         elif self.assistant != MODEL:
             installed_assistant(self.assistant)
-            if self.mitigation != "none" or self.sessions or self.reference:
-                raise StoreError("an assistant goes with no mitigation, no sessions and no --reference: leave it out.")
+            if self.sessions or self.reference:
+                raise StoreError("an installed assistant goes with no sessions and no --reference: leave it out.")
         for name in (self.model or MODEL, *(judge.model for judge in self.judges)):
             plain_name(name, "model")
         models = [judge for judge in self.judges if judge.kind == LLM]
@@ -696,6 +718,23 @@ class RunSpec(Settings):
         return cls.of(manifest).model_copy(update=known)
 
 
+def prompt_level(run: RunRow) -> str | None:
+    """Return the prompt level of a run, or None for an assistant that writes its prompts itself."""
+    return run.prompt_level if RunSpec.of(run.manifest).applies("prompt_level") else None
+
+
+def shown_manifest(manifest: RunManifest) -> dict[str, Any]:
+    """Return what a manifest records, without the prompts and requests of an assistant that has its own."""
+    spec, shown = RunSpec.of(manifest), dict(manifest.recorded)
+    if spec.assistant == MODEL:
+        return shown
+    parts = {"prompt": "prompt_level", "mitigation": "mitigation", "parameters": "sampling", "sampling": "sampling"}
+    for part in (part for part, name in parts.items() if not spec.applies(name)):
+        shown.pop(part, None)
+    memory = {name: value for name, value in shown["memory"].items() if name != "template"}
+    return shown | {"memory": memory, "asked": RunSpec.applicable(shown["asked"])}
+
+
 # In faces that have a place of their own for it: the model, the prompt level, the memory and its order with sessions,
 # the mitigation and the thinking of a run.
 SHOWN_APART = frozenset({"prompt_level", "memory", "memory_order", "sessions", "mitigation", "thinking", "samples"})
@@ -713,7 +752,7 @@ def differences_in_words(runs: Sequence[RunRow], *, every: bool = False) -> list
         if every or item.name not in SHOWN_APART:
             title = item.setting.title
             brief = item.setting.brief or f"{title[:1].lower()}{title[1:]} {{}}"
-            words = [(*before, brief.format(text)) for before, text in zip(words, texts, strict=True)]
+            words = [(*before, text and brief.format(text)) for before, text in zip(words, texts, strict=True)]
     return words
 
 
@@ -727,7 +766,7 @@ def names(rows: Sequence[RunRow]) -> dict[str, str]:
     for texts in zip(*traits, strict=True):
         told = {row.id: text for row, text in zip(rows, texts, strict=True)}
         called = {
-            row.id: f"{called[row.id]}, {told[row.id]}"
+            row.id: ", ".join(filter(None, (called[row.id], told[row.id])))
             if len({told[other.id] for other in rows if called[other.id] == called[row.id]}) > 1
             else called[row.id]
             for row in rows
@@ -737,17 +776,19 @@ def names(rows: Sequence[RunRow]) -> dict[str, str]:
 
 
 def differences(runs: Iterable[RunRow | RunSpec]) -> Iterator[tuple[Described, list[str]]]:
-    """Yield every setting of their experiments in which runs differ, with the text of every run."""
+    """Yield every setting of their experiments in which runs differ, with the text of every run: empty where the
+    setting does not apply."""
     specs = [run if isinstance(run, RunSpec) else RunSpec.of_row(run) for run in runs]
     for name, item in RunSpec.described().items():
         experiment = item.setting.group in (Group.TASK, Group.MEMORY, Group.MODEL, Group.JUDGING)
         if not experiment or name in ("dataset", "timeout"):
             continue
         # A setting that means nothing in a run, an order of tasks without sessions say, makes it no other.
-        given = [getattr(spec, name) for spec in specs if item.applies(dict(spec))]
+        applies = [item.applies(dict(spec)) for spec in specs]
+        given = [getattr(spec, name) for spec in compress(specs, applies)]
         if any(value != given[0] for value in given):
-            values = [getattr(spec, name) for spec in specs]
-            yield item, ["none" if value is None else str(value) for value in values]
+            texts = ("none" if value is None else str(value) for value in given)
+            yield item, [next(texts) if applied else "" for applied in applies]
 
 
 def _require_server(system: SystemSpec, base_url: str) -> None:

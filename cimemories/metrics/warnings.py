@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.agreement.judges import JudgePair, judges_agreement
 from cimemories.answer import Column, Listing, Table
-from cimemories.evaluation.spec import names
+from cimemories.evaluation.spec import RunSpec, names
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import default_labelling
@@ -477,6 +477,16 @@ def _sessions(part: SessionsPart | None) -> str:
     return f"{part.kept} in memory, order {part.order}" + (f", seed {part.seed}" if part.order != "fixed" else "")
 
 
+# Facts of settings that an assistant may have of its own, and their text then.
+SETTING_OF = {
+    "the prompt": "prompt_level",
+    "the mitigation": "mitigation",
+    "the wording of memories": "memory_template",
+    "the seed": "seed",
+}
+ASSISTANTS = "the assistant's own"
+
+
 def _facts(scope: Scope) -> dict[str, str]:
     """Return everything about a run that its numbers depend on, apart from its model: texts by name."""
     run, manifest = scope.run, scope.run.manifest
@@ -505,4 +515,5 @@ def _facts(scope: Scope) -> dict[str, str]:
     if run.composition != "full" or memory.order != "fixed":
         facts["the memory"] += f", seed {memory.seed}"
     facts.update({f"parameter {name}": json.dumps(value) for name, value in manifest.parameters.items()})
-    return facts
+    spec = RunSpec.of(manifest)
+    return facts | {fact: ASSISTANTS for fact, name in SETTING_OF.items() if not spec.applies(name)}

@@ -19,7 +19,7 @@ from cimemories.compare.leaderboard import Line
 from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.compositions import CompositionError
 from cimemories.evaluation.planning import spec_of
-from cimemories.evaluation.spec import command_of
+from cimemories.evaluation.spec import RunSpec, command_of, shown_manifest
 from cimemories.exchange.card import dataset_card
 from cimemories.flows.arrays import IdentifierRule, axes
 from cimemories.flows.arrays import blocks as blocks_of
@@ -182,7 +182,7 @@ def manifest(basis: Basis) -> Section:
         with basis.flows.store.read() as connection:
             sources = calls.origins(connection, [line.run.id])[line.run.id]
         blocks.append(facts(f"The run {line.run.id}", _facts(line, sources)))
-        text = json.dumps(public(line.run.manifest.recorded), indent=1, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(public(shown_manifest(line.run.manifest)), indent=1, sort_keys=True, ensure_ascii=False)
         blocks.append(Code(text, f"The whole manifest of {line.run.id}", folded=True))
     return Section("manifest", "Manifest", tuple(blocks), folded=True)
 
@@ -210,6 +210,15 @@ def sent(line: Line) -> str:
     return ", ".join(f"{name} {json.dumps(value)}" for name, value in sorted(parameters.items())) or "none"
 
 
+# Facts of settings that do not apply to all runs.
+SETTING_OF = {
+    "Prompt": "prompt_level",
+    "Memory template": "memory_template",
+    "Parameters as sent": "sampling",
+    "Seed": "seed",
+}
+
+
 def _facts(line: Line, sources: Sequence[Source]) -> dict[str, str]:
     run, manifest = line.run, line.run.manifest
     versions, template = manifest.versions, manifest.memory.template or PromptPart()
@@ -218,7 +227,7 @@ def _facts(line: Line, sources: Sequence[Source]) -> dict[str, str]:
         f"{', '.join(f'{k} {json.dumps(v)}' for k, v in sorted(judge.parameters.items())) or 'no parameters'})"
         for judge in line.scope.judges
     )
-    return {
+    texts = {
         "Run": f"{run.id}, {run.name}",
         "Status": f"{run.status}, made {run.created[:10]}",
         "Model": f"{run.model}{SIMULATED if run.simulated else ''}",
@@ -237,6 +246,8 @@ def _facts(line: Line, sources: Sequence[Source]) -> dict[str, str]:
         "Dataset": f"{line.scope.dataset_name}, content {run.dataset_hash}",
         "Labels": f"{line.scope.labelling.id}, {line.scope.labels_text}" if line.scope.labelling else "none",
     }
+    spec = RunSpec.of(manifest)
+    return {name: text for name, text in texts.items() if name not in SETTING_OF or spec.applies(SETTING_OF[name])}
 
 
 def repeat(basis: Basis, command: str = "report", what: str = "report") -> Section:

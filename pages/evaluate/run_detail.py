@@ -21,7 +21,7 @@ from cimemories.evaluation.estimates import require_fit
 from cimemories.evaluation.planning import plan, spec_of
 from cimemories.evaluation.prices import money
 from cimemories.evaluation.runs import estimate_judges, judge_again, messages_simulated
-from cimemories.evaluation.spec import BY_FILE, JudgeSpec, command_of
+from cimemories.evaluation.spec import BY_FILE, JudgeSpec, command_of, prompt_level, shown_manifest
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
@@ -409,7 +409,9 @@ def draw(store: Store, row: RunRow) -> None:
     where = {IMPORTED: "from a file", SIMULATOR: "in the simulator"}.get(row.endpoint, f"at {row.endpoint}")
     # A run without a name is called after its model.
     what = [where if row.name.startswith(f"{row.model} on ") else f"{row.model} {where}"]
-    what += [f"prompt {row.prompt_level}", f"memory {memory_text(row)}"]
+    level = prompt_level(row)
+    what += [f"prompt {level}"] if level else []
+    what += [f"memory {memory_text(row)}"]
     kind = row.manifest.mitigation.kind
     what += [f"mitigation {kind}"] if kind != "none" else []
     what += ["reference settings"] if row.manifest.reference else []
@@ -432,7 +434,7 @@ def draw(store: Store, row: RunRow) -> None:
         "Manifest: exactly what was run",
         ":material/receipt_long:",
         "runs.box.manifest",
-        lambda: st.json(visible_in(row.manifest.recorded)),
+        lambda: st.json(visible_in(shown_manifest(row.manifest))),
     )
 
 

@@ -12,7 +12,7 @@ from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.estimates import Estimate, estimate, require_fit
 from cimemories.evaluation.planning import as_reference, look_up, plan
 from cimemories.evaluation.sessions import ALL
-from cimemories.evaluation.spec import OF_PROMPT, Group, RunSpec
+from cimemories.evaluation.spec import Group, RunSpec
 from cimemories.flows.labels import default_labelling
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.capabilities import Server
@@ -134,7 +134,6 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
             "sessions": lambda: _sessions(draft),
             "sampling": lambda: missing.append(_sampling(draft)),
             **dict.fromkeys(("profiles", "contexts", "samples", "temperature"), lambda: None),
-            **dict.fromkeys((*OF_PROMPT, "max_tokens") if served else (), lambda: None),
         },
         fixed=BY_REFERENCE if draft.get("reference") and not served else None,
     )
@@ -318,7 +317,9 @@ def filled(draft: Draft) -> dict[str, Any]:
         memory = label(draft)
     elif memory != FULL:
         memory += f"{'-' if memory == RANDOM else '+'}{int(draft.get('k', 0))}"
+    address = chosen(draft).base_url
     return given | {
+        "assistant": address.removeprefix(ASSISTANT) if is_assistant(address) else SETTINGS["assistant"].default,
         "memory": memory,
         "sessions": f"last-{int(draft.get('sessions_last', 3))}" if sessions == LAST else sessions or None,
         "name": str(given["name"] or "").strip() or None,
@@ -335,10 +336,8 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     served = is_assistant(model.base_url)
     reference = bool(draft.get("reference")) and not served
     level, file = "base" if served else str(draft.get("level") or "base"), None
-    left_out = OF_PROMPT if served else BY_REFERENCE if reference else ()
+    left_out = BY_REFERENCE if reference else ()
     given = {name: value for name, value in filled(draft).items() if name not in left_out}
-    if served:
-        given["assistant"] = model.base_url.removeprefix(ASSISTANT)
     judges: dict[str, Any] = {}
     if level == OWN:
         if (file := prompt_file(draft)) is None:
@@ -478,10 +477,8 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
     """Return the settings of a run in words: those that every run has, and those that are not the default."""
     where = page.simulated_badge() if spec.base_url == SIMULATOR else f"at {spec.base_url}"
     texts: dict[str, safe.Html | str] = {"model": safe.join([f"{spec.model} ", where])}
-    always: tuple[str, ...] = ALWAYS
     if spec.is_served:
         texts["model"] = spec.model or "the name that the assistant gives"
-        always = ("dataset", "model", "samples", "memory", "check")
     if own := spec.prompts.get("respond"):
         texts["prompt_level"] = f"{spec.prompt_level}, from {own.source}"
     if spec.remembered:
@@ -491,7 +488,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         shown.append(("Settings", f"the paper's own, biography of {spec.reference.source}"))
     for name, item in SETTINGS.items():
         value = getattr(spec, name)
-        if name in SAID_ELSEWHERE or (name not in always and value == item.default):
+        if name in SAID_ELSEWHERE or not spec.applies(name) or (name not in ALWAYS and value == item.default):
             continue
         text = item.setting.labels.get(str(value), str(value))
         if value is None:

@@ -28,13 +28,13 @@ def draw_group(
     others. own: functions that draw a setting with its own field. fixed: settings that cannot be changed now, with
     their values."""
     for name, item in model.described().items():
-        if item.setting.group != group:
+        if item.setting.group != group or not item.applies(given()):
             continue
         if fixed and name in fixed:
             draw_fixed(draft, item, fixed[name])
         elif own and name in own:
             own[name]()
-        elif item.applies(given()):
+        else:
             draw_field(draft, item)
 
 

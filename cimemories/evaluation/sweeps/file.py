@@ -298,7 +298,7 @@ def _runs(file: SweepFile, entry: ModelEntry, wording: PromptFile | None) -> Ite
     judges = tuple(JudgeSpec() if isinstance(item, str) else item.spec() for item in file.judges)
     seen = set[str]()
     for cell in product(*axes.values()):
-        given = _of_cell(dict(zip(axes, cell, strict=True)), same["model"])
+        given = _of_cell(dict(zip(axes, cell, strict=True)), same)
         level, template = given.get("prompt_level", "base"), given.get("memory_template", "bullets")
         prompts = wording.prompts(level, template) if wording and not file.reference else {}
         # The cap is that of the sweep: checked with every cell, and in none.
@@ -309,12 +309,13 @@ def _runs(file: SweepFile, entry: ModelEntry, wording: PromptFile | None) -> Ite
             yield as_reference(spec, wording) if file.reference else spec
 
 
-def _of_cell(given: dict[str, Any], model: str) -> dict[str, Any]:
-    """Return the settings of a cell without those that mean nothing beside its others."""
-    settings = RunSpec.applicable(given)
+def _of_cell(given: dict[str, Any], same: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a cell without those that mean nothing beside its others. same: those of its model."""
+    applicable = RunSpec.applicable({**same, **given})
+    settings = {name: value for name, value in given.items() if name in applicable}
     system = read_composition(given.get("memory", "full")).system
     # The other memories of the grid ask no model, or the one under test, which has a price of its own.
-    if system is None or system.asks is None or system.asks[0] == model:
+    if system is None or system.asks is None or system.asks[0] == same["model"]:
         settings.pop("memory_prices", None)
     return settings
 
