@@ -329,6 +329,9 @@ class JudgeInput:
         return "\n\n".join(filter(None, (self.texts.get(Channel.MESSAGE), self.called)))
 
 
+Calls = Mapping[int, Sequence[tuple[int, Sent]]]  # by response, as of `by_recipient`
+
+
 def unread(
     connection: sa.Connection, run_id: str, record: ProfileRecord, judges: Sequence[Judge], contexts: Container[int]
 ) -> list[tuple[Judge, JudgeInput]]:
@@ -338,20 +341,25 @@ def unread(
 
 
 def read_by(
-    connection: sa.Connection, run_id: str, record: ProfileRecord, items: Sequence[tuple[Judge, OwedJudgement]]
+    connection: sa.Connection,
+    run_id: str,
+    record: ProfileRecord,
+    items: Sequence[tuple[Judge, OwedJudgement]],
+    calls: Calls | None = None,
 ) -> list[tuple[Judge, JudgeInput]]:
-    """Return the messages of a profile as these judges read them."""
+    """Return the messages of a profile as these judges read them. calls: the tool calls, where they are known."""
     hashes = {item.memory for _, item in items}
     held = datasets.memories_of(connection, [digest for digest in hashes if digest])
     memories = {digest: restrict(record, held[digest]) if digest else record for digest in hashes}
-    by_tools = any(judge.channel == Channel.TOOLS for judge, _ in items)
-    calls = tool_calls(connection, run_id, record.id) if by_tools else {}
+    if calls is None:
+        by_tools = any(judge.channel == Channel.TOOLS for judge, _ in items)
+        calls = tool_calls(connection, run_id, record.id) if by_tools else {}
     inputs = []
     for judge, item in items:
         sent, memory = read_sent(item.channels), memories[item.memory]
         texts: dict[str, str | None] = {
             Channel.REASONING if judge.channel == Channel.REASONING else Channel.MESSAGE: item.text,
-            Channel.TOOLS: as_read([call for _, call in calls.get(item.response, ())], Channel.TOOLS),
+            Channel.TOOLS: tools_text(calls, item.response),
             Channel.MEMORY: as_read(sent, Channel.MEMORY),
         }
         context = memory.profile.contexts[memory.context_ids.index(item.context)]
@@ -360,9 +368,15 @@ def read_by(
     return inputs
 
 
-def tool_calls(connection: sa.Connection, run_id: str, profile_id: int) -> dict[int, list[tuple[int, Sent]]]:
-    """Return the tool calls of a run's assistant that reached the recipient of each message of a profile."""
-    return by_recipient([SentBy(**row) for row in judgements.sent_beside(connection, run_id, profile_id)])
+def tool_calls(connection: sa.Connection, run_id: str, profile_id: int, sample: int | None = None) -> Calls:
+    """Return the tool calls of a run's assistant that reached the recipient of each message of a profile, of one sample
+    if given."""
+    return by_recipient([SentBy(**row) for row in judgements.sent_beside(connection, run_id, profile_id, sample)])
+
+
+def tools_text(calls: Calls, response: int) -> str | None:
+    """Return the tool calls that reached the recipient of a message as a judge reads them; None without any."""
+    return as_read([call for _, call in calls.get(response, ())], Channel.TOOLS)
 
 
 def judging(judge: Judge, read: JudgeInput) -> Script:
@@ -400,10 +414,9 @@ def judging(judge: Judge, read: JudgeInput) -> Script:
 def _settle_tools(connection: sa.Connection, rows: Sequence[tuple[str, Settled]]) -> None:
     """Write judgements of tool calls, each with the text that was read, if that is still what reached the recipient: a
     call from another task may have come since, and the longer text is then being read too."""
-    of = judgements.of_responses(connection, [item.response for _, item in rows], "run", "profile")
+    of = judgements.of_responses(connection, [item.response for _, item in rows], "run", "profile", "sample")
     calls = {place: tool_calls(connection, *place) for place in set(of.values())}
-    reached = {response: calls[place].get(response, []) for response, place in of.items()}
-    texts = {response: as_read([call for _, call in those], Channel.TOOLS) or "" for response, those in reached.items()}
+    texts = {response: tools_text(calls[place], response) or "" for response, place in of.items()}
     settle_all(connection, [item for text, item in rows if text == texts.get(item.response)])
 
 
@@ -414,13 +427,16 @@ def tools_written(
     once more, what reached others by its calls."""
     read = []
     for response, judges in rows:
-        ((run_id, profile),) = judgements.of_responses(connection, [response], "run", "profile").values()
-        calls = tool_calls(connection, run_id, profile)
+        ((run_id, profile, sample),) = judgements.of_responses(
+            connection, [response], "run", "profile", "sample"
+        ).values()
+        calls = tool_calls(connection, run_id, profile, sample)
         others = {i for i, those in calls.items() if i != response and any(by == response for by, _ in those)}
-        judgements.reopen(connection, list(others), [judge.id for judge in judges])
-        record = datasets.profile_record(connection, profile)
-        owed = unread(connection, run_id, record, judges, record.context_ids)
-        read.append([(judge, item) for judge, item in owed if item.response in {response, *others}])
+        if others:
+            judgements.reopen(connection, list(others), [judge.id for judge in judges])
+        owed = ((judge, item) for judge in judges for item in judgements.owed(connection, run_id, judge.id, profile))
+        items = [(judge, item) for judge, item in owed if item.response in {response, *others}]
+        read.append(read_by(connection, run_id, datasets.profile_record(connection, profile), items, calls))
     return read
 
 

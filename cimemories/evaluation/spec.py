@@ -723,18 +723,6 @@ def prompt_level(run: RunRow) -> str | None:
     return run.prompt_level if RunSpec.of(run.manifest).applies("prompt_level") else None
 
 
-def shown_manifest(manifest: RunManifest) -> dict[str, Any]:
-    """Return what a manifest records, without the prompts and requests of an assistant that has its own."""
-    spec, shown = RunSpec.of(manifest), dict(manifest.recorded)
-    if spec.assistant == MODEL:
-        return shown
-    parts = {"prompt": "prompt_level", "mitigation": "mitigation", "parameters": "sampling", "sampling": "sampling"}
-    for part in (part for part, name in parts.items() if not spec.applies(name)):
-        shown.pop(part, None)
-    memory = {name: value for name, value in shown["memory"].items() if name != "template"}
-    return shown | {"memory": memory, "asked": RunSpec.applicable(shown["asked"])}
-
-
 # In faces that have a place of their own for it: the model, the prompt level, the memory and its order with sessions,
 # the mitigation and the thinking of a run.
 SHOWN_APART = frozenset({"prompt_level", "memory", "memory_order", "sessions", "mitigation", "thinking", "samples"})

@@ -207,6 +207,11 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
     ids = [response.id for response in by_judge[0]]
     texts = judgements.of_responses(connection, ids, "memory", "reasoning", "channels")
     calls = tool_calls(connection, scope.run.id, profile_id)
+    elsewhere: dict[int, list[Sent]] = {}
+    for to, received in calls.items():
+        for by, item in received:
+            if by != to:
+                elsewhere.setdefault(by, []).append(replace(item, task=None))
     held = judgements.partial_memories(connection, scope.run.id)
     checkers = judgements.checkers_of_run(connection, scope.run.id)
     # Counting what each of several has checked takes a while.
@@ -256,12 +261,7 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
                 prompt=prompts.get(response.id),
                 unknown_lines=unknown.get(response.id, 0),
                 sent=tuple(sent),
-                elsewhere=tuple(
-                    replace(call, task=None)
-                    for to, those in calls.items()
-                    for by, call in those
-                    if by == response.id != to
-                ),
+                elsewhere=tuple(elsewhere.get(response.id, ())),
             )
         )
     return made

@@ -19,7 +19,7 @@ from cimemories.compare.leaderboard import Line
 from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.compositions import CompositionError
 from cimemories.evaluation.planning import spec_of
-from cimemories.evaluation.spec import RunSpec, command_of, shown_manifest
+from cimemories.evaluation.spec import RunSpec, command_of
 from cimemories.exchange.card import dataset_card
 from cimemories.flows.arrays import IdentifierRule, axes
 from cimemories.flows.arrays import blocks as blocks_of
@@ -182,7 +182,7 @@ def manifest(basis: Basis) -> Section:
         with basis.flows.store.read() as connection:
             sources = calls.origins(connection, [line.run.id])[line.run.id]
         blocks.append(facts(f"The run {line.run.id}", _facts(line, sources)))
-        text = json.dumps(public(shown_manifest(line.run.manifest)), indent=1, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(public(line.run.manifest.recorded), indent=1, sort_keys=True, ensure_ascii=False)
         blocks.append(Code(text, f"The whole manifest of {line.run.id}", folded=True))
     return Section("manifest", "Manifest", tuple(blocks), folded=True)
 

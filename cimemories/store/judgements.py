@@ -523,10 +523,13 @@ def readable(connection: sa.Connection, run_id: str, profile_id: int, channel: s
     return fetch(connection, query.where(*answered), OwedJudgement)
 
 
-def sent_beside(connection: sa.Connection, run_id: str, profile_id: int) -> list[dict[str, Any]]:
-    """Return what assistants sent beside the messages of one profile: response, level, sample, recipient, task,
-    channels; none if no message has channels."""
-    of = response.c.run == run_id, response.c.profile == profile_id
+def sent_beside(
+    connection: sa.Connection, run_id: str, profile_id: int, sample: int | None = None
+) -> list[dict[str, Any]]:
+    """Return what assistants sent beside the messages of one profile, of one sample if given: response, level, sample,
+    recipient, task, channels; none if no message has channels."""
+    of = [response.c.run == run_id, response.c.profile == profile_id]
+    of += [] if sample is None else [response.c.sample == sample]
     if not exists(connection, *of, response.c.channels.is_not(None)):
         return []
     columns = response.c.id.label("response"), *(response.c[name] for name in ("level", "sample", "channels"))

@@ -21,7 +21,7 @@ from cimemories.evaluation.estimates import require_fit
 from cimemories.evaluation.planning import plan, spec_of
 from cimemories.evaluation.prices import money
 from cimemories.evaluation.runs import estimate_judges, judge_again, messages_simulated
-from cimemories.evaluation.spec import BY_FILE, JudgeSpec, command_of, prompt_level, shown_manifest
+from cimemories.evaluation.spec import BY_FILE, JudgeSpec, command_of, prompt_level
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
@@ -434,7 +434,7 @@ def draw(store: Store, row: RunRow) -> None:
         "Manifest: exactly what was run",
         ":material/receipt_long:",
         "runs.box.manifest",
-        lambda: st.json(visible_in(shown_manifest(row.manifest))),
+        lambda: st.json(visible_in(row.manifest.recorded)),
     )
 
 

@@ -22,7 +22,9 @@ from hostile import free_port, hostile_server, texts_of
 
 import cimemories
 from cimemories import extras
+from cimemories.answers import lists
 from cimemories.answers.metrics import metrics
+from cimemories.compare.leaderboard import run_lines
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.batches import export_batch, import_batch
 from cimemories.evaluation.spec import JudgeSpec, RunSpec
@@ -36,6 +38,7 @@ from cimemories.llm import assistants
 from cimemories.llm.endpoint import EndpointError
 from cimemories.memory.systems import Question
 from cimemories.metrics.headline import headline
+from cimemories.metrics.warnings import differing
 from cimemories.store import datasets, judgements
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import call, judgement, response, run_call
@@ -446,6 +449,23 @@ def test_a_tool_call_may_do_the_task(sqlite_store: Store) -> None:
         connection.execute(sa.delete(judgement))
     runs.execute(sqlite_store, row["run"])
     assert verdicts() == ["no", "yes"], "read from the record it is the same"
+
+
+def test_what_only_a_prompt_has_is_said_of_no_assistant(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    with service(lambda told, task: {"message": LETTER}) as assistant:
+        served = carried_out(sqlite_store, spec(assistant.url, samples=1))[0]["run"]
+    asked = planning.plan(sqlite_store, RunSpec(dataset="small", model="sim-average", base_url="simulator", samples=1))
+    runs.execute(sqlite_store, asked)
+    settings = {row["id"]: row for row in lists.runs_with_settings(sqlite_store).records()}
+    of_prompts = ("memory_template", "thinking", "max_tokens", "temperature")
+    assert [settings[served][name] for name in of_prompts] == [None] * 4
+    assert [settings[asked][name] for name in of_prompts] == ["bullets", "default", 1024, None]
+    differences = differing(sqlite_store, [asked, served])
+    assert differences["the prompt"][1] == differences["the mitigation"][1] == "the assistant's own"
+    lines = run_lines(Flows(sqlite_store), [row_of(sqlite_store, run_id) for run_id in (asked, served)])
+    shown = lists.runs_with_numbers(lines).records()
+    assert [(row["prompt_level"], row["mitigation"]) for row in shown] == [("base", "none"), (None, None)]
 
 
 # ---- the command
