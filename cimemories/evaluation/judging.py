@@ -425,19 +425,32 @@ def tools_written(
 ) -> list[list[tuple[Judge, JudgeInput]]]:
     """Return, of each new message, what these judges of tool calls have to read now: what reached its recipient, and,
     once more, what reached others by its calls."""
-    read = []
-    for response, judges in rows:
-        ((run_id, profile, sample),) = judgements.of_responses(
-            connection, [response], "run", "profile", "sample"
-        ).values()
-        calls = tool_calls(connection, run_id, profile, sample)
-        others = {i for i, those in calls.items() if i != response and any(by == response for by, _ in those)}
-        if others:
-            judgements.reopen(connection, list(others), [judge.id for judge in judges])
-        owed = ((judge, item) for judge in judges for item in judgements.owed(connection, run_id, judge.id, profile))
-        items = [(judge, item) for judge, item in owed if item.response in {response, *others}]
-        read.append(read_by(connection, run_id, datasets.profile_record(connection, profile), items, calls))
-    return read
+    of = judgements.of_responses(connection, [response for response, _ in rows], "run", "profile", "sample")
+    calls = {place: tool_calls(connection, *place) for place in set(of.values())}
+    judges_of = {of[response][:2]: judges for response, judges in rows}
+    # What a message has to be read for: itself, and what reached another message by a call beside it.
+    reached = {response: {response} for response, _ in rows}
+    for received in calls.values():
+        for to, those in received.items():
+            for by, _ in those:
+                reached.get(by, set()).add(to)
+    grown = set[int]().union(*reached.values()) - of.keys()
+    if grown:
+        judgements.reopen(connection, list(grown), [judge.id for judges in judges_of.values() for judge in judges])
+    inputs: dict[int, list[tuple[Judge, JudgeInput]]] = {}
+    for (run_id, profile), judges in judges_of.items():
+        owed = [(judge, item) for judge in judges for item in judgements.owed(connection, run_id, judge.id, profile)]
+        items = [(judge, item) for judge, item in owed if item.response in of or item.response in grown]
+        known = {
+            to: those
+            for place, received in calls.items()
+            if place[:2] == (run_id, profile)
+            for to, those in received.items()
+        }
+        for judge, read in read_by(connection, run_id, datasets.profile_record(connection, profile), items, known):
+            inputs.setdefault(read.response, []).append((judge, read))
+    # Popped: of two messages that reached a third, one has it read.
+    return [[item for i in sorted(reached[response]) for item in inputs.pop(i, ())] for response, _ in rows]
 
 
 def _judged(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput, text: str) -> Asking[Callable[[], Settled]]:
