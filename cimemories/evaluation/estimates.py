@@ -702,13 +702,14 @@ def calls_of_run(
     def of_run(kind: str, model: str) -> Expected:
         assert prepared is not None
         spec, server, prices = prepared.spec, prepared.server, prepared.spec.prices
-        message_limit = limit_of([(spec.max_tokens, server)])
+        max_tokens = spec.max_tokens if spec.applies("max_tokens") else None  # an assistant is sent no limit
+        message_limit = limit_of([(max_tokens, server)])
         if role_of(kind) == JUDGE:
             known = of_judge(kind, model)
         else:
             if model != spec.model:
                 server, prices = prepared.memory_server or server, spec.memory_prices
-            sent, limit = spec.max_tokens, message_limit
+            sent, limit = max_tokens, message_limit
             if kind == REMEMBER:
                 sent, limit = MEMORY_TOKENS, limit_of([(MEMORY_TOKENS, server)])
             elif kind == EMBEDDING:

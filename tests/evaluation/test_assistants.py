@@ -27,6 +27,7 @@ from cimemories.answers.metrics import metrics
 from cimemories.compare.leaderboard import run_lines
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.batches import export_batch, import_batch
+from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.spec import JudgeSpec, RunSpec
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.flows.flows import Flows
@@ -454,7 +455,9 @@ def test_a_tool_call_may_do_the_task(sqlite_store: Store) -> None:
 def test_what_only_a_prompt_has_is_said_of_no_assistant(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(1, 2))
     with service(lambda told, task: {"message": LETTER}) as assistant:
+        planned = estimate(sqlite_store, spec(assistant.url, samples=1))
         served = carried_out(sqlite_store, spec(assistant.url, samples=1))[0]["run"]
+    assert "messages: no limit is sent" in "\n".join(planned.assumptions)
     asked = planning.plan(sqlite_store, RunSpec(dataset="small", model="sim-average", base_url="simulator", samples=1))
     runs.execute(sqlite_store, asked)
     settings = {row["id"]: row for row in lists.runs_with_settings(sqlite_store).records()}
