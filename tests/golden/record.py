@@ -268,11 +268,12 @@ NORMALISED = tuple(
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<random>"),
     )
 )
-# The same by place in an answer: how long a call took, the random name of a request, a time in seconds, and hashes of
-# what contains these.
+# The same by place in an answer: how long a call took, the random name of a request, a time in seconds, hashes of what
+# contains these, and the row of a judge, which PostgreSQL numbers with gaps.
 PLACES = re.compile(
     r"/calls\.\w+/\d+/(seconds|exchange|cached_tokens)$"
     r"|/(evaluation_id|retrieved_timestamp)$"
+    r"|/judges/\d+/id$"
 )
 
 
