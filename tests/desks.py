@@ -75,6 +75,12 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
+def stop_clock(page: Page) -> None:
+    """Let the time of the page pass by `page.clock.run_for` alone, however slow the machine is."""
+    page.clock.install(time=0)
+    page.clock.pause_at(1_000)
+
+
 def mount(page: Page, name: str, *scripts: str) -> None:
     """Load the component made of these assets: `components[name]()` in the page puts it in."""
     parts = ("dom", *scripts, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from desks import ADDRESS, Grid, list_data, matrix_data, page
+from desks import ADDRESS, Grid, list_data, matrix_data, page, stop_clock
 from playwright.sync_api import Page, expect
 
 from cimemories.ui.matrix import Listed
@@ -32,7 +32,7 @@ def lies_within(page: Page, inner: str, outer: str) -> bool:
 def test_thirty_fast_presses_are_thirty_moves_and_the_server_hears_of_the_last(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page.clock.install()
+    stop_clock(page)
     grid = Grid(page, "matrix", matrix_data(monkeypatch, STATEMENTS, RECIPIENTS))
     grid.open()
     grid.press(["ArrowDown"] * 18 + ["ArrowRight"] * 12)
@@ -67,7 +67,7 @@ def test_a_click_moves_the_cursor_of_a_matrix_that_is_scrolled_to_it(
 @pytest.mark.parametrize("view", ["matrix", "pair_list"])
 def test_keys_decide_and_move_only_where_nobody_types(page: Page, monkeypatch: pytest.MonkeyPatch, view: str) -> None:
     """Of a key that nothing else takes, too; what is pressed beside an open table of keys closes it."""
-    page.clock.install()
+    stop_clock(page)
     page.evaluate("document.body.insertAdjacentHTML('afterbegin', '<input id=field>')")
     matrix = view == "matrix"
     data = matrix_data(monkeypatch, STATEMENTS, RECIPIENTS) if matrix else list_data(monkeypatch, LISTED)
@@ -157,7 +157,7 @@ def test_what_the_matrix_has_left_unsaved_is_sent_after_a_reload_and_by_the_list
 
 
 def test_keys_decide_in_the_list_and_its_row_stays_in_sight(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    page.clock.install()
+    stop_clock(page)
     grid = Grid(page, "pair_list", list_data(monkeypatch, LISTED))
     grid.open()
     page.evaluate("document.activeElement.blur()")  # keys that nothing else takes are for the list
@@ -199,7 +199,7 @@ def test_a_list_is_sorted_by_a_column_and_the_person_stays_at_their_pair(
 
 @pytest.mark.parametrize("view", ["matrix", "pair_list"])
 def test_a_move_that_no_run_has_read_is_told_again(page: Page, monkeypatch: pytest.MonkeyPatch, view: str) -> None:
-    page.clock.install()
+    stop_clock(page)
     page.evaluate("document.body.classList.add('stApp')")
     matrix = view == "matrix"
     data = matrix_data(monkeypatch, STATEMENTS, RECIPIENTS) if matrix else list_data(monkeypatch, LISTED)

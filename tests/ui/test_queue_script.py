@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from desks import ADDRESS, QUEUE, Queue, mount, page, queue_data
+from desks import ADDRESS, QUEUE, Queue, mount, page, queue_data, stop_clock
 from playwright.sync_api import Page, expect
 
 from cimemories.desk.protocol import Card
@@ -187,7 +187,7 @@ def test_no_press_is_lost_by_leaving_the_queue_and_coming_back(page: Page, monke
 def test_what_the_server_does_not_confirm_is_counted_and_sent_again(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page.clock.install()
+    stop_clock(page)
     queue = Queue(page, queue_data(monkeypatch, CARDS))
     queue.open()
     queue.press("ni")
@@ -213,7 +213,7 @@ def test_a_desk_that_the_server_does_not_know_is_opened_again_by_the_page(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server was started again."""
-    page.clock.install()
+    stop_clock(page)
     queue = Queue(page, queue_data(monkeypatch, CARDS))
     queue.open()
     queue.press("n")
@@ -395,7 +395,7 @@ def test_the_server_is_asked_for_news_while_somebody_looks(
     page: Page, monkeypatch: pytest.MonkeyPatch, watch: bool, seconds: int
 ) -> None:
     """Every second where what others answer is in sight, else so often that what is reserved stays so."""
-    page.clock.install()
+    stop_clock(page)
     queue = Queue(page, queue_data(monkeypatch, CARDS))
     queue.open()
     if watch:
