@@ -31,7 +31,6 @@ from cimemories.metrics.places import By
 from cimemories.metrics.recalled.groups import recalled_by
 from cimemories.metrics.recalled.sessions import session_numbers
 from cimemories.metrics.recalled.split import OUTCOMES, RecalledNumbers, recalled_numbers
-from cimemories.metrics.sentences import sessions as session_sentences
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.violation import balanced
 from cimemories.metrics.warnings import TaskCheck
@@ -584,7 +583,7 @@ def sessions(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.E
     rows: list[dict[str, Any]] = [
         {"group": title, "leak_rate": group.rate, "leaks": group.leaks, "exposures": group.exposures}
         | ({"leak_rate_low": ends.low, "leak_rate_high": ends.high} if ends is not None else {})
-        for title, group, ends in session_sentences.groups(numbers)
+        for title, group, ends in sentences.session_groups(numbers)
     ]
     columns = {
         "group": Column("text", "Exposures that were"),
@@ -597,8 +596,8 @@ def sessions(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.E
         for k, (never, again) in enumerate(numbers.by_position, 1)
     ]
     return Sessions(
-        sentence=f"{session_sentences.travelled(scope.run.name, numbers)}.",
-        notes=tuple(filter(None, [session_sentences.share_text(numbers), session_sentences.said_again(numbers)])),
+        sentence=f"{sentences.travelled(scope.run.name, numbers)}.",
+        notes=tuple(filter(None, [sentences.share_text(numbers), sentences.said_again(numbers)])),
         simulated=scope.simulated,
         kept=numbers.sessions.label,
         order=str(numbers.sessions.order),

@@ -16,9 +16,5 @@ All are made here, of results that know their uncertainty, so that none claims m
 # ruff: noqa: F403 - the one entry: pages and commands write sentences.difference, whichever file has it
 
 from cimemories.metrics.sentences.comparing import *
-from cimemories.metrics.sentences.differences import *
-from cimemories.metrics.sentences.families import *
 from cimemories.metrics.sentences.numbers import *
-from cimemories.metrics.sentences.plans import *
-from cimemories.metrics.sentences.recalled import *
 from cimemories.metrics.sentences.runs import *

@@ -15,8 +15,8 @@ from cimemories.curation import execution, labelling
 from cimemories.curation.spec import LabellingSpec
 from cimemories.evaluation import planning, runs
 from cimemories.leaks.message import leak_view
+from cimemories.metrics import sentences
 from cimemories.metrics.recalled.sessions import session_numbers
-from cimemories.metrics.sentences import sessions as sentences
 from cimemories.store.engine import Store
 from cimemories.store.tables import response
 
