@@ -6,7 +6,6 @@ table has a column `simulated` and one for each entry of `about`, and a Parquet 
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,11 +106,15 @@ class _Ready:
 
 
 def path_for(slot: str, name: str) -> Path:
-    """Return a path to write a file that is offered later. The previous file of this slot of the session is deleted: a
-    session has one file a slot on the disk."""
-    if isinstance(old := st.session_state.pop(slot, None), _Ready):
-        shutil.rmtree(old.path.parent, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix="cimemories-export-")) / name
+    """Return a path to write a file that is offered later. It is deleted with the next file of this slot, or with the
+    session."""
+    st.session_state.pop(slot, None)
+    if (old := st.session_state.get(f"{slot}.folder")) is not None:
+        old.cleanup()
+    # Deletes itself when nothing refers to it any more, and when the process ends.
+    folder = tempfile.TemporaryDirectory(prefix="cimemories-export-", ignore_cleanup_errors=True)
+    st.session_state[f"{slot}.folder"] = folder
+    return Path(folder.name) / name
 
 
 def prepared(
