@@ -454,7 +454,9 @@ def test_a_backup_with_other_tables_than_its_schema_is_refused(
     assert not (tmp_path / "target").exists()
 
 
-@pytest.mark.parametrize("form", ["0001", "0001-with-runs", "0014-without-attributions"])
+@pytest.mark.parametrize(
+    "form", ["0001", "0001-with-runs", "0002", "0004", "0013-with-sessions", "0014-without-attributions"]
+)
 def test_real_backups_of_every_older_schema_are_restored(tmp_path: Path, form: str) -> None:
     source = tmp_path / "source.sqlite"
     source.write_bytes(lzma.decompress((FIXTURES / f"schema-{form}.sqlite.xz").read_bytes()))

@@ -137,7 +137,8 @@ def test_a_stale_link_falls_back_with_a_notice(
     assert app.dataframe[0].value.shape[0] in (2, 3)
 
 
-def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store) -> None:
+@pytest.mark.parametrize("page", [HOME, PROFILES])
+def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store, page: str) -> None:
     profile = Profile(
         name=HOSTILE,
         sex=HOSTILE,
@@ -159,7 +160,7 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store) -> None:
             label=Label.NECESSARY,
             reason=HOSTILE,
         )
-    app = opened(HOME, *FOLDS, dataset=dataset.id, attribute=person.attribute_ids[0])
+    app = opened(page, *FOLDS, dataset=dataset.id, attribute=person.attribute_ids[0])
     assert "<img" not in page_html(app)
     carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
     # A label is markdown: there the text stands escaped, so that it links to nothing and shows no image.
