@@ -89,7 +89,10 @@ def put(**values: Value) -> None:
     browser's history, and Back would lead to half of one view and half of another."""
     before, after = _change(values)
     if after != before:  # writing the same again would be one more step for Back
-        _push(after)
+        context = get_script_run_ctx()
+        # In another view a component begins anew: where it was may be an item that is decided by now.
+        left = _of_component(context) if context else ()
+        _push({name: value for name, value in after.items() if name in values or name not in left})
 
 
 def replace(**values: Value) -> None:
@@ -120,6 +123,11 @@ def leave_to_component(*names: str) -> None:
         st.session_state[_COMPONENT] = context.page_script_hash, tuple(map(_known, names))
 
 
+def _of_component(context: ScriptRunContext) -> tuple[str, ...]:
+    of_page, names = st.session_state.get(_COMPONENT) or (None, ())
+    return names if of_page == context.page_script_hash else ()
+
+
 def _follow(context: ScriptRunContext) -> None:
     """Give the browser the address of a link that led to another view of this page, as a step for Back. Streamlit's
     frontend (1.67) sends the query of such a link once, neither shows nor keeps it, and with the next message the old
@@ -132,9 +140,7 @@ def _follow(context: ScriptRunContext) -> None:
         st.session_state[_STEPS] = st.session_state.get(_STEPS, 0) + 1
         return
     replaced = (st.session_state.get(_BROWSER) or ("", "", ""))[2]
-    of_page, names = st.session_state.get(_COMPONENT) or (None, ())
-    without = names if of_page == context.page_script_hash else ()
-    if not any(_same(context.query_string, query, without) for query in (sends, replaced)):
+    if not any(_same(context.query_string, query, _of_component(context)) for query in (sends, replaced)):
         _push({name: value for name, value in st.query_params.to_dict().items() if value})
 
 

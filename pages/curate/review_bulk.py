@@ -316,30 +316,25 @@ def _spread(store: Store, dataset: DatasetRow, person: str, spreading: _Spreadin
 
 
 def spread(
-    store: Store,
-    dataset: DatasetRow,
-    labelling: LabellingRow | None,
-    index: PairIndex,
-    person: str,
-    *,
-    by_keys: bool = False,
-) -> None:
-    """Draw the pairs that resemble this person's last decision, and the button that decides the chosen ones. by_keys:
-    whether the page answers keys too (spread_by_keys)."""
+    store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, person: str
+) -> list[str]:
+    """Draw the pairs that resemble this person's last decision, and the button that decides the chosen ones.
+
+    Returns the keys that do the same (spread_by_keys)."""
     last = last_single(store, dataset.id, person)
     if last is None:
         safe.inline("Decide a pair in the queue first. Similar pairs are then proposed here.", muted=True)
-        return
+        return []
     try:
         with st.spinner("Looking for similar pairs …"):
             proposed = proposals(store, index, person, last.attribute, last.context)
     except StoreError as problem:
         page.error("Nothing can be proposed.", str(problem))
-        return
+        return []
     _origin(store, index, last)
     if not proposed:
         page.notice("No undecided pair resembles this one.")
-        return
+        return []
     spreading: _Spreading = st.session_state.setdefault(_SPREADING, _Spreading())
     if spreading.last != last:
         spreading.last, spreading.axes = last, set()
@@ -357,11 +352,8 @@ def spread(
             icon=":material/done_all:",
             disabled=not pairs,
         )
-    if by_keys:
-        presses.draw(
-            [key for key, axis in _AXIS_KEYS.items() if axis in spreading.pairs] + ["g", "k"], key=f"{SPREAD}.keys"
-        )
     _proposed(store, labelling, index, proposed)
+    return [*(key for key, axis in _AXIS_KEYS.items() if axis in spreading.pairs), "g"]
 
 
 def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:

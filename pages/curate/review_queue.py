@@ -25,7 +25,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import Guideline
 from cimemories.text import display_name, listed
 from cimemories.ui import desk as desk_ui
-from cimemories.ui import once, page, safe, url
+from cimemories.ui import once, page, presses, safe, url
 from pages.curate import review_bulk
 from pages.curate.label_matrix import choice
 from pages.curate.pair_panel import DECIDING, lead_on
@@ -197,6 +197,7 @@ def _results(desk: QueueDesk) -> None:
 def _asked(what: str) -> None:
     if what == "spread":
         st.session_state[review_bulk.SPREAD] = True
+        url.replace(attribute=None, context=None)  # the queue goes on afterwards; what is known here is where it began
     elif what in ("blind", "seeing"):
         url.put(blind=0 if what == "seeing" else None)
 
@@ -213,7 +214,8 @@ def _guideline(guideline: Guideline) -> None:
 
 def _spread(desk: QueueDesk) -> None:
     # On top, since the list of proposals is long.
-    st.button(
+    above = st.container(horizontal=True, vertical_alignment="center")
+    above.button(
         "Back to the queue",
         key="review.spread.back",
         icon=":material/arrow_back:",
@@ -221,4 +223,6 @@ def _spread(desk: QueueDesk) -> None:
     )
     safe.heading("Spread your last decision")
     index = pair_index(desk.store, desk.dataset.id, desk.labelling.id if desk.labelling else None)
-    review_bulk.spread(desk.store, desk.dataset, desk.labelling, index, desk.me, by_keys=True)
+    keys = review_bulk.spread(desk.store, desk.dataset, desk.labelling, index, desk.me)
+    with above:
+        presses.draw([*keys, "k"], key=f"{review_bulk.SPREAD}.keys")

@@ -191,6 +191,7 @@ class Bench extends DrawnQueue {
     this.buttons();
     this.rail();
     this.draw();
+    this.follow(); // a view that was chosen has no card in its address
     if (!this.heardAt || before?.url !== data.url) this.flush();
   }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from cimemories.review.queue import Filters, Order, select
 from cimemories.store import decisions, reviews
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
+from cimemories.ui import desk as desk_ui
 from cimemories.ui import presses
 
 PAGE = "pages/curate/review.py"
@@ -68,6 +70,9 @@ def test_the_desk_is_asked_for_what_the_address_says(store: Store, monkeypatch: 
     assert next(box for box in app.selectbox if box.label == "Order").value == "effect"
     assert (drawn[-1]["batch"], drawn[-1]["blind"]) == (10, False)
     assert drawn[-1]["start"] == "{}.{}".format(*pair)
+    # Another filter begins with what matches it, not with the pair that was in sight.
+    next(box for box in app.selectbox if box.label == "Pairs").set_value("no").run()
+    assert app.query_params["undecided"] == "no" and drawn[-1]["start"] is None
 
 
 def test_the_last_decision_is_spread_in_the_place_of_the_queue(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +99,28 @@ def test_the_last_decision_is_spread_in_the_place_of_the_queue(store: Store, mon
         2,
         "Spread from one decision: same statement, similar task, similar statement of another person",
     )
+
+
+def test_the_keys_lead_back_from_spreading_to_the_pair_that_comes_next(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, offered, draw = drawn_desks(monkeypatch), list[list[str]](), desk_ui.draw
+
+    def asking(*given: Any, asked: Callable[[str], None], **settings: Any) -> None:
+        draw(*given, asked=asked, **settings)
+        if len(drawn) == 1:
+            asked("spread")
+
+    _, pairs = world(store)
+    app = opened(PAGE, attribute=pairs[0][0], context=pairs[0][1])
+    with monkeypatch.context() as patch:
+        patch.setattr(desk_ui, "draw", asking)
+        patch.setattr(presses, "draw", lambda keys, *, key: offered.append(keys))
+        begun(app).run()
+        assert "Decide a pair in the queue first" in page_html(app) and offered[-1] == ["k"]
+        app.session_state["review.spread.keys.held"] = presses._State(buttons=[(0, "k")])
+        app.run()
+    assert [data["start"] for data in drawn] == ["{}.{}".format(*pairs[0]), None]
 
 
 @pytest.mark.usefixtures("uploads_read_here")
