@@ -232,7 +232,7 @@ def _values(
 ) -> dict[str, list[str]]:
     """Return the filters with ids for the names of profiles, and the condition."""
     values: dict[str, list[str]] = {Facet(name): list(chosen or ()) for name, chosen in filters.items()}
-    counts, ids = every.left({}).whole, dict[str, list[str]]()
+    counts, ids = every.left({}).unfiltered, dict[str, list[str]]()
     if values.get(Facet.PROFILE):
         with flows.store.read() as connection:
             users = datasets.profile_names(connection, scope.run.dataset)

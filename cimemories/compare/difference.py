@@ -201,7 +201,7 @@ def _row(
     tests = []
     for at, (measure, does) in enumerate((("violation", "leaks"), ("completeness", "conveys"))):
         tested = family([getattr(item, measure) for item in family_of])[0]
-        apart = tested.apart
+        apart = tested.difference
         tests.append(tested)
         row |= {
             f"{measure}_first": paired.first[at],

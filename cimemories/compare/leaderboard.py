@@ -243,7 +243,7 @@ class Line:
     @property
     def retained(self) -> int:
         """(profile, context) pairs that the numbers are of."""
-        return int(self.counted.kept.sum())
+        return int(self.counted.retained.sum())
 
     @property
     def size_text(self) -> str:

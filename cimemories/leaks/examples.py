@@ -40,13 +40,13 @@ _BUILDING = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Left:
+class FilterCounts:
     """The examples that filters leave. counts: by facet and value, how many examples that value alone would leave with
-    all filters on other facets as they are; 0 for a value that leaves none. whole: the same without any filter."""
+    all filters on other facets as they are; 0 for a value that leaves none. unfiltered: the same without any filter."""
 
     number: int
     counts: dict[Facet, dict[str, int]]
-    whole: dict[Facet, dict[str, int]]
+    unfiltered: dict[Facet, dict[str, int]]
 
 
 @cached
@@ -80,20 +80,20 @@ class Examples:
     def __init__(self, flows: Flows, rows: pa.Table | Path | None) -> None:
         self._flows = flows
         self._rows = Part((rows,)) if isinstance(rows, Path) else rows
-        self._left: tuple[Filters, Left] | None = None
+        self._left: tuple[Filters, FilterCounts] | None = None
         self.number = 0 if rows is None else int(self._ask("SELECT count(*) AS number FROM {pairs}")["number"][0])
 
-    def left(self, filters: Filters) -> Left:
+    def left(self, filters: Filters) -> FilterCounts:
         """Count what filters leave. Raises StoreError for a condition that cannot be read."""
         if self._left is None or self._left[0] != filters:  # a page is asked for right after it was counted
             self._left = dict(filters), self._count(filters)
         return self._left[1]
 
-    def _count(self, filters: Filters) -> Left:
+    def _count(self, filters: Filters) -> FilterCounts:
         counts: dict[Facet, dict[str, int]] = {facet: {} for facet in Facet}
         whole: dict[Facet, dict[str, int]] = {facet: {} for facet in Facet}
         if not self.number:
-            return Left(0, counts, whole)
+            return FilterCounts(0, counts, whole)
         for facet in Facet:
             # Names are an order of their own, or come in the order of the record.
             order = _rank(facet) if facet in RANKS else "min(recorded)"
@@ -107,7 +107,7 @@ class Examples:
             counts[facet] = none | dict(zip(rows["value"], rows["number"].tolist(), strict=True))
             whole[facet] = none | dict(zip(rows["value"], rows["whole"].tolist(), strict=True))
         where, values = _where(filters)
-        return Left(
+        return FilterCounts(
             int(self._ask(f"SELECT count(*) AS number FROM {{pairs}} {where}", values)["number"][0]), counts, whole
         )
 

@@ -536,17 +536,17 @@ def _log_choose(of: int, taken: Ints) -> Floats:
 class Accumulation:
     """The curves of a run at every n that it is read at. mean, low, high: [n, k], over the profiles that have a curve,
     with a pointwise 95 % band, which is computed when it is first needed; k = 0..the largest T of a profile. flows:
-    inappropriate pairs behind it. ends: the intervals of Violation@n, by n."""
+    inappropriate pairs behind it. violation: the intervals of Violation@n, by n."""
 
     curves: Curves
     mean: Floats
     flows: int
-    ends: Mapping[int, Interval]
+    violation: Mapping[int, Interval]
 
     # cached_property writes to the instance's __dict__, which a frozen dataclass allows.
     @cached_property
     def _band(self) -> tuple[Floats, Floats]:
-        return self.curves.band(self.ends)
+        return self.curves.band(self.violation)
 
     @property
     def low(self) -> Floats:

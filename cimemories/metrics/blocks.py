@@ -33,7 +33,7 @@ from cimemories.metrics.violation import (
 @dataclass(frozen=True)
 class Counted:
     """Numbers of some profiles from which the headline follows. violation, low, high: by n, [profiles]; low and high
-    with every missing message silent, or revealing. complete: [profiles]. kept, lost: retained and discarded contexts,
+    with every missing message silent, or revealing. complete: [profiles]. retained, discarded: contexts,
     [profiles]. conveying: contexts of profiles that completeness is a mean of. draws, reveals: of flows that can
     violate, by context. least: as in `violation.Missing`."""
 
@@ -43,8 +43,8 @@ class Counted:
     low: Mapping[int, Floats]
     high: Mapping[int, Floats]
     complete: Floats
-    kept: Ints
-    lost: Ints
+    retained: Ints
+    discarded: Ints
     conveying: int
     draws: Ints
     reveals: Ints
@@ -92,8 +92,8 @@ def count_block(data: FlowArrays, samples: int) -> Counted:
         high=high,
         complete=completeness.over_contexts(means),
         # Discarded: judged and labelled, but not with both a necessary and an inappropriate attribute.
-        kept=data.judged.sum(axis=1),
-        lost=(labelled & ~data.judged).sum(axis=1),
+        retained=data.judged.sum(axis=1),
+        discarded=(labelled & ~data.judged).sum(axis=1),
         conveying=int((~np.isnan(means)).sum()),
         draws=draws,
         reveals=reveals,
@@ -135,8 +135,8 @@ def joined(parts: Sequence[Counted]) -> Counted:
         low=by_n("low"),
         high=by_n("high"),
         complete=np.concatenate([part.complete for part in parts]),
-        kept=np.concatenate([part.kept for part in parts]),
-        lost=np.concatenate([part.lost for part in parts]),
+        retained=np.concatenate([part.retained for part in parts]),
+        discarded=np.concatenate([part.discarded for part in parts]),
         conveying=total("conveying"),
         draws=np.sum([part.draws for part in parts], axis=0),
         reveals=np.sum([part.reveals for part in parts], axis=0),

@@ -214,7 +214,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
     supported = counted.supported_n(most)
     by_n, complete = counted.violation, counted.complete
     by_all = {n: mean_or_nan(values) for n, values in by_n.items()}
-    kept, lost = counted.kept.tolist(), counted.lost.tolist()
+    retained, discarded = counted.retained.tolist(), counted.discarded.tolist()
     shares = np.column_stack([*by_n.values(), complete]).tolist()
     reveals, draws = counted.ambiguous
     return Headline(
@@ -226,14 +226,14 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
         violation=by_all,
         completeness=mean_or_nan(complete),
         ambiguous_exposure=reveals / draws if draws else math.nan,
-        retained=sum(kept),
-        discarded=sum(lost),
+        retained=sum(retained),
+        discarded=sum(discarded),
         flows=counted.flows,
         attributes=counted.attributes,
         leak_rate=counted.leak_rate,
         spread=Spread(deviation(by_n[reading_n(record.judged, run.expected, most, supported)]), deviation(complete)),
         per_profile=tuple(
-            ProfileNumbers(name, dict(zip(by_n, share, strict=False)), share[-1], kept[i], lost[i])
+            ProfileNumbers(name, dict(zip(by_n, share, strict=False)), share[-1], retained[i], discarded[i])
             # strict=False: the row's last number is completeness, which has no n.
             for i, (name, share) in enumerate(zip(record.names, shares, strict=True))
         ),

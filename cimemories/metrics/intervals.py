@@ -100,11 +100,11 @@ def intervals_of(data: FlowArrays, ns: tuple[int, ...], labels: Posterior | None
 
 @dataclass(frozen=True)
 class BlockTerms:
-    """Terms of the intervals of some profiles. ends: the terms with every missing message silent, and with every one
+    """Terms of the intervals of some profiles. bounds: the terms with every missing message silent, and with every one
     revealing; none where nothing is missing. labels: sums of label uncertainty; None: labels are taken as given."""
 
     numbers: NumberTerms
-    ends: tuple[NumberTerms, ...]
+    bounds: tuple[NumberTerms, ...]
     labels: LabelSums | None
 
 
@@ -129,9 +129,9 @@ def intervals_of_blocks(parts: Sequence[BlockTerms]) -> Intervals:
         labels, labels_needed = added(sums).variances(tuple(numbers))
     violation = {n: share_interval(terms, labels[n]) for n, terms in numbers.items()}
     bounds = {n: (item.low, item.high) for n, item in violation.items()}
-    if any(part.ends for part in parts):
+    if any(part.bounds for part in parts):
         # A block that lost nothing has the judged numbers at both ends.
-        low, high = ([part.ends[side] if part.ends else part.numbers.summed() for part in parts] for side in (0, 1))
+        low, high = ([part.bounds[side] if part.bounds else part.numbers.summed() for part in parts] for side in (0, 1))
         planned = np.flatnonzero(np.any([side for part in (*low, *high) for side in part.met], axis=0))
         silent, revealing = (NumberTerms.joined(side, planned).violation for side in (low, high))
         for n in numbers:
@@ -258,7 +258,7 @@ def _balanced_difference(runs: Sequence[tuple[Terms, Terms]]) -> Interval:
         return UNDEFINED
     # A line through the numbers themselves: only its slope matters to the variance.
     shift = scores[1] - scores[0] - apart.value
-    return difference_interval(replace(apart, own=apart.own + shift, without=apart.without + shift))
+    return difference_interval(replace(apart, values=apart.values + shift, without=apart.without + shift))
 
 
 @dataclass(frozen=True)
@@ -433,7 +433,7 @@ class DomainTerms:
     """Terms of one domain of a block: the differences of violation and of completeness (`Terms.summed`), the contexts
     that each rests on, what both runs' parts of the samples rest on, attributes and necessary flows in both."""
 
-    apart: tuple[Terms, Terms]
+    differences: tuple[Terms, Terms]
     met: tuple[Bools, Bools]
     sums: tuple[SampleSums, SampleSums]
     attributes: int
@@ -479,7 +479,7 @@ def domain_frame(blocks: Sequence[Mapping[str, DomainTerms]], n: int) -> pd.Data
         intervals = []
         for side in (0, 1):
             contexts = np.flatnonzero(np.any([part.met[side] for part in parts], axis=0))
-            terms = Terms.joined([part.apart[side] for part in parts], contexts)
+            terms = Terms.joined([part.differences[side] for part in parts], contexts)
             intervals.append(difference_interval(terms.sampled([float(np.sum(samples[side])), 0.0])))
         violation, completeness = intervals
         rows.append(

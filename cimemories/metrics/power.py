@@ -94,12 +94,12 @@ class Detectable:
 @dataclass(frozen=True)
 class Components:
     """Variances (shares squared) of a paired difference: users and samples of one profile, contexts of one context.
-    known: degrees of freedom behind them; infinite where they are given and not estimated."""
+    estimated_freedom: degrees of freedom behind them; infinite where they are given and not estimated."""
 
     users: float
     samples: float
     contexts: float
-    known: float = math.inf
+    estimated_freedom: float = math.inf
 
     def error(self, profiles: int, contexts: int) -> float:
         """Return the standard error of the difference."""
@@ -122,10 +122,13 @@ class Components:
             return Detectable(math.nan, math.nan, math.nan, floor)
         freedom = self.freedom(profiles, contexts)
         value = float(stdtrit(freedom, _TWO_SIDED) + stdtrit(freedom, power)) * self.error(profiles, contexts)
-        if math.isinf(self.known) or math.isnan(value):
+        if math.isinf(self.estimated_freedom) or math.isnan(value):
             return Detectable(value, value, value, floor)
         # chdtri takes the upper tail.
-        low, high = (math.sqrt(self.known / float(chdtri(self.known, tail))) for tail in (1 - _TWO_SIDED, _TWO_SIDED))
+        low, high = (
+            math.sqrt(self.estimated_freedom / float(chdtri(self.estimated_freedom, tail)))
+            for tail in (1 - _TWO_SIDED, _TWO_SIDED)
+        )
         return Detectable(value, value * low, value * high, floor)
 
     def profiles_needed(self, difference: float, contexts: int, power: float = POWER) -> int | None:
@@ -205,7 +208,7 @@ class Pilot:
         planned: the variances of the profiles' numbers by the samples of the plan, summed over profiles and runs."""
         inside = terms[0] if len(terms) == 1 else terms[1].combined(1.0, terms[0], -1.0)
         inside = replace(inside, without=inside.without[:, met])
-        defined = ~np.isnan(inside.own)
+        defined = ~np.isnan(inside.values)
         users = int(defined.sum())
         if users < LEAST_USERS:
             return Components(math.nan, math.nan, math.nan)

@@ -147,30 +147,30 @@ def none_for_nan(value: float) -> float | None:
 class Terms:
     """Terms of the variance of a mean over profiles.
 
-    own: each profile's number [P], nan where it has none. without: the same with one context left out [P, T]; where
+    values: each profile's number [P], nan where it has none. without: the same with one context left out [P, T]; where
     nothing would be left, the profile's own number. inside: the variance of each profile's number by chance among its
     attributes (violation) or contexts (completeness), [P]. samples: the part of it that drawing few samples explains,
-    [P]; 0 before `sampled`. units: attributes or contexts behind each number, [P]. left: takes the place of `without`,
-    which then has no contexts; None: `without` has them all.
+    [P]; 0 before `sampled`. units: attributes or contexts behind each number, [P]. left_out: takes the place of
+    `without`, which then has no contexts; None: `without` has them all.
     """
 
-    own: Floats
+    values: Floats
     without: Floats
     inside: Floats
     samples: Floats
     units: Ints
-    left: LeftOut | None = None
+    left_out: LeftOut | None = None
 
     @property
     def value(self) -> float:
-        defined = self.own[~np.isnan(self.own)]
+        defined = self.values[~np.isnan(self.values)]
         return float(defined.mean()) if defined.size else math.nan
 
     def combined(self, weight: float, other: Terms, of_other: float) -> Terms:
         """Return weight * self + of_other * other, of the same profiles and contexts: a difference, or a linearised
         score. Samples and attributes of the two are taken as independent."""
         return Terms(
-            weight * self.own + of_other * other.own,
+            weight * self.values + of_other * other.values,
             weight * self.without + of_other * other.without,
             weight**2 * self.inside + of_other**2 * other.inside,
             weight**2 * self.samples + of_other**2 * other.samples,
@@ -179,30 +179,30 @@ class Terms:
 
     def summed(self) -> Terms:
         """Return the terms with what leaving contexts out does as sums: the contexts take more memory than all else."""
-        return replace(self, without=self.without[:, :0], left=LeftOut.of(self))
+        return replace(self, without=self.without[:, :0], left_out=LeftOut.of(self))
 
     @classmethod
     def joined(cls, parts: Sequence[Terms], contexts: Ints | None = None) -> Terms:
         """Join blocks of profiles, in their order, over these contexts; default: all."""
         contexts = np.arange(parts[0].without.shape[1]) if contexts is None else contexts
-        own = np.concatenate([part.own for part in parts])
-        lefts = [part.left for part in parts if part.left is not None]
+        own = np.concatenate([part.values for part in parts])
+        lefts = [part.left_out for part in parts if part.left_out is not None]
         columns = contexts if not lefts else np.arange(0)
         return cls(
-            own=own,
+            values=own,
             without=np.concatenate([part.without[:, columns] for part in parts]),
             inside=np.concatenate([part.inside for part in parts]),
             samples=np.zeros(len(own)),
             units=np.concatenate([part.units for part in parts]),
-            left=added(lefts).at(contexts) if lefts else None,
+            left_out=added(lefts).at(contexts) if lefts else None,
         )
 
     def sampled(self, sums: Sequence[float] | Floats, other: Terms | None = None) -> Terms:
         """Return the terms with the samples' part, of which only sums are known: that of the profiles that `other` has
         a number of too (None: all), and that of the others. Each is spread evenly, which is all that a variance asks of
         it."""
-        defined, samples = ~np.isnan(self.own), np.zeros(len(self.own))
-        both = defined if other is None else defined & ~np.isnan(other.own)
+        defined, samples = ~np.isnan(self.values), np.zeros(len(self.values))
+        both = defined if other is None else defined & ~np.isnan(other.values)
         for total, some in zip(sums, (both, defined & ~both), strict=True):
             samples[some] = total / max(int(some.sum()), 1)
         return replace(self, samples=samples)
@@ -412,14 +412,14 @@ class SampleSums:
     within an attribute change little: where leaks are rare only the sum of their rates counts. Of completeness it is p
     (1 - p) / N of each flow, p from its posterior, by its weight in the mean.
 
-    sizes: [sizes, 2], (N, most) of inappropriate flows. alike: [kinds, sizes + 1], of attributes that are alike how
-    many flows of each size they have, and their reveals. flows: [K, 2], (N, r) of necessary flows. times: how many
+    sizes: [sizes, 2], (N, most) of inappropriate flows. attributes: [kinds, sizes + 1], of each kind how many flows of
+    each size an attribute has, and their reveals. flows: [K, 2], (N, r) of necessary flows. times: how many
     attributes, flows of each kind. weights: [kinds, 2], [K, 2], the sums of 1 / (attributes of their profile)^2, and of
     the squares of their weights in completeness: of profiles that have both numbers, and of those that have one.
     """
 
     sizes: Ints
-    alike: Ints
+    attributes: Ints
     times: Ints
     weights: Floats
     flows: Ints
@@ -461,12 +461,12 @@ class SampleSums:
         if len(parts) == 1:
             return parts[0]
         sizes, column = distinct(np.concatenate([part.sizes for part in parts]))
-        rows = np.zeros((sum(len(part.alike) for part in parts), len(sizes) + 1), np.int64)
+        rows = np.zeros((sum(len(part.attributes) for part in parts), len(sizes) + 1), np.int64)
         row = first = 0
         for part in parts:
-            mine = slice(row, row + len(part.alike))
-            rows[mine, column[first : first + len(part.sizes)]] = part.alike[:, :-1]
-            rows[mine, -1] = part.alike[:, -1]
+            mine = slice(row, row + len(part.attributes))
+            rows[mine, column[first : first + len(part.sizes)]] = part.attributes[:, :-1]
+            rows[mine, -1] = part.attributes[:, -1]
             row, first = mine.stop, first + len(part.sizes)
         alike, which = distinct(rows)
         flows, kind = distinct(np.concatenate([part.flows for part in parts]))
@@ -484,8 +484,8 @@ class SampleSums:
     @cached_property
     def _rates(self) -> Floats:
         """Posterior of the leak rates of each kind of attribute: [kinds, rates]."""
-        reveals = self.alike[:, -1:]
-        unrevealed = self.alike[:, :-1] @ self.sizes[:, :1] - reveals
+        reveals = self.attributes[:, -1:]
+        unrevealed = self.attributes[:, :-1] @ self.sizes[:, :1] - reveals
         logs = reveals * np.log(_RATES) + unrevealed * np.log1p(-_RATES)
         likelihood = np.exp(logs - logs.max(axis=1, keepdims=True))
         weights = np.full(len(_RATES), 1 / len(_RATES))
@@ -503,7 +503,7 @@ class SampleSums:
             q = no_leak_probabilities(r, np.full(draws + 1, draws), most)
             resampled = comb(draws, r)[:, None] * _RATES ** r[:, None] * (1 - _RATES) ** (draws - r)[:, None]
             squared[k], never[k] = np.log(q**2 @ resampled), most * np.log1p(-_RATES)
-        numbers = self.alike[:, :-1]
+        numbers = self.attributes[:, :-1]
         spread: Floats = self._rates * (np.exp(numbers @ squared) - np.exp(2 * numbers @ never))
         return np.asarray(spread.sum(axis=1) @ self.weights)
 
@@ -511,7 +511,7 @@ class SampleSums:
         """Return `of_violation` of a run that is still to be made with n samples, which may be more than these have.
         times: how many contexts there are for each of its own, each attribute exposed in so many more."""
         # With all n samples read, q is 1 or 0, and so is the product of all: E q^2 = E q.
-        no_leak = np.exp(times * n * self.alike[:, :-1].sum(axis=1, keepdims=True) * np.log1p(-_RATES))
+        no_leak = np.exp(times * n * self.attributes[:, :-1].sum(axis=1, keepdims=True) * np.log1p(-_RATES))
         return np.asarray((self._rates * no_leak * (1 - no_leak)).sum(axis=1) @ self.weights)
 
     def of_completeness(self) -> Floats:
@@ -570,7 +570,7 @@ class LeftOut:
 
     @classmethod
     def of(cls, terms: Terms) -> LeftOut:
-        apart = (terms.without - terms.own[:, None])[~np.isnan(terms.own)]
+        apart = (terms.without - terms.values[:, None])[~np.isnan(terms.values)]
         return cls(apart.sum(axis=0), float((apart**2).sum()), float((apart.sum(axis=1) ** 2).sum()))
 
     def at(self, contexts: Ints) -> LeftOut:
@@ -586,11 +586,11 @@ def variance(terms: Terms) -> tuple[Parts, float]:
     one - their mean)^2, and W the sum of the same of each profile over P^2, what contexts do to all profiles alike is
     (J - W) P / (P - 1). W holds 1 / P of it too: without that factor it is a fifth too small with 5 profiles.
     """
-    defined = ~np.isnan(terms.own)
+    defined = ~np.isnan(terms.values)
     users = int(defined.sum())
     if not users:
         return Parts(math.nan, math.nan, math.nan), math.nan
-    own, left = terms.own[defined], terms.left
+    own, left = terms.values[defined], terms.left_out
     contexts = terms.without.shape[1] if left is None else len(left.by_context)
     if users >= LEAST_USERS:
         between, freedom = float(own.var(ddof=1)) / users, float(users - 1)
@@ -644,7 +644,7 @@ def share_interval(
     """Return the interval of a share: Korn and Graubard's. labels, judge: variances to add. value: the share, where it
     is not the mean of the terms (a linearised score)."""
     value = terms.value if value is None else value
-    users = int((~np.isnan(terms.own)).sum())
+    users = int((~np.isnan(terms.values)).sum())
     if math.isnan(value) or not users:
         return UNDEFINED
     parts, freedom = _with(variance(terms), labels, judge)
@@ -679,7 +679,7 @@ def difference_interval(terms: Terms, labels: float = math.nan, judge: float = m
     wide as so many equal attributes leave possible. Contexts add no degrees of freedom to those of the profiles:
     between runs that are alike their part is mostly noise, which would make few profiles surer than they are."""
     value = terms.value
-    users = int((~np.isnan(terms.own)).sum())
+    users = int((~np.isnan(terms.values)).sum())
     if math.isnan(value):
         return UNDEFINED
     parts, freedom = variance(terms)

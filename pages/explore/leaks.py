@@ -10,7 +10,7 @@ from cimemories.answers.leaks import takeaway
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.leaks import gallery
-from cimemories.leaks.examples import Examples, Filters, Left
+from cimemories.leaks.examples import Examples, FilterCounts, Filters
 from cimemories.leaks.examples import examples as found_examples
 from cimemories.leaks.message import leak_view
 from cimemories.store.engine import StoreError
@@ -68,7 +68,7 @@ def _filtered(browsed: Browsed, examples: Examples) -> None:
         _gallery(browsed, examples, now, left)
 
 
-def _gallery(browsed: Browsed, examples: Examples, now: Filters, left: Left) -> None:
+def _gallery(browsed: Browsed, examples: Examples, now: Filters, left: FilterCounts) -> None:
     shown = examples.page(now, 0, MOST_SHOWN)
     ids: list[str] = shown["id"].tolist()
     current = leaks_gallery.current(browsed, examples, ids)

@@ -19,7 +19,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.leaks import basket, conditions, gallery, table
 from cimemories.leaks.basket import BasketRow, basket_rows
-from cimemories.leaks.examples import WHERE, Examples, Filters, Left
+from cimemories.leaks.examples import WHERE, Examples, FilterCounts, Filters
 from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Phrase, Quote
 from cimemories.leaks.table import LeakRow
 from cimemories.model import Strength
@@ -328,9 +328,9 @@ def clear_button(label: str, key: str) -> None:
     st.button(label, key=key, icon=":material/filter_alt_off:", type="tertiary", on_click=url.durable(clear))
 
 
-def draw_filters(browsed: Browsed, left: Left, now: Filters) -> None:
+def draw_filters(browsed: Browsed, left: FilterCounts, now: Filters) -> None:
     """Draw all filters, each bound to its parameter of the URL."""
-    if not any(left.whole.values()):
+    if not any(left.unfiltered.values()):
         return
     scopes, people = browsed.scopes, dict[str, str]()
     with browsed.flows.store.read() as connection:
@@ -339,7 +339,7 @@ def draw_filters(browsed: Browsed, left: Left, now: Filters) -> None:
     sides = st.columns(2)
     for facet, shown in FILTERS.items():
         counts = left.counts[facet]
-        values = [value for value, number in left.whole[facet].items() if number]
+        values = [value for value, number in left.unfiltered[facet].items() if number]
         if len(values) > MOST_VALUES:
             # The most frequent ones: a list of thousands would take the browser seconds.
             most = sorted(values, key=counts.__getitem__, reverse=True)[:MOST_VALUES]

@@ -125,7 +125,7 @@ def test_filters_leave_and_count_what_a_search_by_hand_finds(
     for facet in Facet:
         for value, count in result.counts[facet].items():
             assert count == sum(str(row[facet]) == value and fits(row, facet) for row in dicts)
-        assert sum(result.whole[facet].values()) == len(rows)
+        assert sum(result.unfiltered[facet].values()) == len(rows)
 
 
 @given(ROWS, st.lists(st.sampled_from(["domain", "recipient", "phrase"]), min_size=1, unique=True))

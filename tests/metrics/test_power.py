@@ -138,7 +138,7 @@ def test_at_its_own_size_a_pilot_gives_the_variance_that_the_interval_has() -> N
     assert alone.samples / 8 == pytest.approx(2 * parts.samples)
     assert alone.users / 8 == pytest.approx(1.5 * parts.users)
     assert alone.contexts / 12 == pytest.approx(1.5 * parts.contexts)
-    assert whole.sums.of_violation(4).sum() > 0 and alone.known > 0
+    assert whole.sums.of_violation(4).sum() > 0 and alone.estimated_freedom > 0
 
 
 @given(st.floats(1e-4, 0.05), st.floats(0, 0.05), st.floats(0, 0.05), st.integers(2, 60), st.floats(0.01, 0.3))
@@ -162,7 +162,7 @@ def test_more_of_anything_shows_smaller_differences_and_contexts_are_a_floor() -
     assert parts.detectable(10, 10, 0.9).value > parts.detectable(10, 10, 0.8).value
     few = parts.detectable(4, 10)
     assert math.isnan(few.value) and few.floor == pytest.approx(1.96 * math.sqrt(0.001), rel=1e-3)
-    estimated = Components(0.01, 0.004, 0.02, known=9).detectable(10, 10)
+    estimated = Components(0.01, 0.004, 0.02, estimated_freedom=9).detectable(10, 10)
     # A standard deviation of nine degrees of freedom is known to within 0.69 and 1.83 of itself.
     assert estimated.low / estimated.value == pytest.approx(0.6878, abs=1e-3)
     assert estimated.high / estimated.value == pytest.approx(1.8256, abs=1e-3)
@@ -223,7 +223,7 @@ def row_of(size: Size, parts: Components) -> Row:
 
 
 def test_a_plan_in_words_says_what_it_rests_on_and_never_more_than_its_profiles_allow() -> None:
-    estimated, size = Components(0.01, 0.004, 0.01, known=9), Size(10, 49, 5)
+    estimated, size = Components(0.01, 0.004, 0.01, estimated_freedom=9), Size(10, 49, 5)
     text = sentences.plan(row_of(size, estimated), 0.8, "the pilot")
     value, low, high = (100 * getattr(row_of(size, estimated).violation, end) for end in ("value", "low", "high"))
     assert text == (
@@ -234,7 +234,7 @@ def test_a_plan_in_words_says_what_it_rests_on_and_never_more_than_its_profiles_
     assert "1 profile, 49 contexts and 1 sample" in few and "says nothing of users" in few and "points" not in few
     unknown = sentences.plan(row_of(size, Components(math.nan, math.nan, math.nan)), 0.8, "the pilot")
     assert "not known" in unknown and "nan" not in unknown
-    large = sentences.plan(row_of(Size(6, 3, 5), Components(4.0, 0.0, 0.0, known=5)), 0.8, "the pilot")
+    large = sentences.plan(row_of(Size(6, 3, 5), Components(4.0, 0.0, 0.0, estimated_freedom=5)), 0.8, "the pilot")
     assert "no difference from another one: not even 100 points of Violation@5 would do in 80 % of cases" in large
     given = sentences.detectable(Components(0.01, 0.004, 0.01).detectable(10, 49))
     assert "(" not in given, "variances that are given leave no range open"

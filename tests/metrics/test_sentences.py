@@ -138,23 +138,23 @@ errors = st.floats(1e-7, 0.4) | st.just(0.0)
 @given(st.lists(st.tuples(numbers, errors), min_size=1, max_size=9))
 def test_a_difference_is_claimed_only_where_its_adjusted_p_says_so(values: list[tuple[float, float]]) -> None:
     tested = family([apart(*value) for value in values])
-    adjusted = holm([item.apart.p for item in tested])
+    adjusted = holm([item.difference.p for item in tested])
     for item, p in zip(tested, adjusted, strict=True):
         text = say(item)
         claimed = not text.startswith("No detectable difference")
         if claimed:
-            assert p < 0.05 and not item.apart.has_zero
+            assert p < 0.05 and not item.difference.has_zero
         # What is printed says the same as what was decided on, value and interval in one sense and order.
         numbers = re.search(r": (\S+) points, 95 % CI (\S+) to (\S+) \(p", text)
         assert numbers is not None
         value, low, high = map(float, numbers.groups())
-        assert (low <= 0 <= high) == item.apart.has_zero
+        assert (low <= 0 <= high) == item.difference.has_zero
         assert low <= value <= high and np.sign(value) == (
-            0 if abs(item.apart.value) <= sentences.TIE else np.sign(item.apart.value)
+            0 if abs(item.difference.value) <= sentences.TIE else np.sign(item.difference.value)
         )
         assert ("less than" in text) == (claimed and value < 0)
         assert sentences.difference_short(item, "leaks") == (
-            "no detectable difference" if not claimed else "leaks less" if item.apart.value < 0 else "leaks more"
+            "no detectable difference" if not claimed else "leaks less" if item.difference.value < 0 else "leaks more"
         )
 
 

@@ -95,7 +95,7 @@ def test_terms_are_the_numbers_themselves_with_each_context_left_out(data: FlowA
     ]
     for terms, number in numbers:
         own = number(data)
-        assert same(terms.own, own) and same(terms.value, mean_or_nan(own))
+        assert same(terms.values, own) and same(terms.value, mean_or_nan(own))
         for context in range(data.draws.shape[2]):
             left = number(without(data, context))
             # Where nothing is left of a profile it stays at its own number.
@@ -140,7 +140,7 @@ def test_terms_of_blocks_join_to_those_of_the_run_at_once(data: FlowArrays, n: i
         assert all(same(getattr(one, name), getattr(two, name)) for name in ("own", "without", "inside", "samples"))
         assert same(share_interval(one).low, share_interval(sums).low)
     # Where a profile has one number alone, the other profiles' samples stay theirs.
-    leaks, needed = (~np.isnan(side.own) for side in (whole.violation[n], whole.completeness))
+    leaks, needed = (~np.isnan(side.values) for side in (whole.violation[n], whole.completeness))
     assert same(whole.violation[n].samples[leaks & needed].sum(), whole.sums.of_violation(n)[0])
     assert same(whole.completeness.samples[needed & ~leaks].sum(), whole.sums.of_completeness()[1])
 
@@ -247,7 +247,7 @@ def test_the_part_of_samples_of_completeness_too() -> None:
         reveals = np.zeros(labels.shape, np.int64)
         reveals[:, :-1] = random.binomial(samples, chance)
         data = FlowArrays(reveals, draws, labels, counted, tuple(range(40)), tuple(range(12)), Names.unnamed(40, 5))
-        resampled.append(completeness_terms(data.necessary).own)
+        resampled.append(completeness_terms(data.necessary).values)
         estimated.append(SampleSums.of(data.inappropriate, data.necessary).of_completeness().sum() / 40)
     assert np.mean(estimated) == pytest.approx(np.var(resampled, axis=0, ddof=1).mean(), rel=0.05)
 

@@ -236,12 +236,12 @@ def _adjusted(data: AuditedAttributes, corrected_mean: CorrectedMean, terms: Ter
     spread = float((weight * judge**2).sum())
     slope = float((weight * judge * corrected_mean.fitted).sum()) / spread if spread > ROUNDING else 1.0
     values = np.where(data.audited, data.people, corrected_mean.fitted)
-    profiles = len(terms.own)
+    profiles = len(terms.values)
     total = np.bincount(data.profile, weights=values, minlength=profiles)
     number = np.bincount(data.profile, minlength=profiles)
     own = np.where(number > 0, total / np.maximum(number, 1), np.nan)
-    without = own[:, None] + slope * (terms.without - terms.own[:, None])
-    return replace(terms, own=own, without=without, samples=slope**2 * terms.samples), slope
+    without = own[:, None] + slope * (terms.without - terms.values[:, None])
+    return replace(terms, values=own, without=without, samples=slope**2 * terms.samples), slope
 
 
 def lower_bound(data: AuditedAttributes, confirmed: Floats, terms: Terms, labels: float = math.nan) -> Interval:

@@ -410,7 +410,7 @@ def _no_worse(question: _Question, item: _Comparison, tested: Tested) -> Check:
     budget = item.budget
     if item.paired is None:
         return Check(budget.text, budget.line, Outcome.UNDECIDED, item.problem)
-    apart, violation = tested.apart, budget.measure == "violation"
+    apart, violation = tested.difference, budget.measure == "violation"
     # In the worse direction: violation grows, completeness shrinks.
     low, high = (apart.low, apart.high) if violation else (-apart.high, -apart.low)
     value = apart.value if violation else -apart.value

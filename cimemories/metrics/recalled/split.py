@@ -203,7 +203,7 @@ def split_intervals(parts: Sequence[SplitTerms], n: int) -> tuple[dict[str, Inte
         said,
         total.combined(1, said, -1),
         reached.combined(1, total, -1),
-        replace(reached, own=1.0 - reached.own, without=1.0 - reached.without),
+        replace(reached, values=1.0 - reached.values, without=1.0 - reached.without),
     ]
     conveyed = [
         NumberTerms.joined(side).completeness for side in zip(*(part.completeness for part in parts), strict=True)

@@ -181,14 +181,14 @@ def nearest_judge(judges: Sequence[tuple[str, float, float, float]]) -> str:
 class Tested:
     """A difference with its test. p: adjusted for its family by Holm; family: how many comparisons that has."""
 
-    apart: Interval
+    difference: Interval
     p: float
     family: int = 1
 
     @property
     def claimed(self) -> bool:
         """True if a difference may be claimed: the test shows it over its family, and the interval excludes 0."""
-        return separates(self.p) and not self.apart.has_zero
+        return separates(self.p) and not self.difference.has_zero
 
 
 def alone(apart: Interval) -> Tested:
@@ -207,34 +207,34 @@ def difference(tested: Tested, who: str, whom: str, does: str, of: str, what: st
     """Say how far the second run lies from the first, second minus first: 'B leaks less than A: -4.1 points, 95 % CI
     -7.0 to -1.2 (p = 0.002).' who: the second run; whom: the first; does: 'leaks', 'conveys'; of: the number; what: of
     what."""
-    if math.isnan(tested.apart.value):
+    if math.isnan(tested.difference.value):
         return f"{who} and {whom} have no common flow on which {of} could be compared."
     if tested.claimed:
-        direction = "less" if tested.apart.value < 0 else "more"
+        direction = "less" if tested.difference.value < 0 else "more"
         return f"{who} {does} {direction}{what} than {whom}: {_estimate(tested)}."
     return f"No detectable difference of {who} from {whom} in {of}: {_estimate(tested)}."
 
 
 def _estimate(tested: Tested) -> str:
     """Return '-1.0 points, 95 % CI -3.0 to 1.0 (p = 0.41)', followed by what limits it."""
-    apart = tested.apart
+    apart = tested.difference
     low, high = 100 * apart.low, 100 * apart.high
     digits = decimals(100 * apart.value, low, high)
     value = f"{number(100 * apart.value, digits)} points, 95 % CI {number(low, digits)} to {number(high, digits)}"
     test = f"{p_text(tested.p)}, Holm over {tested.family} comparisons" if tested.family > 1 else p_text(tested.p)
     limits = "" if apart.speaks_for == "users" else "; of these attributes, with too few users to say more"
     # Where nothing varies there is no test that could have found something.
-    nothing = "; nothing varies in what they have in common" if not apart.has_zero and tested.apart.p == 1 else ""
+    nothing = "; nothing varies in what they have in common" if not apart.has_zero and tested.difference.p == 1 else ""
     return f"{value} ({test}){limits}{nothing}"
 
 
 def difference_short(tested: Tested, does: str) -> str:
     """Return 'leaks less', 'no detectable difference', for a table."""
-    if math.isnan(tested.apart.value):
+    if math.isnan(tested.difference.value):
         return "cannot be compared"
     if not tested.claimed:
         return "no detectable difference"
-    return f"{does} {'less' if tested.apart.value < 0 else 'more'}"
+    return f"{does} {'less' if tested.difference.value < 0 else 'more'}"
 
 
 def changed_flows(tallied: Tallied) -> str:
