@@ -213,7 +213,7 @@ def leaked(flows: Flows, ids: list[str]) -> list[Any]:
             rows = [row for page in pages(found, wanted, 7) for row in page.astype(str).to_dict("records")]
             whole = found.page(wanted, 2, None)
             answers += [
-                (left.number, left.counts, left.whole),
+                (left.number, left.counts, left.unfiltered),
                 rows,
                 whole.astype(str).to_dict("list"),
                 whole.index.tolist(),

@@ -152,7 +152,7 @@ def test_intervals_are_those_of_a_leak_rate_over_such_exposures(worlds: list[dic
         if math.isnan(value):
             continue
         theirs = RateSums.of(entries(under > 0, over, under)).terms()
-        for part in ("own", "without", "inside", "units"):
+        for part in ("values", "without", "inside", "units"):
             np.testing.assert_allclose(getattr(mine, part), getattr(theirs, part), atol=1e-12)
         assert 0 <= interval.low <= value + 1e-12 and value - 1e-12 <= interval.high <= 1
         assert interval.value == pytest.approx(value) and interval.users == int((under.sum(axis=(1, 2)) > 0).sum())

@@ -119,7 +119,7 @@ def test_terms_of_several_n_are_those_of_each_alone(data: FlowArrays) -> None:
     flows = data.inappropriate
     for n, terms in violation_terms_each(flows, (1, 2, 4)).items():
         alone = violation_terms(flows, n)
-        for name in ("own", "without", "inside", "units"):
+        for name in ("values", "without", "inside", "units"):
             assert np.array_equal(getattr(terms, name), getattr(alone, name), equal_nan=True)
 
 
@@ -137,7 +137,7 @@ def test_terms_of_blocks_join_to_those_of_the_run_at_once(data: FlowArrays, n: i
     )
     sides = zip(*((each.violation[n], each.completeness) for each in (whole, joined, summed)), strict=True)
     for one, two, sums in sides:
-        assert all(same(getattr(one, name), getattr(two, name)) for name in ("own", "without", "inside", "samples"))
+        assert all(same(getattr(one, name), getattr(two, name)) for name in ("values", "without", "inside", "samples"))
         assert same(share_interval(one).low, share_interval(sums).low)
     # Where a profile has one number alone, the other profiles' samples stay theirs.
     leaks, needed = (~np.isnan(side.values) for side in (whole.violation[n], whole.completeness))
