@@ -3,6 +3,7 @@ to similar pairs."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,6 +58,7 @@ class _Spreading:
     last: LastDecision | None = None
     pairs: dict[Axis, list[Pair]] = field(default_factory=dict)
     axes: set[Axis] = field(default_factory=set)
+    presses: Counter[Axis] = field(default_factory=Counter)  # of the key of each axis
 
     @property
     def chosen(self) -> list[Pair]:
@@ -297,6 +299,7 @@ def spread_by_keys(store: Store, dataset: DatasetRow, person: str) -> bool:
             back = back or key == "k"
             if axis := _AXIS_KEYS.get(key):
                 spreading.axes ^= {axis}
+                spreading.presses[axis] += 1
             elif key == "g" and spreading.chosen:
                 outcome = _spread(store, dataset, person, spreading)
     if outcome:
@@ -365,18 +368,22 @@ def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:
 
 def _axis(item: Proposal, spreading: _Spreading) -> None:
     """Draw the checkbox of an axis, unticked at first: nothing is applied unless chosen."""
-    key = f"bulk.axis.{item.axis}"
+    # After a press another checkbox: a second press comes with the value that the browser has of this one, as if the
+    # person had clicked it back.
+    number = spreading.presses[item.axis]
+    key = f"bulk.axis.{item.axis}.{number}"
     st.session_state[key] = item.axis in spreading.axes
     st.checkbox(
         safe.plain_label(f"{_AXES[item.axis]} ({count(len(item.pairs), 'pair')})"),
         key=key,
         help=safe.plain_label(item.reason, 200),
-        on_change=url.durable(partial(_choose, spreading, item.axis, key)),
+        on_change=url.durable(partial(_choose, spreading, item.axis, number, key)),
     )
 
 
-def _choose(spreading: _Spreading, axis: Axis, key: str) -> None:
-    (spreading.axes.add if st.session_state[key] else spreading.axes.discard)(axis)
+def _choose(spreading: _Spreading, axis: Axis, number: int, key: str) -> None:
+    if number == spreading.presses[axis]:
+        (spreading.axes.add if st.session_state[key] else spreading.axes.discard)(axis)
 
 
 def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, proposed: Sequence[Proposal]) -> None:
