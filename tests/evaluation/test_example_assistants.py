@@ -4,6 +4,7 @@ their tools."""
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -35,6 +36,13 @@ LANGGRAPH = pytest.param(
         reason="install langgraph and langchain-openai to try their example",
     ),
 )
+LETTA = pytest.param(
+    "with_letta.py",
+    marks=pytest.mark.skipif(
+        "CIMEMORIES_LETTA_PYTHON" not in os.environ,
+        reason="set CIMEMORIES_LETTA_PYTHON to a Python that has what with_letta.py names, to try it",
+    ),
+)
 MEMORIES = ["I live in Utrecht.", "My rent is 900 euros."]
 TASK = {"task": "Ask for a repair of the heating", "recipient": "Landlord"}
 
@@ -43,10 +51,12 @@ TASK = {"task": "Ask for a repair of the heating", "recipient": "Landlord"}
 def example(file: str, base_url: str, model: str) -> Iterator[str]:
     """Serve an example; yields its address."""
     port = free_port()
-    program = [sys.executable, ROOT / "examples/assistants" / file, base_url, model, str(port)]
+    # Letta asks for other versions of packages than we do.
+    python = os.environ["CIMEMORIES_LETTA_PYTHON"] if file == "with_letta.py" else sys.executable
+    program = [python, ROOT / "examples/assistants" / file, base_url, model, str(port)]
     with subprocess.Popen(program) as process:
         try:
-            until = time.monotonic() + 60
+            until = time.monotonic() + 300
             while time.monotonic() < until and process.poll() is None:
                 with socket.socket() as there:
                     if there.connect_ex(("127.0.0.1", port)) == 0:
@@ -73,7 +83,8 @@ def test_an_example_writes_every_message_of_a_simulated_run(sqlite_store: Store,
 
 def calling(tool: str, **arguments: str) -> Reply:
     call = {"id": "c1", "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
-    return completion(None, finish_reason="tool_calls", tool_calls=[call])
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}  # Letta asks for it
+    return completion(None, finish_reason="tool_calls", usage=usage, tool_calls=[call])
 
 
 @pytest.mark.parametrize("file", [OPENAI_AGENTS])
@@ -115,3 +126,29 @@ def two_tasks(address: str) -> list[dict]:
     assert httpx2.delete(f"{address}/session/{session}").status_code == 200
     assert httpx2.post(f"{address}/session/{session}/task", json=TASK).status_code == 500
     return outcomes
+
+
+@pytest.mark.parametrize("file", [LETTA])
+def test_an_agent_with_core_memory_mails_notes_and_remembers(file: str) -> None:
+    mail = {"recipient": "Ms Lee", "subject": "Heating", "body": "It is cold in Utrecht."}
+    note = {"label": "human", "new_str": "The heating of the user is broken.", "request_heartbeat": True}
+
+    def chat(request: IncomingRequest) -> Reply:
+        if request.number == 0:
+            return calling("send_email", thinking="I mail.", request_heartbeat=True, **mail)
+        if request.number == 1:
+            return calling("memory_insert", thinking="I note.", **note)
+        return calling("send_message", thinking="I answer.", message="Sent to Ms Lee.")
+
+    with hostile_server(chat) as model, example(file, model.url, "m") as address:
+        first, second = two_tasks(address)
+    arguments = {"subject": "Heating", "body": "It is cold in Utrecht."}
+    assert first["channels"] == {
+        "tool:send_email": [{"recipient": "Ms Lee", "arguments": arguments}],
+        "memory:write": ["The heating of the user is broken."],
+        "reasoning": "I mail.\nI note.\nI answer.",
+    }
+    assert first["message"] == second["message"] == "Sent to Ms Lee."
+    told = [json.dumps(request.body["messages"]) for request in model.chats]
+    assert all(memory in told[0] for memory in MEMORIES)
+    assert "heating of the user" not in told[0] and "heating of the user" in told[-1]
