@@ -371,8 +371,12 @@ def draw_new(store: Store) -> None:
             _watch(store, row)
         elif row.dataset is None and (row.status in RESUMABLE or row.settled < row.expected):
             _stopped(store, row)
-        elif row.id in watched:
-            _finished(store, row)
+        elif row.id in watched and row.dataset is not None:
+            report = authoring.report(store, row.id)
+            _title(row, f"is written: {count(report.kept)} of {count(report.wanted, 'attribute')}.")
+            url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=row.dataset)
+            with st.expander("Rejections and cost"):
+                safe.show(safe.lines(report.lines()))
     _form(store)
 
 
@@ -429,17 +433,6 @@ def _stopped(store: Store, row: GenerationRow) -> None:
             key=f"new.discard.{row.id}",
             icon=":material/delete:",
         )
-
-
-def _finished(store: Store, row: GenerationRow) -> None:
-    """Show the outcome of a generation that this session has seen running."""
-    report = authoring.report(store, row.id)
-    if row.dataset is None:
-        return
-    _title(row, f"is written: {count(report.kept)} of {count(report.wanted, 'attribute')}.")
-    url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=row.dataset)
-    with st.expander("Rejections and cost"):
-        safe.show(safe.lines(report.lines()))
 
 
 def _form(store: Store) -> None:

@@ -127,10 +127,15 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
         kinds = page.several("Current label", shown, "labels.kinds", "label", between=",", pills=True)
     above = st.container()
     sphere = None
+    chosen = [display_name(name) for param in ("domain", "event") if (name := url.get(param))]
+    if spheres and (name := url.get("sphere")):
+        chosen.append(_sphere(name))
+    if (name := url.get("differs")) in set(Differs):
+        chosen.append(DIFFERS[Differs(name)])
     with (
         right,
         st.popover(
-            safe.plain_label(_chosen_filters(spheres), 60),
+            safe.plain_label(", ".join(chosen) or "All domains, events and spheres", 60),
             icon=":material/filter_alt:",
             key="labels.filter",
             width="stretch",
@@ -150,16 +155,6 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
     return Filters(
         domain, event, "" if sphere == NO_SPHERE else sphere, tuple(kinds), Differs(differs) if differs else None
     )
-
-
-def _chosen_filters(spheres: bool) -> str:
-    """Return the button's label: the choice, or that nothing is left out."""
-    chosen = [display_name(name) for param in ("domain", "event") if (name := url.get(param))]
-    if spheres and (name := url.get("sphere")):
-        chosen.append(_sphere(name))
-    if (name := url.get("differs")) in set(Differs):
-        chosen.append(DIFFERS[Differs(name)])
-    return ", ".join(chosen) or "All domains, events and spheres"
 
 
 def clear() -> None:

@@ -155,7 +155,15 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     for row, _ in changes:
         if row.id == undo:
             propose(store, dataset, row.edit.inverse, row.id)
-    changes = _of_one_attribute(changes)
+    keys = sorted({_key(row) for row, _ in changes} - {""})
+    if len(keys) > 1:
+        only = st.selectbox(
+            "Changes of",
+            ["", *keys],
+            format_func=lambda key: safe.option(key) if key else "the whole profile",
+            key="profiles.history.of",
+        )
+        changes = [(row, name) for row, name in changes if only in ("", _key(row))]
     chosen = answers.twin(lists.edits(changes), "profiles.history", on_select="row")
     if chosen is None:
         safe.inline("Click a change to see both sides and to undo it.", muted=True)
@@ -169,20 +177,6 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         key=f"profiles.undo.{row.id}",
         on_click=url.durable(lambda: st.session_state.update({_UNDO: row.id})),
     )
-
-
-def _of_one_attribute(changes: list[tuple[EditRow, str]]) -> list[tuple[EditRow, str]]:
-    """Return the changes of one attribute, if more than one was changed and one is chosen; else all."""
-    keys = sorted({_key(row) for row, _ in changes} - {""})
-    if len(keys) < 2:
-        return changes
-    chosen = st.selectbox(
-        "Changes of",
-        ["", *keys],
-        format_func=lambda key: safe.option(key) if key else "the whole profile",
-        key="profiles.history.of",
-    )
-    return [(row, name) for row, name in changes if _key(row) == chosen] if chosen else changes
 
 
 def _key(row: EditRow) -> str:

@@ -68,7 +68,14 @@ def draw(
     editing = None if store.read_only else url.get("view")
     _head(store, dataset, record, editing == BIOGRAPHY)
     events(record.profile)
-    _label_line(record, labels)
+    if labels is not None:
+        safe.show(matrix.distribution(labels.counts()))
+        people = f" {labels.decided:,} of them decided by people, with a bar below the cell." if labels.decided else ""
+        safe.inline(
+            f"In a strip each cell is one of the {len(record.context_ids)} contexts, in the same order in every row; "
+            f"hover to see which.{people}",
+            muted=True,
+        )
     groups = by_domain(record, domains, chosen_events)
     if editing == ATTRIBUTES and attribute_id not in record.attribute_ids and attribute_id != profile_edit.NEW:
         attribute_id = next(iter(record.attribute_ids), profile_edit.NEW)
@@ -114,18 +121,6 @@ def _head(store: Store, dataset: DatasetRow, record: ProfileRecord, editing: boo
         url.page_link(
             "labels", "Labels of this profile", icon=":material/label:", dataset=record.dataset, profile=record.id
         )
-
-
-def _label_line(record: ProfileRecord, labels: ProfileLabels | None) -> None:
-    if labels is None:
-        return
-    safe.show(matrix.distribution(labels.counts()))
-    people = f" {labels.decided:,} of them decided by people, with a bar below the cell." if labels.decided else ""
-    safe.inline(
-        f"In a strip each cell is one of the {len(record.context_ids)} contexts, in the same order in every row; hover "
-        f"to see which.{people}",
-        muted=True,
-    )
 
 
 def _counts(labels: ProfileLabels, ids: Sequence[int]) -> str:

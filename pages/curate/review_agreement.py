@@ -209,7 +209,13 @@ def _confusion(drawn: Drawn) -> None:
     if not item.counts.sum():
         page.notice("None of these pairs has a counted vote, so there is nothing to compare.")
         return
-    chosen = _confusion_buttons(item)
+    cells = {f"{LABEL_NAMES[i]}-{LABEL_NAMES[j]}": (ORDER[i], ORDER[j]) for i in range(3) for j in range(3)}
+    named = url.get("cell") or ""
+    texts = [safe.glyphed(LABELS[code]) for code in ORDER]
+    safe.inline(f"Rows: {item.who or EVERYONE}. Columns: the consensus. Click a cell to see its pairs.", muted=True)
+    with st.container(key="confusion"):
+        _cells(item, texts, cells, named)
+    chosen = cells.get(named)
     frame = pd.DataFrame([[item.counts[i, j] for j in ORDER] for i in ORDER], columns=LABEL_NAMES)
     frame.insert(0, "person \\ consensus", LABEL_NAMES)
     drawn.export(Table(frame.assign(who=who or EVERYONE), {}, "confusion"))
@@ -232,17 +238,6 @@ def _confusion(drawn: Drawn) -> None:
     drawn.export(Table(pairs, {}, "confusion pairs"))
     if selected is not None:
         go_to_pair(dataset, labelling, pairs.iloc[selected])
-
-
-def _confusion_buttons(item: Against) -> tuple[int, int] | None:
-    """Draw the confusion table as buttons; returns the cell (person's code, consensus's code) that the URL names."""
-    cells = {f"{LABEL_NAMES[i]}-{LABEL_NAMES[j]}": (ORDER[i], ORDER[j]) for i in range(3) for j in range(3)}
-    chosen = url.get("cell") or ""
-    names = [safe.glyphed(LABELS[code]) for code in ORDER]
-    safe.inline(f"Rows: {item.who or EVERYONE}. Columns: the consensus. Click a cell to see its pairs.", muted=True)
-    with st.container(key="confusion"):
-        _cells(item, names, cells, chosen)
-    return cells.get(chosen)
 
 
 def _cells(item: Against, names: Sequence[str], cells: Mapping[str, tuple[int, int]], chosen: str) -> None:

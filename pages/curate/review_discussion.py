@@ -124,10 +124,6 @@ def _pair(dataset: DatasetRow, labelling: LabellingRow | None, item: Disputed) -
         ("Task", safe.data(item.task)),
     )
     safe.show(safe.facts(about))
-    _labels_link(dataset, labelling, item)
-
-
-def _labels_link(dataset: DatasetRow, labelling: LabellingRow | None, item: Disputed) -> None:
     url.page_link(
         "labels",
         "Show on the Labels page (names are visible there)",

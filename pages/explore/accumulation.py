@@ -60,7 +60,11 @@ def draw() -> None:
         way, seed = _order(user is not None)
     shown = one_user(flows, scope, user if user is not None else next(iter(people)), way, seed)
     with messages:
-        single = _single(max(shown.curves))
+        most = max(shown.curves)
+        text = "On a slide a task reveals what any of its messages does, or what its first one does."
+        options = {"": f"all {most} messages", ONE: "one message"}
+        key = "accumulation.messages"
+        single = most == 1 or page.choice("Slides with", options, key, "messages", boxed=True, help=text) == ONE
     with play:
         accumulation_presenter.draw(flows, scope, shown, single)
     overlaid = shown if user is not None else None
@@ -108,16 +112,6 @@ def _user(people: dict[int, str]) -> int | None:
         help="One user's tasks in one order, beside the average over all users and all orders of their tasks.",
     )
     return int(chosen) if chosen else None
-
-
-def _single(most: int) -> bool:
-    """Draw the choice of messages per slide and return whether it is one a task."""
-    if most == 1:
-        return True
-    text = "On a slide a task reveals what any of its messages does, or what its first one does."
-    options = {"": f"all {most} messages", ONE: "one message"}
-    key = "accumulation.messages"
-    return page.choice("Slides with", options, key, "messages", boxed=True, help=text) == ONE
 
 
 def _order(chosen: bool) -> tuple[Order, int]:

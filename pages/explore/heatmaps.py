@@ -100,7 +100,10 @@ def _maps(chosen: RunScope, result: Heatmap, view: View) -> None:
     size = len(drawn.grid.rows), len(drawn.grid.columns)
     selected = charts.clicked_cell(KEY, *size) or charts.clicked_cell(f"{KEY}.2", *size) or _cell(drawn.grid)
     if selected is not None:
-        _put_cell(drawn.grid, selected)
+        sides = (drawn.grid.columns, selected[1]), (drawn.grid.rows, selected[0])
+        named = {PARAMETER[side.by]: side.ids[position] for side, position in sides}
+        st.session_state[LAST] = url.visit(), named
+        url.put(**named)
     alt = f"{drawn.title}. {drawn.subtitle}. The same numbers are in the table below."
     if view.phone:  # a line of the page breaks, and one of a chart is cut off
         safe.inline(drawn.title, strong=True)
@@ -384,14 +387,6 @@ def _no_cell() -> dict[str, None]:
     """Forget the chosen cell; returns the parameters of an address that names none."""
     st.session_state.pop(LAST, None)
     return dict.fromkeys(PARAMETER.values())
-
-
-def _put_cell(grid: Grid, selected: tuple[int, int]) -> None:
-    """Name the cell in the address."""
-    sides = ((grid.columns, selected[1]), (grid.rows, selected[0]))
-    named = {PARAMETER[side.by]: side.ids[position] for side, position in sides}
-    st.session_state[LAST] = url.visit(), named
-    url.put(**named)
 
 
 draw()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import streamlit as st
 
 from cimemories import extras
@@ -10,7 +9,7 @@ from cimemories.answers.leaks import takeaway
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.leaks import gallery
-from cimemories.leaks.examples import Examples, FilterCounts, Filters
+from cimemories.leaks.examples import Examples
 from cimemories.leaks.examples import examples as found_examples
 from cimemories.leaks.message import leak_view
 from cimemories.store.engine import StoreError
@@ -64,11 +63,7 @@ def _filtered(browsed: Browsed, examples: Examples) -> None:
     if url.get("tab") == leaks_gallery.PATTERNS:
         leaks_gallery.views(browsed)
         leaks_gallery.draw_patterns(browsed, examples, now)
-    else:
-        _gallery(browsed, examples, now, left)
-
-
-def _gallery(browsed: Browsed, examples: Examples, now: Filters, left: FilterCounts) -> None:
+        return
     shown = examples.page(now, 0, MOST_SHOWN)
     ids: list[str] = shown["id"].tolist()
     current = leaks_gallery.current(browsed, examples, ids)
@@ -88,17 +83,12 @@ def _gallery(browsed: Browsed, examples: Examples, now: Filters, left: FilterCou
     _example(browsed.flows, scope, profile, context, named=browsed.every)
     if ids:
         leaks_gallery.listed(shown, left.number, browsed, current)
-    _ahead(browsed, shown, gallery.step(ids, current, 1))
-
-
-def _ahead(browsed: Browsed, shown: pd.DataFrame, following: str | None) -> None:
-    """Load the next example while this one is being read."""
-    row = shown[shown["id"] == following]
-    if len(row):
-        where = row.iloc[0]
-        scope, flow = browsed.scopes[str(where["run"])], (int(where["profile"]), int(where["context"]))
+    following = shown[shown["id"] == gallery.step(ids, current, 1)]
+    if len(following):  # loaded while this one is being read
+        row = following.iloc[0]
+        scope, flow = browsed.scopes[str(row["run"])], (int(row["profile"]), int(row["context"]))
         leak_view(browsed.flows, scope, *flow)
-        leaks_message.pair_of(browsed.flows, scope, *flow, int(where["attribute"]))
+        leaks_message.pair_of(browsed.flows, scope, *flow, int(row["attribute"]))
 
 
 def _nothing(browsed: Browsed, examples: Examples) -> None:
