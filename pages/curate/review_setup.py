@@ -76,8 +76,8 @@ def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
         about = f"About {count(shared)} of {count(len(index), 'pair')} go to {people} people each, " if shared else ""
         text = f"{about}{rest}: {count(len(index) + shared * (people - 1), 'decision')} in all"
         given = answers(store, dataset.id)
-        made = f"{count(given.in_force)} are in force, on {count(len(given.attributes), 'pair')}"
-        text += f". {made}, {count(given.shared)} of them by two or more people."
+        made = f"{count(given.in_force)} made so far, on {count(len(given.attributes), 'pair')}"
+        text += f". {made}, {count(given.shared)} of them by two or more people." if given.in_force else ". None yet."
         safe.inline(text[:1].upper() + text[1:], strong=True)
         safe.inline(
             "Shared pairs are drawn at random. Decisions that are made stay. Agreement needs pairs that several people "

@@ -61,7 +61,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     about = compared.about(reference, scope, n=result.n) | {"first": first, "second": second}
     if result.changes.frame[["inappropriate_flows", "necessary_flows"]].any(axis=None):
         compare_scope.differences(compared, (reference, scope))
-        for text in result.words:
+        for text in result.words[1:]:  # the first is the page's takeaway
             safe.inline(text, strong=True)
         answers.show(replace(result, sentence=""), "compare.difference", about, without=("domains", "flows"))
     else:

@@ -453,8 +453,10 @@ def test_training_shows_the_known_answer_and_goes_on_with_enter(page: Page, monk
     expect(queue.box).to_contain_text("Settled <b>so</b>.")
     queue.press("is")  # meant for the next card, which is not there yet
     assert queue.card == "1.1.7"
+    expect(problem := page.locator(".problem")).to_have_text("This one is answered. Press Enter for the next.")
     queue.press(["Enter"])
     assert queue.card == "2.1"
+    expect(problem).to_be_hidden()
     queue.press("zi")
     expect(queue.box).to_contain_text("Right: I inappropriate")
     queue.press(["Enter", "n"])

@@ -359,7 +359,10 @@ class Bench extends DrawnQueue {
     else if ((pressed === "Escape" || pressed === "z") && Object.keys(this.choice).length) this.choose(null);
     else if (pressed === "Escape") return false; // somebody else's
     else if (this.over && !"zb?".includes(pressed)) return true;
-    else if (this.learned && (says || pressed === "s")) return true; // meant for a card that is not there yet
+    else if (this.learned && (says || pressed === "s")) { // meant for a card that is not there yet
+      this.notice = "This one is answered. Press Enter for the next.";
+      this.changed();
+    }
     else if (cause) this.choose({ cause });
     else if (says && this.data.causes.length) this.choose({ says: says.says });
     else if (says) this.say(says.says);
@@ -414,6 +417,7 @@ class Bench extends DrawnQueue {
   get learned() { return Boolean(this.card?.known?.length) && this.answers.get(this.card.id)?.kind === "say"; }
 
   proceed() {
+    this.notice = "";
     this.at = this.nextOpen(this.at + 1);
     this.draw();
     this.part("card").focus({ preventScroll: true });

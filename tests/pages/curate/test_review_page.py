@@ -189,13 +189,14 @@ def test_an_imported_file_is_listed_and_undone_with_one_click(store: Store) -> N
 
 def test_an_overlap_is_shown_before_it_is_set_and_undone_with_one_click(store: Store) -> None:
     dataset, pairs = world(store)
+    assert "decisions in all. None yet." in page_html(opened(PAGE, tab="overlap"))
     with store.write() as connection:
         decisions.add_all(connection, dataset, "Ada", [NewDecision(*pairs[0], Label.NECESSARY, uid="one")])
         decisions.add_all(connection, dataset, "Bob", [NewDecision(*pairs[1], Label.NECESSARY, uid="two")])
         decisions.undo(connection, dataset, "Bob", "two", "three")
     app = opened(PAGE, tab="overlap")
     app.number_input(key="overlap.share").set_value(50).run()
-    assert "1 are in force, on 1 pair, 0 of them by two or more people" in page_html(app)
+    assert "1 made so far, on 1 pair, 0 of them by two or more people" in page_html(app)
     assert button(app, "Set overlap").disabled and "Needs your name" in page_html(app)
     app.session_state["annotator"] = "Ada"
     app.run()
