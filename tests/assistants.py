@@ -29,7 +29,8 @@ class Raw:
 
 
 class Service:
-    """The running service. opened, tasks: every body in order of arrival; live: sessions that were not deleted."""
+    """The running service. opened, tasks: every body in order of arrival; live: sessions that were not deleted;
+    ids: of the next sessions, instead of its own."""
 
     def __init__(self, write: Callable[[Body, Body], Body | Raw], about: Body) -> None:
         self.write, self.about = write, about
@@ -37,6 +38,7 @@ class Service:
         self.tasks: list[Body] = []
         self.headers: list[Mapping[str, str]] = []
         self.live: dict[str, Body] = {}
+        self.ids: list[object] = []
         self.lock = threading.Lock()
         self.url = ""
 
@@ -62,12 +64,13 @@ def service(
                 else:
                     state.tasks.append(body)
             if parts == ["session"]:
-                return self.reply({"session": session, **state.about})
-            return self.reply(state.write(state.live[parts[1].replace("%2F", "/")], body))
+                return self.reply({"session": state.ids.pop(0) if state.ids else session, **state.about})
+            told = state.live.get(parts[1].replace("%2F", "/"))
+            return self.reply(Raw(404) if told is None else state.write(told, body))
 
         def do_DELETE(self) -> None:
             with state.lock:
-                state.live.pop(self.path.strip("/").split("/")[1].replace("%2F", "/"))
+                state.live.pop(self.path.strip("/").split("/")[1].replace("%2F", "/"), None)
             self.reply({})
 
         def reply(self, answer: Body | Raw) -> None:

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from cimemories.access.roles import Role
 from cimemories.evaluation.runs import Addresses, jobs_by_unit, judges_of
 from cimemories.formats.batch_files import BatchAnswer, batch_answers, request_line
-from cimemories.llm.assistants import outcome_text
+from cimemories.llm.assistants import FailedCall, outcome_text
 from cimemories.llm.client import Client, refusal
 from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Job, Task, all_jobs, settled
@@ -174,7 +174,10 @@ class _FileClient(Client):
             answer = Answer(key, draw, cause, exchange, 0.0, now(), error=self.endpoint.short(line.failure))
             return refusal(answer) if cause == REFUSED else answer
         if isinstance(line.body, dict) and "key" in line.body:
-            return Answer(key, draw, OK, exchange, 0.0, now(), content=outcome_text(line.body))
+            try:
+                return Answer(key, draw, OK, exchange, 0.0, now(), content=outcome_text(line.body))
+            except FailedCall as error:
+                return Answer(key, draw, error.failure.cause, exchange, 0.0, now(), error=error.failure.error)
         read = self._answers(line.body, model, [draw], {draw: key}, 0.0, now())
         if not read:
             reason = "the answer has no choices with a message"

@@ -16,16 +16,19 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cimemories.model import Channel
+from cimemories.store.engine import one_line, storable
+from cimemories.text import shortened
 
 TOOL, WRITE = "tool:", "memory:"  # begin the names under which an assistant reports the last two
 MOST_ITEMS = 200  # tool calls and memory writes of one task
-LONGEST = 1_000_000  # characters of them
+LONGEST = 1_000_000  # characters of them, of a message, and of its reasoning
 LONGEST_NAME = 100  # characters of the name of a channel, and of a recipient
 
 
@@ -101,7 +104,8 @@ class SentBy:
 def by_recipient(messages: Sequence[SentBy]) -> dict[int, list[tuple[int, Sent]]]:
     """Return the tool calls that reached the recipient of each of these messages of one person, each with the response
     beside which it was sent. A call that names the recipient of exactly one other message of the sample is there, any
-    other one is with its own message. Recipients are compared in lower case, by their words but 'the' and 'my'."""
+    other one is with its own message. Recipients are compared as they read: in lower case, by their words but 'the' and
+    'my', without invisible characters."""
     addressed: defaultdict[tuple[str, int, str], list[SentBy]] = defaultdict(list)
     for message in messages:
         addressed[message.level, message.sample, _words(message.recipient)].append(message)
@@ -118,7 +122,9 @@ def by_recipient(messages: Sequence[SentBy]) -> dict[int, list[tuple[int, Sent]]
 
 
 def _words(recipient: str) -> str:
-    return " ".join(word for word in re.findall(r"\w+", recipient.casefold()) if word not in ("the", "my"))
+    plain = unicodedata.normalize("NFKC", recipient).casefold()
+    plain = "".join(character for character in plain if unicodedata.category(character) != "Cf")
+    return " ".join(word for word in re.findall(r"\w+", plain) if word not in ("the", "my"))
 
 
 def read_outcome(value: object) -> Outcome:
@@ -132,16 +138,17 @@ def read_outcome(value: object) -> Outcome:
     reasoning, sent = None, []
     for name, items in channels.items():
         if name == Channel.REASONING and isinstance(items, str | None):
-            reasoning = items or None
+            reasoning = storable(items) if items else None
             continue
-        if not name.startswith((TOOL, WRITE)) or len(name) > LONGEST_NAME or not isinstance(items, list):
-            raise OutcomeError(
-                f"'{name[:40]}' is no channel: there are 'reasoning' (a text), 'tool:NAME' and 'memory:NAME' (lists)"
-            )
-        sent += [_read_item(name, item) for item in items]
+        if not str(name).startswith((TOOL, WRITE)) or len(name) > LONGEST_NAME or not isinstance(items, list):
+            channels_are = "'reasoning' (a text), 'tool:NAME' or 'memory:NAME' (lists)"
+            raise OutcomeError(f"'{shortened(name, 40)}' is none of the channels {channels_are}")
+        sent += [_read_item(one_line(name), item) for item in items]
     if len(sent) > MOST_ITEMS or sum(len(item.text) for item in sent) > LONGEST:
         raise OutcomeError(f"more than {MOST_ITEMS} tool calls and memory writes, or {LONGEST:,} characters of them")
-    return Outcome(value["message"], reasoning, tuple(sent))
+    if max(len(value["message"]), len(reasoning or "")) > LONGEST:
+        raise OutcomeError(f"more than {LONGEST:,} characters of a message, or of its reasoning")
+    return Outcome(storable(value["message"]), reasoning, tuple(sent))
 
 
 def _read_item(channel: str, item: object) -> Sent:
@@ -150,7 +157,11 @@ def _read_item(channel: str, item: object) -> Sent:
         recipient, arguments = item.get("recipient"), item.get("arguments")
     if not isinstance(arguments, str | Mapping) or not isinstance(recipient, str | None):
         raise OutcomeError(f"an item of '{channel}' is a text, or an object with 'recipient' and 'arguments'")
-    return Sent(channel, " ".join(recipient.split())[:LONGEST_NAME] if recipient else None, _laid_out(arguments))
+    try:
+        text = storable(_laid_out(arguments))
+    except (TypeError, ValueError, RecursionError) as error:  # of another package, which may hold anything
+        raise OutcomeError(f"the arguments of an item of '{channel}' are no JSON: {error}") from None
+    return Sent(channel, one_line(recipient)[:LONGEST_NAME] if recipient else None, text)
 
 
 def _laid_out(arguments: str | Mapping[str, Any]) -> str:

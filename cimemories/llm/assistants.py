@@ -36,7 +36,7 @@ import httpx2
 
 from cimemories import event_loop
 from cimemories.llm.capabilities import Server
-from cimemories.llm.client import Client, Failure
+from cimemories.llm.client import FATAL, Client, Failure
 from cimemories.llm.endpoint import ASSISTANT, COMMAND, Endpoint, EndpointError
 from cimemories.llm.http.transport import LARGEST_BODY
 from cimemories.llm.vllm_server import die_with_parent
@@ -75,8 +75,11 @@ class FailedCall(Exception):
 class AssistantClient(Client):
     """Gives tasks to an assistant. Each draw is a session of its own."""
 
+    malformed_attempts = 1  # a task may have been carried out, however it was answered
+
     def __init__(self, endpoint: Endpoint, **more: Any) -> None:
-        super().__init__(replace(endpoint, n_at_once=False), **more)
+        # Not sent again by the SDK: a task may have been carried out before the connection was cut.
+        super().__init__(replace(endpoint, n_at_once=False, max_retries=0), **more)
         self._live: dict[str, Session] = {}  # waiting for their next task, by what they have been told
 
     async def close(self) -> None:
@@ -89,16 +92,18 @@ class AssistantClient(Client):
             return await _Program.started(self.endpoint, body)
         reply = await self.posted("/session", body)
         identity = reply.get("session")
-        if not isinstance(identity, str | int) or not 0 < len(str(identity)) <= _LONGEST_ID:
-            raise FailedCall(Failure("malformed", "the answer to POST /session has no 'session'"))
-        return _Service(self, f"/session/{quote(str(identity), safe='')}", reply)
+        # Of dots alone it would name another path.
+        if not isinstance(identity, str | int) or not 0 < len(str(identity).strip(".")) <= _LONGEST_ID:
+            wanted = f"no 'session', a text of at most {_LONGEST_ID} characters"
+            raise FailedCall(Failure("malformed", f"the answer to POST /session has {wanted}"))
+        return _Service(self, f"/session/{quote(str(identity), safe='', errors='replace')}", reply)
 
     async def posted(self, path: str, body: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the answer of a service. Raises FailedCall."""
-        # Not sent again by the SDK: a task may have been carried out before the connection was cut.
-        posted = await self._post(path, json.dumps(body).encode("utf-8", "replace"), max_retries=0)
+        posted = await self._post(path, json.dumps(body).encode("utf-8", "replace"))
         if isinstance(posted, Failure):
-            raise FailedCall(posted)
+            # What ends the work with a server of models may be an assistant's answer to one task.
+            raise FailedCall(replace(posted, cause="rejected") if posted.cause in FATAL else posted)
         if not isinstance(posted[0], Mapping):
             raise FailedCall(Failure("malformed", f"the answer to POST {path} is no JSON object"))
         return posted[0]
@@ -107,7 +112,7 @@ class AssistantClient(Client):
         import openai
 
         with contextlib.suppress(openai.OpenAIError):
-            await self._sdk.with_options(max_retries=0).delete(path, cast_to=httpx2.Response)
+            await self._sdk.delete(path, cast_to=httpx2.Response)
 
     async def _attempt(
         self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
@@ -116,12 +121,10 @@ class AssistantClient(Client):
         started, clock = now(), time.perf_counter()
         try:
             reply = await self._carried_out(task, draw)
+            # As it came, for the script to read: what cannot be read is an outcome of its own.
+            content = outcome_text(reply)
         except FailedCall as error:
             return replace(error.failure, seconds=time.perf_counter() - clock)
-        # As it came, for the script to read: what cannot be read is an outcome of its own.
-        content = outcome_text(reply)
-        if len(content) > LARGEST_BODY // 4:
-            return Failure("too large", f"the answer is longer than {LARGEST_BODY // 4:,} characters")
         usage = reply.get("usage")
         answer = Answer(
             key=keys[draw],
@@ -158,8 +161,15 @@ class AssistantClient(Client):
 
 
 def outcome_text(reply: Mapping[str, Any]) -> str:
-    """Return the message and the channels of an answer as they are recorded, for the script to read."""
-    return storable(json.dumps({name: reply.get(name) for name in ("message", "channels")}, ensure_ascii=False))
+    """Return the message and the channels of an answer as they are recorded, for the script to read. Raises FailedCall
+    for what is too large for that."""
+    try:
+        text = storable(json.dumps({name: reply.get(name) for name in ("message", "channels")}, ensure_ascii=False))
+    except RecursionError:
+        raise FailedCall(Failure("malformed", "the answer is nested too deeply")) from None
+    if len(text) > LARGEST_BODY // 4:
+        raise FailedCall(Failure("too large", f"the answer is longer than {LARGEST_BODY // 4:,} characters"))
+    return text
 
 
 def _key(told: Mapping[str, object], draw: int) -> str:
@@ -235,7 +245,7 @@ class _Program:
         if not line:
             raise FailedCall(Failure("server error", f"the program ended without an answer{await self._last_words()}"))
         try:
-            reply = json.loads(line)
+            reply = json.loads(line.decode())  # else other encodings are tried
         except (ValueError, RecursionError) as error:
             raise FailedCall(Failure("malformed", f"the answer is no line of JSON: {str(error)[:100]}")) from None
         if not isinstance(reply, Mapping):
@@ -253,8 +263,13 @@ class _Program:
         # The group also has what the program started, which may outlive it.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._transport.close()
+        # Waiting may end only with the pipes. The transport itself is closed afterwards: it would look for the end of
+        # the process in competition with asyncio, which then complains of an unknown child.
+        for number in range(3):
+            if pipe := self._transport.get_pipe_transport(number):
+                pipe.close()
         await self._process.wait()
+        self._transport.close()
         self._errors.cancel()
         await asyncio.gather(self._errors, return_exceptions=True)
 

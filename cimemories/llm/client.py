@@ -53,6 +53,8 @@ class Client:
     recorded answers may serve, as planned. confirm: returns, before the first call for a model, which server answers.
     traffic: of all clients of this server."""
 
+    malformed_attempts = MALFORMED_ATTEMPTS
+
     def __init__(
         self,
         endpoint: Endpoint,
@@ -123,7 +125,7 @@ class Client:
         missing = list(draws)
         failure = Failure("malformed", "the server returned no choices")
         attempts = 0
-        while missing and attempts < MALFORMED_ATTEMPTS:
+        while missing and attempts < self.malformed_attempts:
             attempts += 1
             batch = missing if not answers else missing[:1]  # `n` is not sent again to a server that returned too few
             outcome = await self._attempt(request, batch, keys)
@@ -200,17 +202,15 @@ class Client:
         )
         return {draws[0]: replace(first, cached_tokens=0, completion_tokens=0)}
 
-    async def _post(self, path: str, content: bytes, max_retries: int | None = None) -> tuple[object, float] | Failure:
-        """Return a decoded answer, and its seconds; a failed call is an outcome, too, and counts as missing.
-        max_retries: None for those of the endpoint."""
+    async def _post(self, path: str, content: bytes) -> tuple[object, float] | Failure:
+        """Return a decoded answer, and its seconds; a failed call is an outcome, too, and counts as missing."""
         import openai
 
         clock = time.perf_counter()
         try:
             # A prepared body: 0.6 ms of processor time a call, chat.completions.create 1.15 ms, which checks and
             # converts the body and the answer (prompts of 16,000 characters, instant server).
-            sdk = self._sdk if max_retries is None else self._sdk.with_options(max_retries=max_retries)
-            raw = await sdk.post(path, cast_to=httpx2.Response, content=content)
+            raw = await self._sdk.post(path, cast_to=httpx2.Response, content=content)
             return json.loads(raw.content), time.perf_counter() - clock
         except openai.OpenAIError as error:
             return replace(self._explain(error), seconds=time.perf_counter() - clock)
@@ -321,7 +321,7 @@ class Client:
             )
         if limits_requests(response):
             return f" (nothing got through for {STALLED_SECONDS / 60:g} minutes. Resume it later)"
-        if not seconds or response.status_code == 429:
+        if not seconds or response.status_code == 429 or not self.endpoint.max_retries:
             return ""
         return f" (tried {self.endpoint.max_retries + 1} times, waiting as long as its Retry-After asks)"
 

@@ -186,15 +186,18 @@ def answers(told: Body, bad: Body | Raw) -> Any:
     ("bad", "cause"),
     [
         (Raw(500), "server error"),
+        (Raw(401, b"<html>Log in</html>"), "rejected"),
+        (Raw(404), "rejected"),
+        (Raw(body=b"no JSON"), "malformed"),
         (Raw(body=b"x" * 9_000_000), "too large"),
         (Raw(length=100_000_000), "too large"),
         (Raw(307, headers={"location": "http://127.0.0.1:9/other"}), "redirected"),
         (Raw(wait=3.0), "timeout"),
         ({"message": 5}, "outcome: an outcome is"),
-        ({"message": "x", "channels": {"tool:mail": "no list"}}, "outcome: 'tool:mail' is no channel"),
-        ({"message": "x", "key": "another task", "channels": {"labels": []}}, "outcome: 'labels' is no channel"),
+        ({"message": "x", "channels": {"tool:mail": "no list"}}, "outcome: 'tool:mail' is none of the channels"),
+        ({"message": "x", "key": "another task", "channels": {"labels": []}}, "outcome: 'labels' is none"),
     ],
-    ids=["500", "9 MB", "100 MB announced", "redirect", "hangs", "no text", "no list", "forged"],
+    ids=["500", "401", "404", "no JSON", "9 MB", "100 MB announced", "redirect", "hangs", "text", "list", "forged"],
 )
 def test_a_hostile_answer_costs_one_message(sqlite_store: Store, bad: Body | Raw, cause: str) -> None:
     add(sqlite_store, small_profiles(1, 3))
@@ -204,6 +207,17 @@ def test_a_hostile_answer_costs_one_message(sqlite_store: Store, bad: Body | Raw
     assert len(missing) == 1
     assert missing[0]["cause"].startswith(cause)
     assert assistant.live == {}
+    assert len(assistant.tasks) == 6, "a task may have been carried out, and is not given twice"
+
+
+@pytest.mark.parametrize("identity", ["..", "", "x" * 201, None, 1.5, "\ud800"])
+def test_a_session_id_that_cannot_be_used_costs_one_message(sqlite_store: Store, identity: object) -> None:
+    add(sqlite_store, small_profiles(1, 3))
+    with service() as assistant:
+        run_id = planning.plan(sqlite_store, spec(assistant.url, samples=1))
+        assistant.ids = [1, identity]  # the first is looked up before the tasks
+        runs.execute(sqlite_store, run_id)
+    assert Counter(row["status"] for row in responses(sqlite_store, run_id)) == {"ok": 2, "failed": 1}
 
 
 def test_an_address_that_is_no_assistant_is_refused_before_anything_is_planned(sqlite_store: Store) -> None:
@@ -296,7 +310,9 @@ def test_a_program_is_started_for_every_message_and_gone_after_it(
     ],
     ids=["endless", "20 MB", "hangs", "forks", "raises"],
 )
-def test_a_hostile_program_costs_its_messages(sqlite_store: Store, program: str, code: str, cause: str) -> None:
+def test_a_hostile_program_costs_its_messages(
+    sqlite_store: Store, program: str, code: str, cause: str, caplog: pytest.LogCaptureFixture
+) -> None:
     add(sqlite_store, small_profiles(1, 1))
     run_id = planning.plan(sqlite_store, spec(program, timeout=1.0))
     file = Path(program.rpartition(" ")[2])
@@ -308,6 +324,7 @@ def test_a_hostile_program_costs_its_messages(sqlite_store: Store, program: str,
         patch.setattr(assistants, "_code", lambda address: digest)
         runs.execute(sqlite_store, run_id)
     assert {(row["status"], row["cause"]) for row in responses(sqlite_store, run_id)} == {("failed", cause)}
+    assert "Unknown child process" not in caplog.text
 
 
 def test_a_record_does_not_start_programs(sqlite_store: Store, program: str) -> None:
@@ -384,11 +401,22 @@ def test_tool_calls_and_memory_writes_are_read_and_laid_out() -> None:
         {"message": "x", "channels": {"tool:a": ["x"] * 201}},
         {"message": "x", "channels": {"tool:a": ["x" * 1_000_001]}},
         {"message": "x", "channels": {"tool:" + "a" * 100: []}},
+        {"message": "x", "channels": {5: []}},
+        {"message": "x", "channels": {"tool:a": [{"arguments": {"body": object()}}]}},
+        {"message": "x" * 1_000_001},
+        {"message": "x", "channels": {"reasoning": "x" * 1_000_001}},
     ],
 )
 def test_other_values_are_no_outcomes(value: object) -> None:
     with pytest.raises(OutcomeError):
         read_outcome(value)
+
+
+def test_what_no_database_holds_and_what_breaks_a_line_is_no_part_of_an_outcome() -> None:
+    odd = {"tool:a\n[b": [{"recipient": "Ms\0\nLee", "arguments": {"\0": ["\ud800"]}}], "reasoning": "\0"}
+    outcome = read_outcome({"message": "\0", "channels": odd})
+    assert (outcome.message, outcome.reasoning) == ("\ufffd", "\ufffd")
+    assert outcome.sent == (Sent("tool:a [b", "Ms\ufffd Lee", '\ufffd: ["\ufffd"]'),)
 
 
 def test_channels_are_judged_apart_and_together(sqlite_store: Store) -> None:
@@ -505,6 +533,10 @@ def test_tasks_go_out_as_a_file_and_outcomes_come_back(sqlite_store: Store, tmp_
         {"key": "forged" + tasks[3]["key"][6:], "message": "not asked for"},
         {"key": tasks[0]["key"], "message": "another answer to the same"},
     ]
+    # As large as no service may answer, and so the same here.
+    large = {"key": tasks[2]["key"], "message": LETTER, "channels": {"tool:mail": ["x" * 5_000_000]}}
+    (tmp_path / "large.jsonl").write_text(json.dumps(large), encoding="utf-8")
+    assert import_batch(sqlite_store, run_id, tmp_path / "large.jsonl").failed == {"too large": 1}
     file = tmp_path / "outcomes.jsonl"
     file.write_text("\n".join(map(json.dumps, outcomes)), encoding="utf-8")
     imported = import_batch(sqlite_store, run_id, file)
@@ -741,6 +773,7 @@ def test_recipients_are_compared_by_their_words() -> None:
 
     doctor = beside(1, "Family doctor", None)
     assert reached(doctor, beside(2, "Landlord", "my FAMILY  doctor.")) == {1: [1, 2]}
+    assert reached(doctor, beside(2, "Landlord", "Fam\u200bily ｄoctor\ufeff")) == {1: [1, 2]}, "reads the same"
     assert reached(doctor, beside(2, "Landlord", "Doctor")) == {1: [1], 2: [2]}, "other words"
     assert reached(doctor, beside(2, "Landlord", "Family doctor", sample=1)) == {1: [1], 2: [2]}, "another sample"
     twice = beside(3, "family doctor", None)
