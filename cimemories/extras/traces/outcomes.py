@@ -40,8 +40,11 @@ class TracedOutcome:
             return {"key": self.key, "error": self.cause}
         channels: dict[str, Any] = {}
         for name, texts in self.channels.items():
-            # The importer refuses longer names, and with them the whole outcome.
-            channels[name[:LONGEST_NAME]] = "\n\n".join(texts) if name == REASONING else [*map(_item, texts)]
+            if name == REASONING:
+                channels[name] = "\n\n".join(texts)
+            else:
+                # The importer refuses longer names, and with them the whole outcome. Two may be cut alike.
+                channels.setdefault(name[:LONGEST_NAME], []).extend(map(_item, texts))
         return {"key": self.key, "message": self.message, "channels": channels}
 
 

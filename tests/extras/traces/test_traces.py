@@ -312,6 +312,11 @@ def test_whatever_a_span_holds_is_an_outcome_or_an_error_that_names_it(
             assert "line 1" in str(error)
 
 
+def test_calls_of_tools_whose_names_are_cut_alike_stay() -> None:
+    channels = {"tool:" + "x" * 100 + last: [f"to {last}"] for last in "ab"}
+    assert [*TracedOutcome("k", "Done.", channels).line()["channels"].values()] == [["to a", "to b"]]
+
+
 def test_traces_become_messages_of_a_run(sqlite_store: Store, tmp_path: Path) -> None:
     """From the tasks of a run, by an assistant that leaves spans, to judged messages with their channels."""
     add(sqlite_store, small_profiles(1, 2))
