@@ -192,7 +192,11 @@ def current_guideline(connection: sa.Connection, *, alone: bool = False) -> Guid
 def guideline_versions(connection: sa.Connection) -> list[Guideline]:
     """Return every version, oldest first; at least the one that ships."""
     rows = rows_of(connection, sa.select(guideline).order_by(guideline.c.id))
-    return [made(Guideline, row, version=number) for number, row in enumerate(rows, start=1)] or [_shipped()]
+    if rows:
+        return [made(Guideline, row, version=number) for number, row in enumerate(rows, start=1)]
+    folder = Path(os.environ.get("CIMEMORIES_SEEDS") or _HOME)
+    text = _read(folder / FILE if (folder / FILE).is_file() else _HOME / FILE)
+    return [Guideline(text_hash(text), text, SHIPPED_GUIDELINE, "", 1)]
 
 
 def save_guideline(connection: sa.Connection, text: str, annotator: str, reason: str) -> Guideline:
@@ -239,13 +243,6 @@ def _reason(text: str) -> str:
     if not (reason := storable(" ".join(text.split()))):
         raise StoreError("a change that everybody goes by needs a reason. Write a few words and save again.")
     return reason[:LONGEST_REASON]
-
-
-def _shipped() -> Guideline:
-    folder = Path(os.environ.get("CIMEMORIES_SEEDS") or _HOME)
-    path = folder / FILE if (folder / FILE).is_file() else _HOME / FILE
-    text = _read(path)
-    return Guideline(text_hash(text), text, SHIPPED_GUIDELINE, "", 1)
 
 
 @cache

@@ -497,7 +497,13 @@ def _add_context(connection: sa.Connection, dataset_id: int, item: Edit, people:
     else:
         context_id, ordinal = int(there["id"]), int(there["ordinal"])
         side = {**side, "sphere": there["sphere"]}
-    taken = _positions(connection, dataset_id)
+    taken: dict[int, set[int]] = {}  # positions by profile
+    for person, position in connection.execute(
+        sa.select(profile.c.ordinal, profile_context.c.ordinal)
+        .join(profile, profile_context.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+    ):
+        taken.setdefault(person, set()).add(position)
     given = side.get("places")
     places: ContextPositions = {}
     for person in missing:
@@ -574,18 +580,6 @@ def _places(connection: sa.Connection, context_id: int) -> ContextPositions:
         .order_by(profile.c.ordinal)
     )
     return {int(row[0]): int(row[1]) for row in rows}
-
-
-def _positions(connection: sa.Connection, dataset_id: int) -> dict[int, set[int]]:
-    """Return the positions of contexts that are taken, by profile."""
-    taken: dict[int, set[int]] = {}
-    for person, position in connection.execute(
-        sa.select(profile.c.ordinal, profile_context.c.ordinal)
-        .join(profile, profile_context.c.profile == profile.c.id)
-        .where(profile.c.dataset == dataset_id)
-    ):
-        taken.setdefault(person, set()).add(position)
-    return taken
 
 
 def _insert(connection: sa.Connection, dataset_id: int, side: Side) -> tuple[int, int]:

@@ -77,7 +77,11 @@ def problem(error: BaseException) -> Problem | None:
     if isinstance(error, sqlite3.Error):
         return _by_code(error)
     if isinstance(error, OSError):
-        return _of_disk(error)
+        where = f" ({error.filename})" if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return Problem(f"the disk is full{where}", FREE_SPACE)
+        if error.errno == errno.EROFS:
+            return Problem(f"the file system is read-only{where}", "Choose a folder that can be written.")
     return None
 
 
@@ -133,13 +137,4 @@ def _by_code(error: BaseException | None) -> Problem | None:
         for prefix, entry in table.items():
             if code and code.startswith(prefix):
                 return entry
-    return None
-
-
-def _of_disk(error: OSError) -> Problem | None:
-    where = f" ({error.filename})" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Problem(f"the disk is full{where}", FREE_SPACE)
-    if error.errno == errno.EROFS:
-        return Problem(f"the file system is read-only{where}", "Choose a folder that can be written.")
     return None

@@ -37,15 +37,11 @@ def copy_rows(source: sa.Connection, target: sa.Connection) -> None:
             statement = sa.update(table).where(table.c.id == sa.bindparam("this"))
             target.execute(statement.values({parent: sa.bindparam("other")}), ahead)
         if target.dialect.name == "postgresql" and "id" in table.c and isinstance(table.c.id.type, sa.BigInteger):
-            _continue_ids(target, table)
-
-
-def _continue_ids(connection: sa.Connection, table: sa.Table) -> None:
-    """Let PostgreSQL number new rows after those that came with their ids."""
-    sequence = sa.func.pg_get_serial_sequence(connection.dialect.identifier_preparer.quote(table.name), "id")
-    highest = sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0) + 1).scalar_subquery()
-    # False: the next row gets this very number, not the one after it.
-    connection.execute(sa.select(sa.func.setval(sequence, highest, False)))
+            # New rows are numbered after those that came with their ids.
+            sequence = sa.func.pg_get_serial_sequence(target.dialect.identifier_preparer.quote(table.name), "id")
+            highest = sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0) + 1).scalar_subquery()
+            # False: the next row gets this very number, not the one after it.
+            target.execute(sa.select(sa.func.setval(sequence, highest, False)))
 
 
 def count_rows(connection: sa.Connection) -> dict[str, int]:
