@@ -108,20 +108,17 @@ def _unreserved(value: Mapping[str, object]) -> Mapping[str, object]:
     return value
 
 
-def _judge_tokens(judge: Mapping[str, object]) -> int:
-    # The simulator does not think first; its limit is that of the recorded calls of the demo.
-    return SIMULATED_JUDGE_TOKENS if judge.get("base_url") == SIMULATOR else JUDGE_TOKENS
-
-
-def _prompt_hash(prompt: Prompt) -> dict[str, str]:
-    """Return how a record names a wording: the text itself is kept apart."""
-    return {"level": prompt.level, "source": prompt.source, "sha256": prompt.sha256}
-
-
 Limit = Annotated[int | None, Field(ge=1), BeforeValidator(_limit)]
 Priced = Annotated[Prices | None, BeforeValidator(_prices)]
 Fields = Annotated[Mapping[str, Any], BeforeValidator(read_fields), AfterValidator(_unreserved)]
-PromptByHash = Annotated[InstanceOf[Prompt], PlainSerializer(_prompt_hash)]
+# A record names a wording by its hash: the text itself is kept apart.
+PromptByHash = Annotated[
+    InstanceOf[Prompt],
+    PlainSerializer(
+        lambda prompt: {"level": prompt.level, "source": prompt.source, "sha256": prompt.sha256},
+        return_type=dict[str, str],
+    ),
+]
 # PostgreSQL's integers have 32 bits: a run of another seed could not be written there, nor moved there.
 SEED = Field(ge=-(2**31), le=2**31 - 1)
 
@@ -268,7 +265,10 @@ class JudgeSpec(Settings):
     )
     api_key_env: str = judge_setting(DEFAULT_KEY_ENV, "api-key-env", "API key variable", KEY_HELP)
     max_tokens: Limit = judge_setting(
-        Field(default_factory=_judge_tokens),
+        # The simulator does not think first; its limit is that of the recorded calls of the demo.
+        Field(
+            default_factory=lambda judge: SIMULATED_JUDGE_TOKENS if judge.get("base_url") == SIMULATOR else JUDGE_TOKENS
+        ),
         "max-tokens",
         "Token limit per judgement",
         "Token limit of a judgement, reasoning included: 16384, or half of the server's context if that is less.",
@@ -325,10 +325,6 @@ def _has_order(values: Mapping[str, Any]) -> bool:
 
 def _has_sessions(values: Mapping[str, Any]) -> bool:
     return values["sessions"] not in NO_SESSIONS
-
-
-def _has_seed(values: Mapping[str, Any]) -> bool:
-    return _has_order(values) and bool(values["memory"] != "full" or values["memory_order"] == SEEDED)
 
 
 def beside_messages(judges: Sequence[JudgeSpec]) -> tuple[JudgeSpec, ...]:
@@ -430,7 +426,11 @@ class RunSpec(Settings):
         when=_has_order,
     )
     memory_seed: int = setting(
-        0, "Memory seed", "Decides which attributes are chosen, and the shuffled order.", Group.MEMORY, when=_has_seed
+        0,
+        "Memory seed",
+        "Decides which attributes are chosen, and the shuffled order.",
+        Group.MEMORY,
+        when=lambda run: _has_order(run) and bool(run["memory"] != "full" or run["memory_order"] == SEEDED),
     )
     memory_template: str = setting(
         "bullets",

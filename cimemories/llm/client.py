@@ -84,11 +84,11 @@ class Client:
         """Request these draws (draw -> key of the call); return one outcome a draw, in order, never an exception.
         Neighbouring draws are one exchange, unless the endpoint takes no `n`."""
         if not self.endpoint.n_at_once and len(keys) > 1:
-            single = await asyncio.gather(*(self._bounded(request, [draw], keys) for draw in sorted(keys)))
+            single = await asyncio.gather(*(self._exchange(request, [draw], keys) for draw in sorted(keys)))
             return [answer for answers in single for answer in answers]
         answers: list[Answer] = []
         for draws in _neighbours(sorted(keys)):
-            answers.extend(await self._bounded(request, draws, keys))
+            answers.extend(await self._exchange(request, draws, keys))
         return answers
 
     def origin(self, model: str) -> Origin:
@@ -116,28 +116,26 @@ class Client:
         await asyncio.gather(*pending, return_exceptions=True)
         await self._sdk.close()
 
-    async def _bounded(self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]) -> list[Answer]:
-        async with self._room:
-            return await self._exchange(request, draws, keys)
-
     async def _exchange(self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]) -> list[Answer]:
         answers: dict[int, Answer] = {}
         missing = list(draws)
         failure = Failure("malformed", "the server returned no choices")
         attempts = 0
-        while missing and attempts < self.malformed_attempts:
-            attempts += 1
-            batch = missing if not answers else missing[:1]  # `n` is not sent again to a server that returned too few
-            outcome = await self._attempt(request, batch, keys)
-            if isinstance(outcome, Failure):
-                failure = outcome
-                if outcome.cause != "malformed":
-                    break
-                continue
-            answers |= outcome
-            if outcome:
-                attempts = 1  # it does answer: the limit is on attempts in a row without an answer
-            missing = [draw for draw in draws if draw not in answers]
+        async with self._room:
+            while missing and attempts < self.malformed_attempts:
+                attempts += 1
+                # `n` is not sent again to a server that returned too few.
+                batch = missing if not answers else missing[:1]
+                outcome = await self._attempt(request, batch, keys)
+                if isinstance(outcome, Failure):
+                    failure = outcome
+                    if outcome.cause != "malformed":
+                        break
+                    continue
+                answers |= outcome
+                if outcome:
+                    attempts = 1  # it does answer: the limit is on attempts in a row without an answer
+                missing = [draw for draw in draws if draw not in answers]
         if missing:
             exchange, started = uuid.uuid4().hex, now()
         for draw in missing:
