@@ -108,8 +108,14 @@ def accumulated(
         most = sentences.read_at(max(growth.curves.ns), scope.run.samples)
         raise StoreError(f"{scope.run.id} is {most}, so --n {n} is too many.")
     ns = growth.curves.ns if n is None else (n,)
-    profile_id = None if profile is None else _profile_id(flows, scope, profile)
-    user = None if profile_id is None else one_user(flows, scope, profile_id, order, seed, rule)
+    profile_id = user = None
+    if profile is not None:
+        with flows.store.read() as connection:
+            ids = datasets.profile_ids(connection, scope.run.dataset)
+        if profile >= len(ids):
+            raise StoreError(f"there is no profile {profile}: '{scope.dataset_name}' has {len(ids)}, counted from 0.")
+        profile_id = ids[profile]
+        user = one_user(flows, scope, profile_id, order, seed, rule)
     independent = [baseline(flows, scope, each, rule) for each in growth.curves.ns]
     frame = growth.frame().assign(independent=np.concatenate(independent))
     frame = frame[frame["n"].isin(ns)]
@@ -199,12 +205,3 @@ def _user(user: OneUser) -> User:
         tasks=task_table(user),
         leaks=Table(pd.DataFrame(leaks), columns, "What leaked, at the task that first revealed it", folded=True),
     )
-
-
-def _profile_id(flows: Flows, scope: Scope, ordinal: int) -> int:
-    """Return the record's id of a profile of the run's dataset. Raises StoreError for a number that it lacks."""
-    with flows.store.read() as connection:
-        ids = datasets.profile_ids(connection, scope.run.dataset)
-    if ordinal >= len(ids):
-        raise StoreError(f"there is no profile {ordinal}: '{scope.dataset_name}' has {len(ids)}, counted from 0.")
-    return ids[ordinal]

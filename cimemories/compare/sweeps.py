@@ -523,7 +523,9 @@ def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
         if position is None:
             left_out.append(f"{run_names[line.run.id]}: {_unknown(axis, line.run)}")
             continue
-        grouped.setdefault(_fixed(axis, line), []).append(Point(line, *position))
+        # A series of memories: only the number may differ, not the kind.
+        kind = _memory(line.run)[0] if axis == Axis.MEMORY else None
+        grouped.setdefault((kind, *_beside(axis, line)), []).append(Point(line, *position))
     series_points = []
     for key, points in grouped.items():
         # Sorted by age, so of runs at one place the newest stays.
@@ -584,12 +586,6 @@ def _unknown(axis: Axis, run: RunRow) -> str:
         Axis.PROMPT: f"'{level}' is no level of the prompts" if level else "it has no prompt level",
         Axis.MEMORY: f"its memory ({run.composition}) is not made up by number",
     }[axis]
-
-
-def _fixed(axis: Axis, line: Line) -> Hashable:
-    """Return all that must be equal for two runs to be of one series."""
-    # In the memory only the number may differ, not the kind.
-    return _memory(line.run)[0] if axis == Axis.MEMORY else None, *_beside(axis, line)
 
 
 def _beside(axis: Axis, line: Line) -> tuple[Hashable, ...]:

@@ -11,7 +11,7 @@ import pandas as pd
 from cimemories.flows.arrays import IdentifierRule, Ints, arrays_with
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import LABELS
-from cimemories.flows.recalled import RecalledArrays, recalled_arrays, recalled_blocks
+from cimemories.flows.recalled import recalled_arrays, recalled_blocks
 from cimemories.flows.scope import Scope
 from cimemories.metrics.heatmap import Grid, grid_of
 from cimemories.metrics.places import By, places
@@ -60,16 +60,11 @@ def recalled_draws(flows: Flows, scope: Scope, pairs: pd.DataFrame) -> Ints:
     people = pairs["profile"].to_numpy(np.int64)
     for profile in np.unique(people).tolist():
         counts = recalled_arrays(flows, scope, arrays_with(flows, scope, profile))
-        result[people == profile] = _recalled_at(counts, pairs[people == profile])
-    return result
-
-
-def _recalled_at(counts: RecalledArrays, pairs: pd.DataFrame) -> Ints:
-    data = counts.data
-    p = np.searchsorted(data.profiles, pairs["profile"].to_numpy(np.int64))
-    c = np.searchsorted(data.contexts, pairs["context"].to_numpy(np.int64))
-    a = (data.names.attribute[p] == pairs["attribute"].to_numpy(np.int64)[:, None]).argmax(axis=1)
-    result: Ints = counts.recalled[p, a, c]
+        of, data = pairs[people == profile], counts.data
+        p = np.searchsorted(data.profiles, of["profile"].to_numpy(np.int64))
+        c = np.searchsorted(data.contexts, of["context"].to_numpy(np.int64))
+        a = (data.names.attribute[p] == of["attribute"].to_numpy(np.int64)[:, None]).argmax(axis=1)
+        result[people == profile] = counts.recalled[p, a, c]
     return result
 
 
