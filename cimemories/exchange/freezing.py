@@ -53,7 +53,13 @@ def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator
         versions.lock(connection, dataset_id)
         existing = versions.freeze_of(connection, dataset_id)
         if labelling_id is not None and existing is None:
-            _check(connection, dataset_id, labelling_id)
+            labelled = work.load(connection, labelling_id)
+            if labelled["dataset"] != dataset_id:
+                raise StoreError(
+                    f"the labelling '{labelling_id}' is of another dataset. `cimemories labellings` lists them."
+                )
+            if work.shown_status(labelled) in _AT_WORK:
+                raise StoreError(f"{labelling_id} is running: its votes still change. Wait for it, or cancel it first.")
         # add_freeze refuses a frozen dataset: then no vote has to be read.
         new = Content("", {}, {}) if existing else content(connection, dataset_id, labelling_id)
         versions.add_freeze(
@@ -71,14 +77,6 @@ def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator
     if row is None:
         raise StoreError("the freeze could not be read back. Nothing is frozen; try again.")
     return row
-
-
-def _check(connection: Connection, dataset_id: int, labelling_id: str) -> None:
-    row = work.load(connection, labelling_id)
-    if row["dataset"] != dataset_id:
-        raise StoreError(f"the labelling '{labelling_id}' is of another dataset. `cimemories labellings` lists them.")
-    if work.shown_status(row) in _AT_WORK:
-        raise StoreError(f"{labelling_id} is running: its votes still change. Wait for it, or cancel it first.")
 
 
 def content(connection: Connection, dataset_id: int, labelling_id: str | None) -> Content:

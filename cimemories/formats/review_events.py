@@ -281,22 +281,17 @@ def export_events(
         digest = datasets.dataset_hash(connection, row.id)
         events = {kind: _outgoing(connection, row, digest, kind, filters) for kind in EVENT_KINDS}
         if not any(events.values()):
-            _require_a_match(connection, row, filters)
+            whenever = Filters(**{**vars(filters), "since": None})
+            every = [event for kind in EVENT_KINDS for event in decisions.review_events(connection, row.id, kind)]
+            if whenever != Filters() and not any(whenever.keeps(event) for event in every):
+                people = sorted({str(event["annotator"]) for event in every})
+                hint = f"Its events are by {listed(people)}." if people else "It has no events yet."
+                raise StoreError(f"no event of '{row.name}' is what was asked for, so nothing was written. {hint}")
     with written_whole(path) as target:
         write(target, form, events)
     log.note(store, "review.exported", row.name, events=sum(map(len, events.values())))
     simulated = any(event["simulated"] for rows in events.values() for event in rows)
     return Exported(path, {kind: len(rows) for kind, rows in events.items()}, simulated)
-
-
-def _require_a_match(connection: Connection, row: DatasetRow, filters: Filters) -> None:
-    whenever = Filters(**{**vars(filters), "since": None})
-    every = [event for kind in EVENT_KINDS for event in decisions.review_events(connection, row.id, kind)]
-    if whenever == Filters() or any(whenever.keeps(event) for event in every):
-        return
-    people = sorted({str(event["annotator"]) for event in every})
-    hint = f"Its events are by {listed(people)}." if people else "It has no events yet."
-    raise StoreError(f"no event of '{row.name}' is what was asked for, so nothing was written. {hint}")
 
 
 def _outgoing(connection: Connection, row: DatasetRow, digest: str, kind: str, filters: Filters) -> list[Event]:
