@@ -34,7 +34,7 @@ from cimemories.formats.official import read_profiles, write_profiles
 from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.headline import warm
-from cimemories.model import Context, Profile
+from cimemories.model import Context
 from cimemories.store import datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.calls import SIMULATED
@@ -189,10 +189,17 @@ def add_dataset(store: Store, profiles: int | None = None) -> None:
     with store.write() as connection:
         rows = datasets.all_rows(connection)
         if not any(row.name == DATASET for row in rows):
+            # The file's layout lacks spheres: they are those of the seeds' contexts.
+            spheres = {(c.task, c.recipient): c.sphere for c in seeds.load_contexts()}
             datasets.add(
                 connection,
                 DATASET,
-                _with_spheres(file.profiles[:profiles]),
+                [
+                    replace(
+                        p, contexts=tuple(replace(c, sphere=spheres.get((c.task, c.recipient))) for c in p.contexts)
+                    )
+                    for p in file.profiles[:profiles]
+                ],
                 origin=ORIGIN,
                 source_name="profiles.json",
                 source_hash=file.sha256,
@@ -203,14 +210,7 @@ def _run(store: Store, model: str) -> None:
     with store.read() as connection:
         demo = datasets.named(connection, DATASET)
         there = [row for row in store_runs.all_rows(connection, demo.id) if row.model == model]
-    run_id = there[0].id if there else planning.plan(store, _run_spec(model))
-    if not there or not there[0].status.is_finished:
-        runs.execute(store, run_id)
-    warm(store, run_id)
-
-
-def _run_spec(model: str) -> RunSpec:
-    return RunSpec(
+    spec = RunSpec(
         dataset=DATASET,
         model=model,
         base_url=SIMULATOR,
@@ -218,15 +218,10 @@ def _run_spec(model: str) -> RunSpec:
         name=f"{model} on the demo",
         judges=(JudgeSpec(kind="llm", model=JUDGE, base_url=SIMULATOR),),
     )
-
-
-def _with_spheres(profiles: tuple[Profile, ...]) -> list[Profile]:
-    """Add the spheres of the seeds' contexts, which the file's layout lacks."""
-    spheres = {(c.task, c.recipient): c.sphere for c in seeds.load_contexts()}
-    return [
-        replace(p, contexts=tuple(replace(c, sphere=spheres.get((c.task, c.recipient))) for c in p.contexts))
-        for p in profiles
-    ]
+    run_id = there[0].id if there else planning.plan(store, spec)
+    if not there or not there[0].status.is_finished:
+        runs.execute(store, run_id)
+    warm(store, run_id)
 
 
 def _place(context: Context) -> int:

@@ -79,7 +79,13 @@ def _lines(event: str, domain: str, events: list[str], used: dict[str, str], gen
     """Return templates that are not used yet, those of the event first; of the general part, those that fit the
     events."""
     of_event = _general(tuple(events)) if event == GENERAL else _own(event, domain)
-    spare = [] if event == GENERAL else _spare(event, domain)
+    spare = []
+    if event != GENERAL:  # the sentences for any event, with keys of this one
+        prefix = seeds.event_slug(event).replace("-", "_")
+        spare = [
+            {**{name: text.replace("{event}", event) for name, text in line.items()}, "key": f"{prefix}_{line['key']}"}
+            for line in load_authoring()["domains"].get(domain, [])
+        ]
     fresh = [[line for line in lines if line["key"] not in used] for lines in (of_event, spare)]
     return [line for lines in fresh for line in generator.sample(lines, len(lines))]
 
@@ -109,15 +115,6 @@ def _general(events: tuple[str, ...]) -> list[Line]:
     fitting = {key: value for event in reversed(offline) for key, value in seeds.load_offline(event).general.items()}
     lines = [_line(vars(template)) for template in seeds.load_general().attributes]
     return [{**line, "value": fitting.get(line["key"], line["value"])} for line in lines]
-
-
-def _spare(event: str, domain: str) -> list[Line]:
-    """Return the sentences for any event, with keys of this one."""
-    prefix = seeds.event_slug(event).replace("-", "_")
-    return [
-        {**{name: text.replace("{event}", event) for name, text in line.items()}, "key": f"{prefix}_{line['key']}"}
-        for line in load_authoring()["domains"].get(domain, [])
-    ]
 
 
 def _line(template: dict[str, Any]) -> Line:

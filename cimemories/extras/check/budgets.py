@@ -254,9 +254,11 @@ def read_check_file(path: Path) -> CheckFile:
     flows = []
     for number, entry in enumerate(file.flows):
         attribute, recipient = _ARROW.split(entry.flow)
+        about = ("profile", entry.profile), ("task", entry.task)
+        named = ", ".join(f"{name} {value}" for name, value in about if value)
         flows.append(
             NamedFlow(
-                text=_flow_text(entry),
+                text=f"{entry.flow}{f' ({named})' if named else ''}: {entry.limit}",
                 line=lines(["flows", number]),
                 attribute=attribute.strip(),
                 recipient=recipient.strip(),
@@ -267,11 +269,6 @@ def read_check_file(path: Path) -> CheckFile:
             )
         )
     return CheckFile(path, tuple(budgets), tuple(flows), file.coverage)
-
-
-def _flow_text(entry: _Flow) -> str:
-    where = [f"{name} {value}" for name, value in (("profile", entry.profile), ("task", entry.task)) if value]
-    return f"{entry.flow}{' (' + ', '.join(where) + ')' if where else ''}: {entry.limit}"
 
 
 def baseline_files(budgets: Sequence[Budget | NoWorse]) -> list[Path]:

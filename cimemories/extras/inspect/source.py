@@ -21,7 +21,7 @@ from cimemories.extras.inspect.log import LoggedLabels
 from cimemories.flows.labels import default_labelling
 from cimemories.formats.importing import is_export
 from cimemories.labels.whatif import effective_labels
-from cimemories.model import Attribute, Profile
+from cimemories.model import Attribute
 from cimemories.store import datasets
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, chosen_workspace, open_store
@@ -93,7 +93,9 @@ def _source(store: Store, row: DatasetRow) -> Source:
     with store.read() as connection:
         records = tuple(datasets.profile_records(connection, row.id))
     for number, record in enumerate(records, 1):
-        _refuse_keys_twice(number, record.profile)
+        key, times = Counter(attribute.key for attribute in record.profile.attributes).most_common(1)[0]
+        if times > 1:
+            raise StoreError(f"profile {number}: attribute key '{shown(key)}' appears twice; rename one.")
     return Source(row.name, records, source.labels, _about(store, row.id, source))
 
 
@@ -105,9 +107,3 @@ def _about(store: Store, dataset: int, source: LabelSource) -> LoggedLabels:
         simulated=labelling is not None and labelling.simulated,
         decisions=decisions if isinstance(decisions, int) else 0,
     )
-
-
-def _refuse_keys_twice(number: int, profile: Profile) -> None:
-    key, times = Counter(attribute.key for attribute in profile.attributes).most_common(1)[0]
-    if times > 1:
-        raise StoreError(f"profile {number}: attribute key '{shown(key)}' appears twice; rename one.")

@@ -18,7 +18,6 @@ from cimemories.compare.relabel import Numbers
 from cimemories.compare.study import Study, ranked_study
 from cimemories.extras.sensitivity.charts import choices, coverage, order, profiles
 from cimemories.extras.sensitivity.choices import (
-    Trial,
     Tried,
     by_profiles,
     flows_per_run,
@@ -298,7 +297,12 @@ def _panel(compared: Compared, study: Study, measure: Measure, now: Sequence[Num
     setting = setting_of(study, moved.threshold, moved.weights, rule, least)
     tried = trial(study, setting, names, measure, flows_per_run(compared.flows, study), now)
     with right:
-        _tried_text(study, tried)
+        if tried.setting == study.base:
+            safe.inline("These are the current settings. Move a slider to see what depends on them.", strong=True)
+            safe.inline(f"Now: {study.rule.name}, {study.rule.text}.", muted=True)
+        else:
+            safe.inline(tried.sentence, strong=True)
+            safe.inline(f"{tried.runs.caption}. Now: {study.rule.text}.", muted=True)
         page.badge_simulated(tried.simulated)
         tables.grid(tried.runs, "Ranking under this setting")
         about = _about(compared) | {"threshold": tried.setting.threshold, "priors": str(tried.setting.priors)}
@@ -344,13 +348,3 @@ def _sliders(compared: Compared, study: Study) -> tuple[Moved, IdentifierRule, i
             on_click=url.durable(lambda: url.put(threshold=None, priors=None, identifiers=None, votes=None)),
         )
     return moved, rule, least
-
-
-def _tried_text(study: Study, tried: Trial) -> None:
-    """Draw one sentence on the tried setting and its effect on the order."""
-    if tried.setting == study.base:
-        safe.inline("These are the current settings. Move a slider to see what depends on them.", strong=True)
-        safe.inline(f"Now: {study.rule.name}, {study.rule.text}.", muted=True)
-    else:
-        safe.inline(tried.sentence, strong=True)
-        safe.inline(f"{tried.runs.caption}. Now: {study.rule.text}.", muted=True)

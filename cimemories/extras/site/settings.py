@@ -147,7 +147,9 @@ def settings(basis: Basis) -> Settings:
     choices = _personas(first)
     balanced = measure_values(first.at(first.base), Measure.BALANCED)[:, 0].tolist()
     now = {item.scope.run.id: value for item, value in zip(first.subjects, balanced, strict=True)}
-    judged = [_judged(basis, _common_name(published), first, reasons, choices, now)]
+    names = {scope.judge_text for scope in published}
+    name = names.pop() if len(names) == 1 else "the judge of each run as published"
+    judged = [_judged(basis, name, first, reasons, choices, now)]
     seen = {_versions(first)}
     for name, scopes in _other_judges(flows, published):
         without = {s.run.id: f"it has no judge {name}" for s in published if s.run.id not in {o.run.id for o in scopes}}
@@ -225,11 +227,6 @@ def _changes(before: Floats, after: Floats, names: Sequence[str]) -> tuple[str, 
             texts[order] = order_change(passed, len(names), tau(first, places[:, at]))
         result.append(texts[order])
     return tuple(result)
-
-
-def _common_name(scopes: Sequence[Scope]) -> str:
-    names = list(dict.fromkeys(scope.judge_text for scope in scopes))
-    return names[0] if len(names) == 1 else "the judge of each run as published"
 
 
 def _other_judges(flows: Flows, published: Sequence[Scope]) -> list[tuple[str, list[Scope]]]:

@@ -235,7 +235,12 @@ def prepare_attribution(
         leak = Leak(response=response_id, attribute=attribute, **{name: leaked[name] for name in names})
         record = datasets.profile_record(connection, leak.profile)
         if leaked["recall"] is not None:
-            _refuse_own_lines(connection, leaked["recall"], record)
+            of = dict(zip(record.attribute_ids, (a.statement for a in record.profile.attributes), strict=True))
+            lines = datasets.recalls_of(connection, [leaked["recall"]])[leaked["recall"]].lines
+            if any(len(line.attributes) != 1 or of.get(line.attributes[0]) != line.text for line in lines):
+                raise StoreError(
+                    "its memory system wrote lines of its own into the prompt: single memories cannot be moved there."
+                )
         lists = datasets.memories_of(connection, [digest for digest in (leak.memory, leak.shown) if digest])
         place = response.c.run == run_id, response.c.profile == leak.profile, response.c.context == leak.context
         first = connection.execute(sa.select(sa.func.max(response.c.sample)).where(*place)).scalar_one() + 1
@@ -249,16 +254,6 @@ def prepare_attribution(
     plan = Attribution(row, leak, record, held, variants, skipped, first, samples, cap)
     prepared_run(store, plan)  # raises if its wording was not stored, or the cap lacks a price
     return plan
-
-
-def _refuse_own_lines(connection: sa.Connection, digest: str, record: ProfileRecord) -> None:
-    """Raise StoreError if a memory system put other lines into the prompt than memory statements."""
-    of = dict(zip(record.attribute_ids, (a.statement for a in record.profile.attributes), strict=True))
-    lines = datasets.recalls_of(connection, [digest])[digest].lines
-    if any(len(line.attributes) != 1 or of.get(line.attributes[0]) != line.text for line in lines):
-        raise StoreError(
-            "its memory system wrote lines of its own into the prompt: single memories cannot be moved there."
-        )
 
 
 def prepared_run(store: Store, plan: Attribution) -> Prepared:
