@@ -277,8 +277,10 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None, *, 
     on_front = [False] * len(lines)
     for i, on in zip(ranked, front([points[i] for i in ranked]), strict=True):
         on_front[i] = on
-    # By violation, which is the x of the stairs.
-    traces = [_front(sorted(point for point, on in zip(points, on_front, strict=True) if on))]
+    # The edge of what runs reach: from each best run to the right until the next one is more complete.
+    stairs = sorted(point for point, on in zip(points, on_front, strict=True) if on)
+    dashed = {"color": GREY, "width": 1.5, "dash": "dash", "shape": "hv"}
+    traces = [scatter([v for v, _ in stairs], [c for _, c in stairs], "lines", line=dashed, showlegend=False)]
     traces += [
         _run(line, i, name, on_front=on)
         for i, (line, name, on) in enumerate(zip(lines, run_names, on_front, strict=True))
@@ -305,12 +307,6 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None, *, 
     frame = pd.DataFrame(records(lines)[0]).assign(on_front=on_front)
     alt = f"Runs by violation and completeness: {positions}."
     return Drawing(fig, title, _plane_subtitle(board, lines, by_run), alt, Table(frame, PLANE))
-
-
-def _front(points: Sequence[tuple[float, float]]) -> Trace:
-    """Return the edge of what runs reach: from each best run to the right until the next one is more complete."""
-    line = {"color": GREY, "width": 1.5, "dash": "dash", "shape": "hv"}
-    return scatter([v for v, _ in points], [c for _, c in points], "lines", line=line, showlegend=False)
 
 
 def _run(line: Line, index: int, name: str, *, on_front: bool) -> Trace:

@@ -142,7 +142,8 @@ class _Drawing:
         margin = self.layout["margin"]
         top = max(LEAST_TOP, margin["t"] - TITLE_ROOM)
         height = self.layout["height"] - margin["t"] + top
-        legend = self._legend_entries()
+        shows = self.layout.get("showlegend") is not False
+        legend = [t for t in self.traces if shows and t.get("name") and t.get("showlegend") is not False]
         self.legend_below = self.layout.get("legend", {}).get("orientation") == "h"
         # 40 pixels for symbol and air. Without a legend -6 characters take them back to about 0.
         beside = 0.0 if self.legend_below else max((len(item["name"]) for item in legend), default=-6) * CHARACTER + 40
@@ -161,7 +162,10 @@ class _Drawing:
         for key, axis in self.axes.items():
             self._draw_axis(key[0], axis, (self.layout.get("meta") or {}).get(f"{key[0]}axis") or ())
         for shape in self.layout.get("shapes") or ():
-            self._shape(shape)
+            ends = [(self._at(shape, "x", shape[f"x{i}"]), self._at(shape, "y", shape[f"y{i}"])) for i in (0, 1)]
+            line = shape["line"]
+            classes = f"{_stroke(line['color'])} {line.get('dash') or ''}".strip()
+            self.line(ends[0], ends[1], classes, line.get("width", 1))
         for trace in self.traces:
             if trace["type"] == "heatmap":
                 self._heatmap(trace)
@@ -268,11 +272,6 @@ class _Drawing:
             return self.axes[f"{letter}axis"](value)
         start, end = (self.left, self.right) if letter == "x" else (self.bottom, self.top)
         return start + value * (end - start)
-
-    def _shape(self, shape: Mapping[str, Any]) -> None:
-        line = shape["line"]
-        ends = [(self._at(shape, "x", shape[f"x{i}"]), self._at(shape, "y", shape[f"y{i}"])) for i in (0, 1)]
-        self.line(ends[0], ends[1], f"{_stroke(line['color'])} {line.get('dash') or ''}".strip(), line.get("width", 1))
 
     def _annotation(self, item: Mapping[str, Any]) -> None:
         x, y = self._at(item, "x", item["x"]), self._at(item, "y", item["y"])
@@ -391,11 +390,6 @@ class _Drawing:
             self.line((middle - 4, y + height - 3), (middle + 4, y + 3), "s-rule")
 
     # ---- legend
-
-    def _legend_entries(self) -> list[Mapping[str, Any]]:
-        if self.layout.get("showlegend") is False:
-            return []
-        return [trace for trace in self.traces if trace.get("name") and trace.get("showlegend") is not False]
 
     def _legend(self, entries: Sequence[Mapping[str, Any]]) -> None:
         x, y = (self.left, self.height - 8) if self.legend_below else (self.right + 16, self.top + 8)
