@@ -47,7 +47,8 @@ def carries(statement: str, value: object) -> bool:
         # Without sign: 'a loss of $300' states -300. By repr, since Decimal of a float is its binary fraction.
         return abs(Decimal(repr(value))) in _numbers(text)
     part = fold(value).strip(" .!") if isinstance(value, str) else ""
-    return bool(part) and (_stands_in(text, part) or _is_told(text, part))
+    alone = rf"(?<!\w)(?<!\d[.,]){re.escape(part)}(?!\w|[.,]\d)"
+    return bool(part) and (re.search(alone, text) is not None or _is_told(text, part))
 
 
 @lru_cache(maxsize=16_384)
@@ -63,10 +64,6 @@ def _numbers(text: str) -> set[Decimal]:
         if token[0] in ("number", "money", "percent"):
             values |= {abs(Decimal(token[1])), abs(Decimal(token[1])) / (100 if token[0] == "percent" else 1)}
     return values
-
-
-def _stands_in(text: str, part: str) -> bool:
-    return re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(part)}(?!\w|[.,]\d)", text) is not None
 
 
 def _is_told(text: str, part: str) -> bool:

@@ -283,14 +283,11 @@ def write_rows(path: Path, table: Table, rows: Iterable[Row]) -> int:
         while batch := list(itertools.islice(rows, _BATCH_ROWS)):
             cells = [{name: row.get(name) for name in table.names} for row in batch]
             for row in cells:
-                row |= {name: None if row[name] is None else _compact(row[name]) for name in table.json}
+                for name in (name for name in table.json if row[name] is not None):
+                    row[name] = json.dumps(row[name], ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             writer.write_table(pa.Table.from_pylist(cells, table.schema))
             total += len(batch)
     return total
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def read_rows(path: Path, name: str, table: Table) -> Iterator[Row]:

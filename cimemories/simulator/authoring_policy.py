@@ -126,7 +126,11 @@ def _item(line: Line, generator: Random) -> Item:
         value: Any = generator.random() < 0.5
         statement = line["statement_true"] if value else line["statement_false"]
     else:
-        value, spoken = _sampled(line["value"], generator)
+        # As curation.offline does it: typed where the expression is one placeholder alone.
+        if single := _PLACEHOLDER.fullmatch(line["value"]):
+            value, spoken = _one(single[1], generator)
+        else:
+            value = spoken = _PLACEHOLDER.sub(lambda match: _one(match[1], generator)[1], line["value"])
         statement = line["statement"].replace("{value}", spoken)
     return {"key": line["key"], "value": value, "statement": statement}
 
@@ -162,16 +166,6 @@ def _spoiled(
         case "left_out":
             return domain, None
     raise SimulatorError(f"The simulator does not know the fault '{fault}' of seeds/authoring.yaml. Correct the file.")
-
-
-def _sampled(expression: str, generator: Random) -> tuple[Any, str]:
-    """Return a value of an expression and the text that says it, as curation.offline does it: typed where the
-    expression is one placeholder alone."""
-    single = _PLACEHOLDER.fullmatch(expression)
-    if single:
-        return _one(single[1], generator)
-    text = _PLACEHOLDER.sub(lambda match: _one(match[1], generator)[1], expression)
-    return text, text
 
 
 def _one(content: str, generator: Random) -> tuple[Any, str]:
