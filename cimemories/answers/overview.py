@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cimemories.answer import Answer
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.labels import INAPPROPRIATE, LABELS
+from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Scope
 from cimemories.leaks.examples import FULL, examples
 from cimemories.leaks.gallery import Facet, Quote
@@ -24,8 +24,6 @@ READ = 8  # of these, whose messages are read
 LONGEST = 110, 240  # characters of a memory and of an excerpt that are read at a glance
 _WORD = re.compile(r"\w+")
 _LABELS = "SELECT label, count(*) AS pairs, count(*) FILTER (decided) AS decided FROM {pairs} GROUP BY label"
-# The share of recipients from whom an attribute is to be kept.
-_PRIVATE = f"SELECT attribute, avg((label = {INAPPROPRIATE})::INTEGER) AS private FROM {{pairs}} GROUP BY attribute"
 
 
 @dataclass(frozen=True)
@@ -90,9 +88,8 @@ def _telling(flows: Flows, scope: Scope) -> Leak | None:
     severest = examples(flows, [scope]).page({**FULL, Facet.QUOTE: [Quote.GROUNDED]}, 0, SEVEREST)
     if severest.empty:
         return None
-    private = flows.query(scope, _PRIVATE).set_index("attribute")["private"]
     severest = severest.assign(
-        told=-severest["attribute"].map(private) * severest["claimed"] / severest["draws"],
+        told=-severest["private"] * severest["claimed"] / severest["draws"],
         long=severest["statement"].str.len() > LONGEST[0],
         # A general attribute is one of the person's own, such as an illness, whatever happened.
         expected=(severest["domain"] == severest["sphere"]) | (severest["domain"] == "general"),

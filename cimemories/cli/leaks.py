@@ -52,8 +52,8 @@ def leaks(
 ) -> None:
     """List leaked examples of a run, severest first, or the patterns among them.
 
-    Severity is ordered by strength of the claim, share of judged messages that reveal it, whether a quote is in a
-    message, certainty of the label, and whether all judges claim it.
+    Severity is ordered by strength of the claim, whether it is of another subject than the task, share of judged
+    messages that reveal it, whether a quote is in a message, certainty of the label, and whether all judges claim it.
 
     --by counts them by what leaked and how instead, the largest group first.
 

@@ -1,6 +1,6 @@
 """The gallery of runs, severest first: a table in memory, of runs that do not fit into it a file.
 
-    cache/leaks-run-3f9a-judge1-<version>-<place>/gallery-2.parquet
+    cache/leaks-run-3f9a-judge1-<version>-<place>/gallery-3.parquet
 
 The examples of a large run are found block by block of profiles, as its flows are (flows/parts.py), and ordered once on
 the disk. DuckDB orders either, counts what filters leave, and reads it a page at a time.
@@ -33,7 +33,7 @@ from cimemories.store.engine import StoreError, content_hash
 Filters = Mapping[str, Sequence[str]]
 WHERE = "where"
 FULL: Filters = {Facet.STRENGTH: [str(Strength.FULL)]}
-FORM = 2  # of the files; one of another form is not read
+FORM = 3  # of the files; one of another form is not read
 GROUPED = ("number", "people", "recipients", "claimed", "draws", "first_id", "first_said", "first_told")
 PAGE = 500  # examples that a stream reads at once
 _BUILDING = threading.Lock()
@@ -169,27 +169,29 @@ def _rank(facet: Facet) -> str:
 
 # What ties takes turns over domains and people: every turn has one example of each domain that is left, and of people
 # in rotation, so that neighbours are of different domains and people where they can be. It is the square of both, read
-# along its diagonals; further examples of a person and domain come a square later. Domains and people are numbered as
-# they first come in the order of the record. What is ordered is narrow: the texts join at the end.
+# along its diagonals; further examples of a person and domain come a square later. Domains, people and their examples
+# are numbered by what is to be kept from most recipients. What is ordered is narrow: the texts join at the end.
 _RECORDED = """
     CREATE TABLE found AS SELECT *, row_number() OVER (ORDER BY run_at, profile, context, ordinal) AS recorded
     FROM {rows}
 """
 _RANKED = ", ".join(map(_rank, (Facet.QUOTE, Facet.CERTAINTY, Facet.AGREEMENT)))
 _ORDERED = f"""
-    WITH domains AS (SELECT domain, row_number() OVER (ORDER BY min(recorded)) AS d FROM found GROUP BY domain),
-    people AS (SELECT profile, row_number() OVER (ORDER BY min(recorded)) AS p FROM found GROUP BY profile),
-    ranked AS (
-        SELECT recorded, d, p, dense_rank() OVER (
-            ORDER BY {_rank(Facet.STRENGTH)}, claimed::DOUBLE / draws DESC, {_RANKED}
-        ) AS tie
-        FROM found JOIN domains USING (domain) JOIN people USING (profile)
+    WITH ranked AS (
+        SELECT recorded, domain, profile, dense_rank() OVER (
+            ORDER BY {_rank(Facet.STRENGTH)}, domain IN (sphere, 'general'), claimed::DOUBLE / draws DESC, {_RANKED}
+        ) AS tie, row_number() OVER (ORDER BY private DESC, recorded) AS telling
+        FROM found
+    ),
+    firsts AS (
+        SELECT *, min(telling) OVER (PARTITION BY tie, domain) AS d, min(telling) OVER (PARTITION BY tie, profile) AS p
+        FROM ranked
     ),
     tied AS (
         SELECT recorded, tie, dense_rank() OVER (PARTITION BY tie ORDER BY d) - 1 AS domain_at,
                dense_rank() OVER (PARTITION BY tie ORDER BY p) - 1 AS person_at,
-               row_number() OVER (PARTITION BY tie, d, p ORDER BY recorded) - 1 AS again
-        FROM ranked
+               row_number() OVER (PARTITION BY tie, d, p ORDER BY telling) - 1 AS again
+        FROM firsts
     ),
     sized AS (SELECT *, max(person_at) OVER (PARTITION BY tie) + 1 AS size FROM tied),
     turned AS (

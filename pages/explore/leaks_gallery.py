@@ -424,11 +424,11 @@ def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now:
 KEYS = "jka"
 KEY, PLACE = "leaks.keys", "leaks.place"
 SEVERITY = (
-    "Severest first: by strength of the claim (full, partial, implied); then by the share of judged messages that "
-    "reveal it; then those with a quote that stands in a message; then by certainty of the label (adjudicated, a "
-    "person, unanimous votes, a threshold); then those that all judges of the run claim in one message. What is "
-    "equally severe takes turns over domains and people. How sensitive a domain is plays no part, since the seeds do "
-    "not say it."
+    "Severest first: by strength of the claim (full, partial, implied); then what is of another subject than the task; "
+    "then by the share of judged messages that reveal it; then those with a quote that stands in a message; then by "
+    "certainty of the label (adjudicated, a person, unanimous votes, a threshold); then those that all judges of the "
+    "run claim in one message. What is equally severe takes turns over domains and people, first what is to be kept "
+    "from most recipients. How sensitive a domain is plays no part, since the seeds do not say it."
 )
 
 

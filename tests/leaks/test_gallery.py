@@ -53,12 +53,18 @@ ROWS = st.lists(
 FLOWS = Flows(Store.__new__(Store))  # nothing is asked of the record
 
 
-def gallery(rows: list[tuple[object, ...]]) -> Examples:
+def gallery(rows: list[tuple[object, ...]], private: float | list[float] = 1.0) -> Examples:
     """The gallery of these examples."""
     frame = pd.DataFrame(rows, columns=[*map(str, NAMES), "claimed"])
     numbers = list(range(len(rows)))
     frame = frame.assign(
-        draws=5, statement="", id=[f"example-{n}" for n in numbers], run_at=0, context=0, ordinal=numbers
+        draws=5,
+        statement="",
+        id=[f"example-{n}" for n in numbers],
+        run_at=0,
+        context=0,
+        ordinal=numbers,
+        private=private,
     )
     return Examples(FLOWS, in_order(frame))
 
@@ -71,7 +77,7 @@ def test_nothing_comes_before_what_is_severer(rows: list[tuple[object, ...]]) ->
         ranks = {facet: RANKS[facet].index(str(row[facet])) for facet in RANKS}
         share = int(str(row["claimed"])) / int(str(row["draws"]))
         rest = ranks[Facet.QUOTE], ranks[Facet.CERTAINTY], ranks[Facet.AGREEMENT]
-        return ranks[Facet.STRENGTH], -share, *rest
+        return ranks[Facet.STRENGTH], row["domain"] in (row["sphere"], "general"), -share, *rest
 
     dicts = examples.to_dict("records")
     keys = [severity(row) for row in dicts]
@@ -104,6 +110,8 @@ def test_what_is_equally_severe_takes_turns_over_domains_and_people() -> None:
         assert part["domain"].nunique() == part["profile"].nunique() == 3
     # In the order of the record, the first of equals is the first.
     assert (shown["id"].iloc[0], gallery(rows[:1]).page()["id"].tolist()) == ("example-6", ["example-0"])
+    # What is to be kept from most recipients comes before what others may know.
+    assert gallery(rows, [number / 20 for number in range(18)]).page()["id"].iloc[0] == "example-17"
 
 
 @given(ROWS, st.data())
