@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -15,15 +16,12 @@ except metadata.PackageNotFoundError:  # a checkout that is not installed
 @lru_cache(maxsize=1)
 def revision() -> str | None:
     """Return the commit of the checkout, for manifests; None without a checkout. Uncommitted changes do not show."""
-    git = Path(__file__).resolve().parent.parent / ".git"
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():  # installed, perhaps into a folder of another repository
+        return None
+    # Who owns the folder does not matter: nothing of it is run.
+    command = ["git", "-c", "safe.directory=*", "-C", str(root), "rev-parse", "HEAD"]
     try:
-        head = (git / "HEAD").read_text(encoding="ascii").strip()
-        if not head.startswith("ref: "):
-            return head
-        name = head.removeprefix("ref: ")
-        if (git / name).exists():
-            return (git / name).read_text(encoding="ascii").strip()
-        packed = (git / "packed-refs").read_text(encoding="ascii").splitlines()
-        return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
-    except (OSError, ValueError):
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
         return None
