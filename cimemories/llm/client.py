@@ -287,7 +287,8 @@ class Client:
                 cause = self.endpoint.short(error.__cause__.__cause__ or "")
                 return Failure("connection", f"no connection to the server{f': {cause}' if cause else ''}")
             case openai.APITimeoutError():
-                return Failure("timeout", f"no answer after {self.endpoint.timeout:g} s, and longer at each retry")
+                longer = ", and longer at each retry" if self.endpoint.max_retries else ""
+                return Failure("timeout", f"no answer after {self.endpoint.timeout:g} s{longer}")
             case openai.APIConnectionError():
                 cause = self.endpoint.short(error.__cause__ or error)
                 return Failure("connection", f"{cause or 'the connection was cut'}")
