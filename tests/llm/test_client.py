@@ -128,7 +128,7 @@ async def test_a_limit_for_ever_is_recorded_with_its_cause(monkeypatch: pytest.M
 
 async def test_silence_is_a_timeout() -> None:
     answer, _ = await outcome(lambda request: Reply(wait=60), timeout=0.2)
-    assert answer.status == "timeout"
+    assert (answer.status, answer.error) == ("timeout", "no answer after 0.2 s")  # no retry, and none is named
     assert "0.2 s" in str(answer.error)
     assert 0.2 <= answer.seconds < 60, "the answer is not waited for"
 
