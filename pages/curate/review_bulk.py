@@ -277,7 +277,7 @@ def _undo_button(store: Store, dataset: DatasetRow, person: str, row: Batch) -> 
         # Later decisions on pairs of the batch stay.
         stay = row.pairs - row.taken_back - number
         later = f" {count(stay)} keep your later decisions." if stay else ""
-        _notify(f"{count(number, 'decision')} undone; your earlier decisions count again.{later}")
+        _notify(f"{count(number, 'decision')} undone; these pairs are again as you left them before the batch.{later}")
 
     with page.Reporting("The batch was not undone.", StoreError):
         once.button(

@@ -118,7 +118,7 @@ def test_one_label_goes_to_all_that_match_but_not_over_what_the_person_had_decid
     assert all(d.guideline and d.reason == "does not matter" for d in rows)
 
     press(app, "Undo")
-    assert "5 decisions undone" in page_html(app)
+    assert "5 decisions undone; these pairs are again as you left them before the batch." in page_html(app)
     before = standing(store, dataset_id)
     assert before[pairs[1]] == ("Bea", Label.NECESSARY, "single")
     assert set(before) == {pairs[0], pairs[1]}
