@@ -168,7 +168,7 @@ def draw(desk: QueueDesk) -> None:
         start=card_id((first[0], first[1])) if first[0] is not None and first[1] is not None else None,
         address=("attribute", "context"),
         context=context_line(store, dataset, desk.filters, desk.ordering),
-        empty=NOTHING_LEFT,
+        empty="No pairs left for you in this slice." if desk.filters.slice else NOTHING_LEFT,
         hiding="Votes, consensus and past leaks show after your answer.",
         asked=_asked,
     )

@@ -478,14 +478,17 @@ def test_spreading_the_last_decision_is_asked_for_once_it_is_recorded(
 def test_the_page_hears_when_nothing_is_left_and_whether_work_is_blind(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = Queue(page, queue_data(monkeypatch, CARDS[:2]))
+    queue = Queue(page, queue_data(monkeypatch, CARDS[:2], address=("attribute", "context")))
     queue.open()
     queue.press("bbn")
     queue.save()
     assert queue.asked == ["seeing", "blind"]
+    expect(page).to_have_url(f"{ADDRESS}?attribute=2&context=1")
     queue.press("n")
     queue.save()
     assert queue.asked[2:] == ["finished"]
+    # Back to this address shows no decided pair as if it were open.
+    expect(page).to_have_url(f"{ADDRESS}?")
 
 
 # ---- disputes: an answer is a label and a cause

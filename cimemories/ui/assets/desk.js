@@ -117,11 +117,13 @@ class Bench extends DrawnQueue {
   writeAddress() {
     clearTimeout(this.addressing);
     this.addressing = null;
-    if (!this.data?.address.length || !this.card || this.over || !this.root.isConnected) return;
+    if (!this.data?.address.length || this.over || !this.root.isConnected) return;
     if (leaving() || location.pathname !== this.path) return;
+    // Where nothing is left, Back would come to the last answered card, as if it were open.
+    if (!this.card && (!this.heardAt || this.left > 0)) return;
     const query = new URLSearchParams(location.search);
-    const parts = this.card.id.split(".");
-    for (const [n, name] of this.data.address.entries()) query.set(name, parts[n]);
+    const parts = this.card?.id.split(".");
+    for (const [n, name] of this.data.address.entries()) parts ? query.set(name, parts[n]) : query.delete(name);
     if (`?${query}` === location.search) return;
     this.addresses -= 1;
     history.replaceState(history.state, "", `${location.pathname}?${query}`);
@@ -265,7 +267,10 @@ class Bench extends DrawnQueue {
       this.spreading = false;
       this.ask("spread");
     }
-    if (left > 0 && reply.total <= reply.done && !this.log.events.length) this.ask("finished");
+    if (left > 0 && reply.total <= reply.done && !this.log.events.length) {
+      this.writeAddress();
+      this.ask("finished");
+    }
     // What is shown beside the card is of another one.
     if (opened.size && (this.card?.id ?? null) !== this.reported) this.flush();
   }
