@@ -11,7 +11,6 @@ import pandas as pd
 from cimemories.answer import Answer, Column, Kind, Table
 from cimemories.answers.metrics import no_such_n
 from cimemories.charts.heatmap import (
-    PHONE_WIDTH,
     PLOT_WIDTH,
     Map,
     MapPart,
@@ -19,6 +18,7 @@ from cimemories.charts.heatmap import (
     Tooltips,
     heatmap_figure,
     names_fit,
+    phone_width,
 )
 from cimemories.charts.heatmap import tooltips as texts_of_cells
 from cimemories.flows.arrays import IdentifierRule
@@ -152,13 +152,16 @@ class Heatmap(Answer):
         return " ".join(WORDS[by][2].format(name) for by, name in sides)
 
     def _draw(self, view: View) -> Drawing:
-        few, pixels = cells.most_leaked(self.grid, view.most), PHONE_WIDTH if view.phone else PLOT_WIDTH
+        few = cells.most_leaked(self.grid, view.most)
+        pixels = phone_width(few.rows.names, few.columns.names) if view.phone else PLOT_WIDTH
         second = None if self.second is None else cells.on_places(self.second, few)
         beside = 1 if view.phone or view.measure in cells.MEASURES else 2
         # Where names do not fit, columns stand by their sphere; the authors' contexts have none.
         fit = names_fit(len(few.columns), beside, pixels)
         spheres = {} if fit else cells.spheres(self._flows, self._scope, few.columns)
         groups = [spheres[place] for place in few.columns.ids] if len({*spheres.values()}) > 1 else []
+        if view.phone and groups:
+            pixels = phone_width(few.rows.names, groups)
         order = cells.orders(few, view.rows, view.columns, groups, second)
         shown, second = few.take(*order), second and second.take(*order)
         title, subtitle = self._texts(view.measure, shown, second)

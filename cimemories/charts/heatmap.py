@@ -43,7 +43,7 @@ Bools = npt.NDArray[np.bool_]
 Cell = tuple[int, int]
 Tooltips = dict[str, Any]
 PLOT_WIDTH, HATCH = 1000, 8  # pixels: about as wide as all maps are, and between two lines of a hatch
-PHONE_WIDTH = 200  # pixels: as wide as a map is on a phone
+PHONE_WIDTH = 266  # pixels: as wide as a map and the names of its rows are on a phone
 ROW_HEIGHTS = ((45, 20), (math.inf, 16))  # up to so many rows, so high: ten stand above an open cell on a laptop
 MAP_HEAD, ABOVE = 86, 8  # pixels: title, subtitle, and the name of each map; and above the title
 TITLE_CHARACTERS, TITLE_LINE = 88, 24  # of a line of the title, and how high it is
@@ -53,6 +53,7 @@ LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above 
 BAR, BETWEEN = 0.045, 0.03  # of the width: for a colour scale, and between two maps
 UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, for slanted ones; letters of turned ones
 TURNED = 13  # pixels from one turned name to the next
+SLANT = 0.77  # cos 40: the width of a slanted name, of its length
 SLANTED_GROUPS = 20  # pixels from one slanted name of a group to the next: a line of 13 at 40 degrees
 NUMBERED = 44  # pixels of a column that has room for its number
 # What harms and what helps, in the hues that they have everywhere; both darken evenly, so that grey says the same. On a
@@ -103,9 +104,16 @@ class Ticks:
     groups: Sequence[str] = ()
 
 
-def names_fit(columns: int, maps: int, pixels: int = PLOT_WIDTH) -> bool:
+def names_fit(columns: int, maps: int, pixels: float = PLOT_WIDTH) -> bool:
     """Return whether names can be read above so many columns in each of so many maps on so many pixels."""
     return columns * maps * SLANTED <= pixels
+
+
+def phone_width(rows: Sequence[str], columns: Sequence[str]) -> float:
+    """Return how many pixels a map has on a phone beside the names of its rows, or of its columns, which reach to the
+    left too where they are slanted."""
+    left, below = (text_width([html_escaped(name, LONGEST_TICK) for name in names]) for names in (rows, columns))
+    return PHONE_WIDTH - max(left, SLANT * below)
 
 
 def heatmap_figure(
@@ -116,7 +124,7 @@ def heatmap_figure(
     title: str,
     subtitle: str,
     numbered: bool | None = None,
-    pixels: int = PLOT_WIDTH,
+    pixels: float = PLOT_WIDTH,
     dark: bool = False,
 ) -> go.Figure:
     """Draw the maps beside each other in one figure, with one axis of rows. numbered: whether cells show their share;
@@ -305,7 +313,7 @@ def _ticks(rows: Ticks, columns: Ticks, width: float) -> tuple[tuple[dict[str, A
         # Of neighbours that are closer, slanted names would lie on each other.
         apart = min(np.diff(middles), default=math.inf) * width
         angle = -40 if apart >= SLANTED_GROUPS else -90
-        ticks = [html_escaped(name, LONGEST_TICK) for name in _tick_names(columns)]
+        ticks = _apart([html_escaped(name, LONGEST_TICK) for name in _tick_names(columns)], middles, width)
     elif width >= UPRIGHT:
         room = int(width / CHARACTER_WIDTH) - 1
         below = [textwrap.wrap(" ".join(n.split()), room, max_lines=3, placeholder="…") or [""] for n in columns.names]
@@ -314,10 +322,9 @@ def _ticks(rows: Ticks, columns: Ticks, width: float) -> tuple[tuple[dict[str, A
     else:
         angle = -40 if width >= SLANTED else -90
         limit = LONGEST_TICK if angle == -40 else NARROW
-        step = 1 if angle == -40 else math.ceil(TURNED / width)
-        ticks = [html_escaped(name, limit) if at % step == 0 else "" for at, name in enumerate(columns.names)]
+        ticks = _apart([html_escaped(name, limit) for name in columns.names], range(len(columns.names)), width)
     if angle:
-        # Of a text at 40 degrees: its height is sin 40 = 0.64 of its length, its width (below) cos 40 = 0.77.
+        # Of a text at 40 degrees: its height is sin 40 = 0.64 of its length.
         bottom = round(text_width(ticks) * (0.65 if angle == -40 else 0.85)) + 18
     else:
         bottom = 17 * max((len(lines) for lines in below), default=1) + 14
@@ -339,8 +346,18 @@ def _ticks(rows: Ticks, columns: Ticks, width: float) -> tuple[tuple[dict[str, A
         "ticktext": left,
         "tickfont": {"size": 12 if len(rows.names) <= ROW_HEIGHTS[0][0] else 10},
     }
-    slanted = text_width(ticks) * 0.77 if angle == -40 else 0
+    slanted = text_width(ticks) * SLANT if angle == -40 else 0
     return (xaxis, yaxis), {"l": round(max(text_width(left), slanted)) + 14, "b": bottom}
+
+
+def _apart(names: Sequence[str], places: Sequence[float], width: float) -> list[str]:
+    """Return the names of columns or their groups, '' instead of those that would lie on the one before."""
+    ticks, last = [], -math.inf
+    for name, place in zip(names, places, strict=True):
+        fits = (place - last) * width >= TURNED
+        ticks.append(name if fits else "")
+        last = place if fits else last
+    return ticks
 
 
 def _hatch(empty: Bools, size: tuple[float, float]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 
 from cimemories.charts import bars, svg, theme
 from cimemories.charts.bars import LABEL_PARTS, count_bars, interval_parts, share_bars
-from cimemories.charts.heatmap import PHONE_WIDTH, PLOT_WIDTH, Map, MapPart, Ticks, heatmap_figure
+from cimemories.charts.heatmap import PLOT_WIDTH, Map, MapPart, Ticks, heatmap_figure, phone_width
 from cimemories.charts.lines import Line, line_figure
 from cimemories.metrics.uncertainty import UNDEFINED, Interval, Parts
 from cimemories.text import shortened
@@ -236,17 +237,30 @@ def test_a_long_title_of_a_heatmap_is_not_cut_off() -> None:
     assert "".join(long.layout.title.subtitle.text.split("<br>")).replace(" ", "") == "ofmanypairs" * 20
 
 
-def test_names_of_groups_of_columns_do_not_lie_on_each_other() -> None:
-    """At 40 degrees lines of 13 pixels need 20 from one to the next; upright ones 13."""
-    names = [f"{i}" for i in range(49)]
-    columns = Ticks(names, names, [f"sphere {i // 4}" for i in range(49)])
-    shown = Map("Violation@5", "pairs", MapPart(np.zeros((1, 49)), np.ones((1, 49), np.int64)))
+def test_names_of_columns_do_not_lie_on_each_other() -> None:
+    """At 40 degrees lines of 13 pixels need 20 from one group to the next, and 16 of columns; upright ones 13."""
 
-    def drawn(pixels: int) -> go.Figure:
-        return heatmap_figure([shown], Ticks(["a"], ["A"]), columns, title="t", subtitle="s", pixels=pixels)
+    def drawn(names: Sequence[str], groups: Sequence[str], row: str, *, phone: bool) -> tuple[int, float, go.Figure]:
+        shown = Map("Violation@5", "pairs", MapPart(np.zeros((1, len(names))), np.ones((1, len(names)), np.int64)))
+        pixels = phone_width([row], groups or names) if phone else PLOT_WIDTH
+        sides = Ticks([row], [row]), Ticks(names, names, groups)
+        fig = heatmap_figure([shown], *sides, title="t", subtitle="s", pixels=pixels)
+        axis = fig.layout.xaxis
+        named = [at for at, text in zip(axis.tickvals, axis.ticktext, strict=True) if text]
+        # A phone of 390 pixels has 315 for a chart, and the scale takes 35.
+        width = 315 - fig.layout.margin.l - 35 if phone else pixels
+        return axis.tickangle, min(np.diff(named)) * width / len(names), fig
 
-    for pixels, angle in ((PLOT_WIDTH, -40), (PHONE_WIDTH, -90)):
-        axis = drawn(pixels).layout.xaxis
-        apart = min(np.diff(axis.tickvals)) * pixels / 49
-        assert axis.tickangle == angle and apart >= (20 if angle == -40 else 10), pixels
-    assert drawn(PHONE_WIDTH).layout.margin.b > theme.text_width(["sphere 12"]) * 0.8, "upright names have room below"
+    numbers, spheres = [f"{i}" for i in range(49)], [f"sphere {i // 4}" for i in range(49)]
+    angle, apart, _ = drawn(numbers, spheres, "a", phone=False)
+    assert angle == -40 and apart >= 20
+    angle, apart, fig = drawn(numbers, spheres, "a", phone=True)
+    assert angle == -90 and apart >= 13
+    assert fig.layout.margin.b > theme.text_width(["sphere 12"]) * 0.8, "upright names have room below"
+    # Long names of rows leave a map the less.
+    long, domains = "Lending officer at the bank", [f"domain {i}" for i in range(10)]
+    for groups, names in ((spheres, numbers), ([], domains)):
+        angle, apart, _ = drawn(names, groups, long, phone=True)
+        assert angle == -90 and apart >= 13
+    angle, apart, _ = drawn([long] * 8, [], "health", phone=True)
+    assert angle == -40 and apart >= 16
