@@ -283,12 +283,17 @@ def answered(
     if labelling_id is not None:
         with store.read() as connection:
             rule = applied_rule(connection, labelling_id)
-        counts = vote_counts(store, labelling_id)
-        at = counts.positions(given.attributes, given.contexts)
-        labels[at >= 0] = counts.at(at[at >= 0]).labels(rule)
-        # A pair with too few votes has no consensus that people could be compared with.
-        labels = np.maximum(labels, np.int8(UNLABELLED))
+        labels = _consensus_at(vote_counts(store, labelling_id), rule, given.attributes, given.contexts)
     return Answered(given, labels, rule, sampled, strata, sizes)
+
+
+def _consensus_at(counts: VoteCounts, rule: AppliedRule, attributes: Ints, contexts: Ints) -> Labels:
+    """Return the label codes of these pairs alone, UNLABELLED for pairs without enough votes."""
+    labels = np.full(len(attributes), UNLABELLED, np.int8)
+    at = counts.positions(attributes, contexts)
+    labels[at >= 0] = counts.at(at[at >= 0]).labels(rule)
+    # A pair with too few votes has no consensus that people could be compared with.
+    return np.maximum(labels, np.int8(UNLABELLED))
 
 
 def _in_slice(given: Answers, row: SliceRow, items: Sequence[SliceItem]) -> tuple[Answers, Ints, Weights, Sampled]:

@@ -313,7 +313,7 @@ def _ticks(rows: Ticks, columns: Ticks, width: float) -> tuple[tuple[dict[str, A
         # Of neighbours that are closer, slanted names would lie on each other.
         apart = min(np.diff(middles), default=math.inf) * width
         angle = -40 if apart >= SLANTED_GROUPS else -90
-        ticks = _apart([html_escaped(name, LONGEST_TICK) for name in _tick_names(columns)], middles, width)
+        ticks = _spaced([html_escaped(name, LONGEST_TICK) for name in _tick_names(columns)], middles, width)
     elif width >= UPRIGHT:
         room = int(width / CHARACTER_WIDTH) - 1
         below = [textwrap.wrap(" ".join(n.split()), room, max_lines=3, placeholder="…") or [""] for n in columns.names]
@@ -322,7 +322,7 @@ def _ticks(rows: Ticks, columns: Ticks, width: float) -> tuple[tuple[dict[str, A
     else:
         angle = -40 if width >= SLANTED else -90
         limit = LONGEST_TICK if angle == -40 else NARROW
-        ticks = _apart([html_escaped(name, limit) for name in columns.names], range(len(columns.names)), width)
+        ticks = _spaced([html_escaped(name, limit) for name in columns.names], range(len(columns.names)), width)
     if angle:
         # Of a text at 40 degrees: its height is sin 40 = 0.64 of its length.
         bottom = round(text_width(ticks) * (0.65 if angle == -40 else 0.85)) + 18
@@ -350,7 +350,7 @@ def _ticks(rows: Ticks, columns: Ticks, width: float) -> tuple[tuple[dict[str, A
     return (xaxis, yaxis), {"l": round(max(text_width(left), slanted)) + 14, "b": bottom}
 
 
-def _apart(names: Sequence[str], places: Sequence[float], width: float) -> list[str]:
+def _spaced(names: Sequence[str], places: Sequence[float], width: float) -> list[str]:
     """Return the names of columns or their groups, '' instead of those that would lie on the one before."""
     ticks, last = [], -math.inf
     for name, place in zip(names, places, strict=True):

@@ -231,14 +231,7 @@ cli = Application(
 
 def main() -> None:
     """Run the command line; every expected error ends as one line on standard error."""
-    # Print UTF-8 whatever the locale says; where it knows ASCII alone, start again in Python's UTF-8 mode: LC_ALL=POSIX
-    # with PYTHONUTF8=0 would fail at the first other character of an argument, a path or a name.
-    if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
-        os.environ["PYTHONUTF8"] = "1"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    _use_utf8()
     interrupt = _interrupter()
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as of a shell's background job: it stays so
@@ -247,6 +240,19 @@ def main() -> None:
     files.adopt_umask()
     with errors_end_with(1):
         cli()
+
+
+def _use_utf8() -> None:
+    """Print UTF-8 whatever the locale says; where it knows ASCII alone, start again in Python's UTF-8 mode.
+
+    LC_ALL=POSIX with PYTHONUTF8=0 would fail at the first other character of an argument, a path or a name.
+    """
+    if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 @contextmanager
@@ -280,13 +286,17 @@ def _interrupter() -> Callable[[int, object], None]:
         if ending_since is not None and time.monotonic() - ending_since < ENDING_SECONDS:
             return
         if ending_since is None:
-            # For the last moments of the process, in which Python has put the default handlers back.
-            for number in (signal.SIGINT, signal.SIGTERM):
-                atexit.register(signal.signal, number, signal.SIG_IGN)
+            atexit.register(_ignore_interrupts)
         ending_since = time.monotonic()
         raise KeyboardInterrupt
 
     return interrupt
+
+
+def _ignore_interrupts() -> None:
+    """For the last moments of a process, in which Python has put the default handlers back."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _explained(error: Exception) -> str:

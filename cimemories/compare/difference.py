@@ -25,7 +25,7 @@ from cimemories.metrics import sentences
 from cimemories.metrics.corrections import corrected_difference
 from cimemories.metrics.intervals import Paired
 from cimemories.metrics.power import Noise
-from cimemories.metrics.sentences import Ranked, Ranking, Tested, alone, changed_flows, family
+from cimemories.metrics.sentences import Ranked, Ranking, Tested, changed_flows, family, single
 from cimemories.metrics.separation import standing
 from cimemories.metrics.uncertainty import UNDEFINED, Interval
 from cimemories.metrics.warnings import comparison_warnings
@@ -162,7 +162,7 @@ def difference(
     corrected = corrected_difference(flows, first, second, rule)
     if corrected is not None:
         n, apart = corrected
-        text = sentences.difference(alone(apart), two, one, "leaks", f"violation@{n}")
+        text = sentences.difference(single(apart), two, one, "leaks", f"violation@{n}")
         words.append(f"Corrected for the judges' errors, at {count(n, 'sample')}: {text}")
     counts = {"inappropriate_flows": tallied.flows, "necessary_flows": result.necessary} | vars(tallied)
     floor = sentences.noise_floor(result.noise, paired.n)

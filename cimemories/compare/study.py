@@ -165,13 +165,7 @@ def study(
     if not scopes or (n is not None and n < 1):
         raise ValueError("a study of sensitivity takes at least one run, and an n of at least 1")
     same_dataset(scopes)
-    labelling, *others = sorted({scope.labelling.id if scope.labelling else "" for scope in scopes})
-    if others or not labelling:
-        named = ", ".join(filter(None, [labelling, *others])) or "none yet"
-        raise StoreError(
-            f"sensitivity needs one labelling for all runs; theirs: {named}. "
-            "Label the dataset, or choose one labelling."
-        )
+    labelling = _shared_labelling(scopes)
     first = scopes[0]
     applied = first.rule or rule_of(flows.store, labelling)
     pairs = labelled_pairs(flows.store, labelling)
@@ -192,6 +186,17 @@ def ranked_study(
     ordered, n = board.ordered(scopes)
     result = study(flows, ordered, rule, n=n)
     return on_common_flows(flows, result) if board.cut else result
+
+
+def _shared_labelling(scopes: Sequence[Scope]) -> str:
+    labellings = sorted({scope.labelling.id if scope.labelling else "" for scope in scopes})
+    if len(labellings) > 1 or not labellings[0]:
+        named = ", ".join(filter(None, labellings)) or "none yet"
+        raise StoreError(
+            f"sensitivity needs one labelling for all runs; theirs: {named}. "
+            "Label the dataset, or choose one labelling."
+        )
+    return labellings[0]
 
 
 def subject(flows: Flows, scope: Scope, counts: VoteCounts, n: int | None = None) -> Subject:

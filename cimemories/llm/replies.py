@@ -58,12 +58,7 @@ def split_reasoning(text: str) -> tuple[str, str | None, str | None]:
     if "<" not in text and "[" not in text and "◁" not in text:
         return text, None, None
     if "<|channel|>" in text:
-        channels = [(match[1], match[2].strip()) for match in _CHANNEL.finditer(text)]
-        reasoning = "\n\n".join(said for name, said in channels if name != "final") or None
-        final = [said for name, said in channels if name == "final"]
-        if final:
-            return final[-1], reasoning, None
-        return "", reasoning or text.strip(), ONLY_REASONING if channels else UNCLEAR
+        return _of_channels(text)
     outside, inside, end, thinking = "", "", 0, False
     for mark in _MARK.finditer(text):
         if mark["closing"] and not thinking:
@@ -81,6 +76,15 @@ def split_reasoning(text: str) -> tuple[str, str | None, str | None]:
         return "", text.strip(), UNCLEAR
     reasoning = (inside + text[end:] if thinking else inside).strip()
     return message, reasoning, None if message else ONLY_REASONING
+
+
+def _of_channels(text: str) -> tuple[str, str | None, str | None]:
+    channels = [(match[1], match[2].strip()) for match in _CHANNEL.finditer(text)]
+    reasoning = "\n\n".join(said for name, said in channels if name != "final") or None
+    final = [said for name, said in channels if name == "final"]
+    if final:
+        return final[-1], reasoning, None
+    return "", reasoning or text.strip(), ONLY_REASONING if channels else UNCLEAR
 
 
 @dataclass(frozen=True)

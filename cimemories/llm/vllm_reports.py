@@ -211,13 +211,7 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Vllm
     number."""
     # One line, so that a message that was wrapped is found.
     text = " ".join(" ".join(_plain(line) for line in log.splitlines()).split())
-    # The last lines without stack frames, and with the root cause of an error if they only point back at it.
-    plain = [line for line in map(_plain, log.splitlines()) if line.strip() and not _TRACE.match(line)]
-    tail = [line for before, line in zip(["", *plain], plain, strict=False) if line != before][-LAST_LINES:]
-    root = _root(log)
-    if root and root not in tail:
-        tail = [root, *tail[1 - LAST_LINES :]]
-    lines = tuple(line[:LONGEST_LINE] for line in tail)
+    lines = _last_lines(log)
     when = "vLLM ended" if was_ready else "vLLM ended while it started"
     # Once it was ready the log also holds the effects of requests, which need not be why it ended.
     if not was_ready:
@@ -232,8 +226,18 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Vllm
         return VllmError(f"{when}: {reason}.", "killed", lines)
     if exit_code is not None and exit_code < 0:
         return VllmError(f"{when}: signal {signal.Signals(-exit_code).name} ended it.", "killed", lines)
-    why = f" ({root})" if root else ""
-    return VllmError(f"{when}, with exit code {exit_code}{why}. See its last lines and its log.", "ended", lines)
+    root = f" ({_root(log)})" if _root(log) else ""
+    return VllmError(f"{when}, with exit code {exit_code}{root}. See its last lines and its log.", "ended", lines)
+
+
+def _last_lines(log: str) -> tuple[str, ...]:
+    """Return the last lines without stack frames, and with the root cause of an error if they only point back at it."""
+    kept = [line for line in map(_plain, log.splitlines()) if line.strip() and not _TRACE.match(line)]
+    kept = [line for before, line in zip(["", *kept], kept, strict=False) if line != before]
+    tail, root = kept[-LAST_LINES:], _root(log)
+    if root and root not in tail:
+        tail = [root, *tail[1 - LAST_LINES :]]
+    return tuple(line[:LONGEST_LINE] for line in tail)
 
 
 def start_step(log: str) -> str:

@@ -474,11 +474,7 @@ def free_port(workspace: Path, requested: int | None = None) -> int:
     VllmError."""
     taken = {state.port: state for state in servers(workspace) if state.live and state.here}
     if requested is None:
-        # Ports on the command lines of this machine: servers of other workspaces load for minutes before they open
-        # theirs, and two vLLMs of one user can even share a port.
-        commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
-        values = [value for line in commands for flag, value in pairwise(line) if flag == "--port"]
-        named = {int(value) for value in values if value.isascii() and value.isdigit()}
+        named = _named_ports()
         for port in range(FIRST_PORT, LAST_PORT + 1):
             # Neither is enough: a server that is starting has not opened its port yet, and other programs have no
             # state file.
@@ -494,6 +490,14 @@ def free_port(workspace: Path, requested: int | None = None) -> int:
     if not _is_free(requested):
         raise VllmError(f"port {requested} is in use{_by_whom(requested)}. Choose another port, or stop that program.")
     return requested
+
+
+def _named_ports() -> set[int]:
+    """Return the ports on the command lines of this machine: servers of other workspaces load for minutes before they
+    open theirs, and two vLLMs of one user can even share a port."""
+    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    values = [value for line in commands for flag, value in pairwise(line) if flag == "--port"]
+    return {int(value) for value in values if value.isascii() and value.isdigit()}
 
 
 def _is_free(port: int) -> bool:

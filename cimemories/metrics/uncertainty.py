@@ -185,14 +185,14 @@ class Terms:
     def joined(cls, parts: Sequence[Terms], contexts: Ints | None = None) -> Terms:
         """Join blocks of profiles, in their order, over these contexts; default: all."""
         contexts = np.arange(parts[0].without.shape[1]) if contexts is None else contexts
-        own = np.concatenate([part.values for part in parts])
+        values = np.concatenate([part.values for part in parts])
         lefts = [part.left_out for part in parts if part.left_out is not None]
         columns = contexts if not lefts else np.arange(0)
         return cls(
-            values=own,
+            values=values,
             without=np.concatenate([part.without[:, columns] for part in parts]),
             inside=np.concatenate([part.inside for part in parts]),
-            samples=np.zeros(len(own)),
+            samples=np.zeros(len(values)),
             units=np.concatenate([part.units for part in parts]),
             left_out=added(lefts).at(contexts) if lefts else None,
         )

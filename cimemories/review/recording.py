@@ -117,13 +117,7 @@ def record(
             pair = pair_of(event.card)
             if pair is not None and pair not in there:
                 gone.add(event.uid)
-            elif (
-                event.kind == "say"
-                and event.says in LABEL_TEXTS
-                and pair is not None
-                and source != ADJUDICATED
-                and event.card.count(".") == 2
-            ):
+            elif event.kind == "say" and event.says in LABEL_TEXTS and pair is not None and _trains(event, source):
                 mark = Mark(*pair, MarkKind.TRAINED, uid=event.uid, reason=str(event.says), seconds=event.seconds)
                 reviews.add_marks(connection, dataset_id, annotator, [mark])
             elif event.kind == "say":
@@ -167,6 +161,10 @@ def record(
                     reviews.add_marks(connection, dataset_id, annotator, [mark])
         new += decisions.add_all(connection, dataset_id, annotator, waiting)
     return Recorded(back, frozenset(gone), new)
+
+
+def _trains(event: Event, source: str) -> bool:
+    return source != ADJUDICATED and event.card.count(".") == 2
 
 
 def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event, *, adjudicated: bool) -> Pair | None:

@@ -163,12 +163,7 @@ def protected(workspace: Path) -> dict[str, Any]:
     roles.ask_by(login.actor)
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
     below = f"/{base}" if base else ""
-    index = (Path(file_util.get_static_dir()) / "index.html").read_text(encoding="utf-8")
-    # The policy forbids all scripts but those in Streamlit's own page: read from it, so that an upgrade of Streamlit
-    # does not lock its own scripts out.
-    bodies = re.findall(r"<script>(.*?)</script>", index, re.DOTALL)
-    hashes = ["sha256-" + base64.b64encode(hashlib.sha256(body.encode()).digest()).decode() for body in bodies]
-    site = Site(is_host_allowed, login.configured, login.logged_in, hashes, below)
+    site = Site(is_host_allowed, login.configured, login.logged_in, _inline_scripts(), below)
 
     @asynccontextmanager
     async def lifespan(_app: object) -> AsyncIterator[None]:
@@ -230,6 +225,14 @@ def _hold_ipv6(port: int) -> ExitStack:
     if reserved is not None:
         stack.enter_context(reserved)
     return stack
+
+
+def _inline_scripts() -> list[str]:
+    """Return the hashes of the scripts in Streamlit's own page, for the policy that forbids all others."""
+    page = (Path(file_util.get_static_dir()) / "index.html").read_text(encoding="utf-8")
+    # Read from the installed page, so that an upgrade of Streamlit does not lock its own scripts out.
+    bodies = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    return ["sha256-" + base64.b64encode(hashlib.sha256(body.encode()).digest()).decode() for body in bodies]
 
 
 def serve(page: str, *options: str) -> None:

@@ -96,21 +96,15 @@ def table(
 def grid(shown: Table, label: str) -> None:
     """Draw a short table of an answer as text; tooltips explain the columns."""
     numeric = shown.numeric
-    rows = [
-        safe.tag(
-            "tr",
-            *(
-                safe.number(text)
-                if number
-                else safe.tag("td", text, cls="ci-unbroken" if len(text) <= UNBROKEN else "")
-                for number, text in zip(numeric, row, strict=True)
-            ),
-        )
-        for row in shown.texts()
-    ]
+    cells = [safe.number if number else _text_cell for number in numeric]
+    rows = [safe.tag("tr", *(as_cell(text) for as_cell, text in zip(cells, row, strict=True))) for row in shown.texts()]
     texts = [i for i, number in enumerate(numeric) if not number]
     hints = {column.title: column.about for column in shown.columns.values() if column.about}
     safe.show(safe.wide(safe.grid(shown.titles, rows, texts=texts, hints=hints), label))
+
+
+def _text_cell(text: str) -> safe.Html:
+    return safe.tag("td", text, cls="ci-unbroken" if len(text) <= UNBROKEN else "")
 
 
 # ---- results: rows with bars and intervals

@@ -128,6 +128,22 @@ def _of_component(context: ScriptRunContext) -> tuple[str, ...]:
     return names if of_page == context.page_script_hash else ()
 
 
+def _follow(context: ScriptRunContext) -> None:
+    """Give the browser the address of a link that led to another view of this page, as a step for Back. Streamlit's
+    frontend (1.67) sends the query of such a link once, neither shows nor keeps it, and with the next message the old
+    one comes again."""
+    page, sends = st.session_state.get(_SENDS) or (None, "")
+    if page != context.page_script_hash:
+        st.session_state[_VISITS] = visit() + 1
+    if page != context.page_script_hash or context.is_history_navigation:
+        st.session_state[_SENDS] = context.page_script_hash, context.query_string
+        st.session_state[_STEPS] = st.session_state.get(_STEPS, 0) + 1
+        return
+    replaced = (st.session_state.get(_BROWSER) or ("", "", ""))[2]
+    if not any(_same(context.query_string, query, _of_component(context)) for query in (sends, replaced)):
+        _push({name: value for name, value in st.query_params.to_dict().items() if value})
+
+
 def visit() -> int:
     """Return the number of this visit to a page: it stays the same until the session shows another page."""
     return int(st.session_state.get(_VISITS, 0))
@@ -203,18 +219,7 @@ def durable(do: Callable[..., object]) -> Callable[..., None]:
 def catch_up() -> None:
     """Finish interrupted callbacks, at the start of each run of the app."""
     if context := get_script_run_ctx():
-        # The browser gets the address of a link that led to another view of this page, as a step for Back. Streamlit's
-        # frontend (1.67) sends the query of such a link once, neither shows nor keeps it, and with the next message the
-        # old one comes again.
-        page, sends = st.session_state.get(_SENDS) or (None, "")
-        replaced = (st.session_state.get(_BROWSER) or ("", "", ""))[2]
-        if page != context.page_script_hash:
-            st.session_state[_VISITS] = visit() + 1
-        if page != context.page_script_hash or context.is_history_navigation:
-            st.session_state[_SENDS] = context.page_script_hash, context.query_string
-            st.session_state[_STEPS] = st.session_state.get(_STEPS, 0) + 1
-        elif not any(_same(context.query_string, query, _of_component(context)) for query in (sends, replaced)):
-            _push({name: value for name, value in st.query_params.to_dict().items() if value})
+        _follow(context)
         _keep_replaced()
         if not _lagging(context):
             st.session_state[_BROWSER] = None

@@ -169,25 +169,7 @@ def draw_exchange(store: Store, dataset: DatasetRow) -> str:
     with right:
         safe.heading("Import")
         _import(store, dataset)
-        rows = imports(store, dataset.id)
-        if rows:
-            safe.heading("Imported files")
-        for row in rows:
-            text, button = st.columns([3, 1], vertical_alignment="center")
-            by = f" by {row.annotator}" if row.annotator else ""
-            undone = f", undone {row.undone[:16].replace('T', ' ')}" if row.undone else ""
-            with text:
-                safe.inline(f"{safe.option(row.name)}: {in_words(row.events)}{undone}.")
-                safe.inline(f"{row.created[:16].replace('T', ' ')} UTC{by}", muted=True)
-            with page.Reporting("The import was not undone.", StoreError), button:
-                once.button(
-                    "Undo",
-                    partial(undo_import, store, dataset.id, row.id, annotator.name()),
-                    _import_undone,
-                    key=f"review.exchange.undo.{row.id}",
-                    icon=":material/undo:",
-                    disabled=bool(row.undone) or store.read_only,
-                )
+        _imports(store, dataset)
     return "Move review work between workspaces: files merge in any order, and the same file twice adds nothing."
 
 
@@ -297,6 +279,29 @@ def _import(store: Store, dataset: DatasetRow) -> None:
             icon=":material/upload_file:",
             disabled=not new,
         )
+
+
+def _imports(store: Store, dataset: DatasetRow) -> None:
+    """Draw the imported files, each with its undo button."""
+    rows = imports(store, dataset.id)
+    if rows:
+        safe.heading("Imported files")
+    for row in rows:
+        text, button = st.columns([3, 1], vertical_alignment="center")
+        by = f" by {row.annotator}" if row.annotator else ""
+        undone = f", undone {row.undone[:16].replace('T', ' ')}" if row.undone else ""
+        with text:
+            safe.inline(f"{safe.option(row.name)}: {in_words(row.events)}{undone}.")
+            safe.inline(f"{row.created[:16].replace('T', ' ')} UTC{by}", muted=True)
+        with page.Reporting("The import was not undone.", StoreError), button:
+            once.button(
+                "Undo",
+                partial(undo_import, store, dataset.id, row.id, annotator.name()),
+                _import_undone,
+                key=f"review.exchange.undo.{row.id}",
+                icon=":material/undo:",
+                disabled=bool(row.undone) or store.read_only,
+            )
 
 
 def _import_undone(counts: tuple[int, int]) -> None:

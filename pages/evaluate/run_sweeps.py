@@ -365,15 +365,15 @@ def _live(store: Store, sweep_id: str, was_active: bool) -> None:
         return
     if was_active and table.row.status not in ACTIVE:
         st.rerun()
-    _header(store, table)
+    _header(table)
+    _controls(store, table)
     _matrices(table)
     _over_k(store, table)
     for text in table.warnings:
         page.notice(sentence(text))
 
 
-def _header(store: Store, table: SweepTable) -> None:
-    """Draw the state of a sweep, and the buttons to stop or resume it."""
+def _header(table: SweepTable) -> None:
     row, cost = table.row, table.cost
     simulated = any(cell.run.simulated for cell in table.cells)
     safe.show(safe.tag("h3", row.name, " ", page.simulated_badge(simulated), cls="ci-heading"))
@@ -397,16 +397,20 @@ def _header(store: Store, table: SweepTable) -> None:
     for cell in table.cells:
         if cell.run.status in ACTIVE and cell.run.error:  # says what slows it down
             page.notice(sentence(f"{cell.run.id}: {cell.run.error}"))
+
+
+def _controls(store: Store, table: SweepTable) -> None:
+    row = table.row
     # In a finished sweep failed calls can be retried; refused and cut answers would come again unchanged.
     failed = sum(cell.run.responses.get(status, 0) for cell in table.cells for status in RETRIABLE)
     again = row.status == WorkStatus.FINISHED_WITH_FAILURES and failed > 0
     resumable = row.status in RESUMABLE or again
-    if resumable and cost.cap_reached:
-        run_detail.raise_and_resume(store, row.id, cost)
+    if resumable and table.cost.cap_reached:
+        run_detail.raise_and_resume(store, row.id, table.cost)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         if row.status in ACTIVE:
             run_detail.stop_buttons(store, row.id, row.status)
-        elif resumable and not cost.cap_reached:
+        elif resumable and not table.cost.cap_reached:
             run_detail.resume_button(store, row.id, again=again)
         with st.popover("YAML", icon=":material/data_object:"):
             show_yaml(row.spec, f"sweeps.yaml.{row.id}")

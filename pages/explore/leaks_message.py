@@ -353,27 +353,7 @@ def draw(
     it has not; None: it stands alone."""
     _sample(scope, sample, view, differing)
     _travelled(scope, view, sample)
-    # One row an attribute, one column a message.
-    leaked = {sample.number: set(sample.leaked(view.memories)) for sample in view.samples}
-    counts = {a: sum(a in leaked_ for leaked_ in leaked.values()) for leaked_ in leaked.values() for a in leaked_}
-    if not counts:
-        return
-    shown = sorted(counts, key=lambda a: (a != attribute, -counts[a], a))
-    rows = [
-        tag(
-            "tr",
-            tag("td", view.memories[a].key, title=view.memories[a].statement),
-            tag("td", *(_mark(sample, a in leaked[sample.number], sample.verdicts.get(a)) for sample in view.samples)),
-            tag("td", f"{counts[a]} of {view.memories[a].draws}", cls="ci-number"),
-            cls="ci-chosen" if a == attribute else "",
-        )
-        for a in shown[:MOST_ROWS]
-    ]
-    numbers = [tag("span", str(s.number), cls="ci-mark ci-plain", title=f"sample {s.number}") for s in view.samples]
-    head = tag("tr", tag("th", "Leaked in sample"), tag("th", *numbers), tag("td"))
-    safe.show(tag("table", tag("thead", head), tag("tbody", *rows), cls="ci-grid ci-samples"))
-    if len(shown) > MOST_ROWS:
-        safe.inline(f"{len(shown) - MOST_ROWS} more attributes leak in these messages.", muted=True)
+    _which(view, attribute)
 
 
 ALONE = "alone"
@@ -530,6 +510,30 @@ def _spans(scope: Scope, sample: Sample, view: LeakView) -> list[Marked]:
 def _verdict(audit: Audit) -> str:
     names = {AuditVerdict.FULL: "revealed", AuditVerdict.NONE: "not revealed", AuditVerdict.PARTIAL: "revealed in part"}
     return f"{names.get(audit.verdict or AuditVerdict.NONE, 'implied')} ({audit.annotator})"
+
+
+def _which(view: LeakView, attribute: int | None) -> None:
+    """Draw which message leaks what: one row an attribute, one column a message."""
+    leaked = {sample.number: set(sample.leaked(view.memories)) for sample in view.samples}
+    counts = {a: sum(a in leaked_ for leaked_ in leaked.values()) for leaked_ in leaked.values() for a in leaked_}
+    if not counts:
+        return
+    shown = sorted(counts, key=lambda a: (a != attribute, -counts[a], a))
+    rows = [
+        tag(
+            "tr",
+            tag("td", view.memories[a].key, title=view.memories[a].statement),
+            tag("td", *(_mark(sample, a in leaked[sample.number], sample.verdicts.get(a)) for sample in view.samples)),
+            tag("td", f"{counts[a]} of {view.memories[a].draws}", cls="ci-number"),
+            cls="ci-chosen" if a == attribute else "",
+        )
+        for a in shown[:MOST_ROWS]
+    ]
+    numbers = [tag("span", str(s.number), cls="ci-mark ci-plain", title=f"sample {s.number}") for s in view.samples]
+    head = tag("tr", tag("th", "Leaked in sample"), tag("th", *numbers), tag("td"))
+    safe.show(tag("table", tag("thead", head), tag("tbody", *rows), cls="ci-grid ci-samples"))
+    if len(shown) > MOST_ROWS:
+        safe.inline(f"{len(shown) - MOST_ROWS} more attributes leak in these messages.", muted=True)
 
 
 def _mark(sample: Sample, leaks: bool, audit: Audit | None) -> Html:

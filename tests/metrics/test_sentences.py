@@ -50,7 +50,7 @@ from cimemories.metrics.intervals import (
     paired_arrays,
 )
 from cimemories.metrics.one_user import OneUser
-from cimemories.metrics.sentences import Ranked, Ranking, alone, difference, family
+from cimemories.metrics.sentences import Ranked, Ranking, difference, family, single
 from cimemories.metrics.separation import (
     Cell,
     CellChanges,
@@ -104,23 +104,23 @@ NONE = "No detectable difference of B from A in violation@5"
     ],
 )
 def test_a_difference_in_words(interval: tuple[float, float], sentence: str) -> None:
-    assert say(alone(apart(*interval))) == sentence
+    assert say(single(apart(*interval))) == sentence
 
 
 def test_where_nothing_varies_no_test_tells_two_apart() -> None:
     certain = Interval(0.5, 0.3, 0.7, 6, error=0.0, freedom=5.0)
-    assert not alone(certain).claimed
-    assert "nothing varies in what they have in common" in say(alone(certain))
+    assert not single(certain).claimed
+    assert "nothing varies in what they have in common" in say(single(certain))
 
 
 def test_few_users_are_said_with_the_claim() -> None:
-    assert "of these attributes, with too few users to say more" in say(alone(apart(0.3, 0.01, users=1)))
-    assert "users" not in say(alone(apart(0.3, 0.01, users=5)))
+    assert "of these attributes, with too few users to say more" in say(single(apart(0.3, 0.01, users=1)))
+    assert "users" not in say(single(apart(0.3, 0.01, users=5)))
 
 
 def test_one_of_many_comparisons_is_no_finding_by_itself() -> None:
     one = apart(0.03, 0.0118)
-    assert alone(one).claimed and not one.has_zero
+    assert single(one).claimed and not one.has_zero
     tested = family([one, *(apart(0.001, 0.0118) for _ in range(6))])
     assert not tested[0].claimed
     assert say(tested[0]).startswith(f"{NONE}: 3.0 points, 95 % CI 0.3 to 5.7 (p = 0.")
@@ -581,7 +581,7 @@ def test_what_is_missing_or_simulated_stays_in_the_sentence() -> None:
         sentences.headline(marked, 5, apart(0.2, 0.05), apart(0.4, 0.05), WHOLE),
         sentences.groups(marked, "domain", 5, ("finance", Standing(0, 0.3, 0, 9, 8))),
         sentences.leaderboard("V", [ranked(marked, 0.2)], None),
-        difference(alone(apart(0.1, 0.2)), marked, "A", "leaks", "violation"),
+        difference(single(apart(0.1, 0.2)), marked, "A", "leaks", "violation"),
         sentences.plane([marked], 3),
     ):
         assert marked in text

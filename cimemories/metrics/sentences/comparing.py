@@ -191,16 +191,16 @@ class Tested:
         return separates(self.p) and not self.difference.has_zero
 
 
-def alone(apart: Interval) -> Tested:
+def single(interval: Interval) -> Tested:
     """Return a difference that is the only one asked for."""
-    return Tested(apart, apart.p)
+    return Tested(interval, interval.p)
 
 
 def family(intervals: Sequence[Interval]) -> list[Tested]:
     """Return differences that are read together, such as all runs against the first."""
-    adjusted = holm([apart.p for apart in intervals])
+    adjusted = holm([interval.p for interval in intervals])
     tested = sum(not math.isnan(p) for p in adjusted)
-    return [Tested(apart, p, tested) for apart, p in zip(intervals, adjusted, strict=True)]
+    return [Tested(interval, p, tested) for interval, p in zip(intervals, adjusted, strict=True)]
 
 
 def difference(tested: Tested, who: str, whom: str, does: str, of: str, what: str = "") -> str:
@@ -217,14 +217,14 @@ def difference(tested: Tested, who: str, whom: str, does: str, of: str, what: st
 
 def _estimate(tested: Tested) -> str:
     """Return '-1.0 points, 95 % CI -3.0 to 1.0 (p = 0.41)', followed by what limits it."""
-    apart = tested.difference
-    low, high = 100 * apart.low, 100 * apart.high
-    digits = decimals(100 * apart.value, low, high)
-    value = f"{number(100 * apart.value, digits)} points, 95 % CI {number(low, digits)} to {number(high, digits)}"
+    interval = tested.difference
+    low, high = 100 * interval.low, 100 * interval.high
+    digits = decimals(100 * interval.value, low, high)
+    value = f"{number(100 * interval.value, digits)} points, 95 % CI {number(low, digits)} to {number(high, digits)}"
     test = f"{p_text(tested.p)}, Holm over {tested.family} comparisons" if tested.family > 1 else p_text(tested.p)
-    limits = "" if apart.speaks_for == "users" else "; of these attributes, with too few users to say more"
+    limits = "" if interval.speaks_for == "users" else "; of these attributes, with too few users to say more"
     # Where nothing varies there is no test that could have found something.
-    nothing = "; nothing varies in what they have in common" if not apart.has_zero and tested.difference.p == 1 else ""
+    nothing = "; nothing varies in what they have in common" if not interval.has_zero and interval.p == 1 else ""
     return f"{value} ({test}){limits}{nothing}"
 
 

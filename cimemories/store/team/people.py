@@ -202,12 +202,7 @@ def find(connection: sa.Connection, who: str) -> Person | None:
 def _first_login(connection: sa.Connection, login: Login, policy: Policy) -> Person:
     """Write the account down: into the row of who was expected under its address, else into a new one."""
     expected = _expected(connection, login)
-    plain = one_line("".join(c for c in login.name if c.isprintable()))[:LONGEST_NAME] or "Unnamed"
-    preferred = [plain, *([f"{plain} ({login.email})"] if login.email else [])]
-    but = expected.id if expected else None
-    taken = {row.name for row in connection.execute(sa.select(person.c.id, person.c.name)) if row.id != but}
-    free = (*preferred, *(f"{plain} ({number})" for number in range(2, len(taken) + 3)))
-    name = next(name for name in free if name not in taken)
+    name = _free_name(connection, login, but=expected.id if expected else None)
     if expected is not None:
         row = person.c.id == expected.id, person.c.account.is_(None)
         connection.execute(sa.update(person).where(*row).values(account=login.account, name=name, email=login.email))
@@ -237,6 +232,14 @@ def _expected(connection: sa.Connection, login: Login) -> Person | None:
     none."""
     same = person.c.account.is_(None), sa.func.lower(person.c.email) == login.email.lower()
     return _one(connection, *same) if login.email else None
+
+
+def _free_name(connection: sa.Connection, login: Login, but: int | None) -> str:
+    plain = one_line("".join(c for c in login.name if c.isprintable()))[:LONGEST_NAME] or "Unnamed"
+    preferred = [plain, *([f"{plain} ({login.email})"] if login.email else [])]
+    taken = {row.name for row in connection.execute(sa.select(person.c.id, person.c.name)) if row.id != but}
+    names = (*preferred, *(f"{plain} ({number})" for number in range(2, len(taken) + 3)))
+    return next(name for name in names if name not in taken)
 
 
 def _change(connection: sa.Connection, member: Person, role: Role, by: str | None = None) -> None:

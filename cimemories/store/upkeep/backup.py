@@ -186,13 +186,7 @@ def _copy_by_rows(store: Store, folder: Path) -> dict[str, int]:
 def _pack(workspace: Path, folder: Path, path: Path, counts: Mapping[str, int]) -> Backup:
     files = {RECORD: folder / RECORD, **_own_files(workspace)}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        members = {}
-        for name, file in files.items():
-            # Without the times and modes of this machine's files.
-            info = zipfile.ZipInfo(name)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            with file.open("rb") as source, archive.open(info, "w", force_zip64=True) as target:
-                members[name] = _copied(source, target)
+        members = {name: _add(archive, name, file) for name, file in files.items()}
         backup = Backup(FORMAT, now(), _schema(folder / RECORD), "sqlite", dict(counts), members)
         archive.writestr(MANIFEST, json.dumps(asdict(backup), indent=1))
     # On the disk before it takes its name, in the place of an older backup it may be.
@@ -210,6 +204,14 @@ def _own_files(workspace: Path) -> dict[str, Path]:
             files[name] = path
     files.update({name: workspace / name for name in MARKS if (workspace / name).is_file()})
     return files
+
+
+def _add(archive: zipfile.ZipFile, name: str, file: Path) -> Member:
+    # Without the times and modes of this machine's files.
+    info = zipfile.ZipInfo(name)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    with file.open("rb") as source, archive.open(info, "w", force_zip64=True) as target:
+        return _copied(source, target)
 
 
 def _copied(source: IO[bytes], target: IO[bytes], most: float = math.inf) -> Member:
@@ -286,18 +288,21 @@ def unpack(path: Path, folder: Path) -> Backup:
                 "Free some space, then do it again; nothing was changed."
             )
         for name, member in backup.members.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                # x: what is there already, a link too, is never written through.
-                with archive.open(name) as source, (folder / name).open("xb") as out:
-                    # One piece more than was promised is enough to know: what unpacks to far more is not unpacked to
-                    # its end.
-                    unpacked = _copied(source, out, most=member.size)
-            except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-                raise StoreError(f"{path} is damaged: {name} cannot be read ({error}).") from error
-            if unpacked != member:
-                raise StoreError(f"{path} is damaged: {name} is not what was backed up.")
+            _extract(path, archive, name, member, folder / name)
     return backup
+
+
+def _extract(path: Path, archive: zipfile.ZipFile, name: str, member: Member, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        # x: what is there already, a link too, is never written through.
+        with archive.open(name) as source, target.open("xb") as out:
+            # One piece more than was promised is enough to know: what unpacks to far more is not unpacked to its end.
+            unpacked = _copied(source, out, most=member.size)
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise StoreError(f"{path} is damaged: {name} cannot be read ({error}).") from error
+    if unpacked != member:
+        raise StoreError(f"{path} is damaged: {name} is not what was backed up.")
 
 
 def sqlite_counts(connection: sqlite3.Connection) -> dict[str, int]:
@@ -376,15 +381,7 @@ def _restore(
         unpack(path, folder)
         _make_ready(path, folder / RECORD, backup)
         _put_files(folder, backup, workspace, replace=replace)
-        source = open_store(folder, f"sqlite:///{folder / RECORD}")
-        try:
-            with source.read() as reading, target.write() as writing:
-                clear(writing)
-                copy_rows(reading, writing)
-                if count_rows(writing) != count_rows(reading):
-                    raise StoreError("not every row of the backup arrived, so nothing was changed.")
-        finally:
-            source.close()
+        _copy_into(folder, target)
     finally:
         target.close()
     return None
@@ -453,6 +450,18 @@ def _require_tables(path: Path, names: Iterable[str], schema: str) -> None:
             f"{path} is no backup of schema {schema}: {(missing + extra)[0]}. Nothing was changed. Use a file that "
             "`cimemories workspace backup` wrote."
         )
+
+
+def _copy_into(folder: Path, target: Store) -> None:
+    source = open_store(folder, f"sqlite:///{folder / RECORD}")
+    try:
+        with source.read() as reading, target.write() as writing:
+            clear(writing)
+            copy_rows(reading, writing)
+            if count_rows(writing) != count_rows(reading):
+                raise StoreError("not every row of the backup arrived, so nothing was changed.")
+    finally:
+        source.close()
 
 
 def _put_files(folder: Path, backup: Backup, workspace: Path, *, replace: bool) -> None:
