@@ -1,11 +1,21 @@
-"""How wide the screen is, as the pages know it."""
+"""The browser's part of the app: how wide the screen is, and which field has the focus."""
 
 from __future__ import annotations
 
 import pytest
 import streamlit as st
+from desks import ASSETS, page
+from playwright.sync_api import Page, expect
 
 from cimemories.ui import shell
+
+__all__ = ["page"]
+DRAW = """async (script) => {
+    document.body.innerHTML = '<div class="st-key-name"><input></div>';
+    const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+    const data = { path: location.pathname, before: "", after: "", steps: 0, screen: "laptop", tops: 0 };
+    (await import(url)).default({ data, setStateValue() {} });
+}"""
 
 
 def test_the_first_run_of_a_session_draws_for_the_screen_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +31,17 @@ def test_the_first_run_of_a_session_draws_for_the_screen_of_the_one_before(monke
     session.clear()
     cookies["cimemories_screen"] = "<script>"
     assert shell.screen() == shell.WIDE, "a cookie is anybody's word"
+
+
+@pytest.mark.browser
+def test_the_field_for_the_name_gets_the_focus_back_until_a_key_is_pressed(page: Page) -> None:
+    page.evaluate(DRAW, (ASSETS / "shell.js").read_text(encoding="utf-8"))
+    field = page.locator("input")
+    expect(field).to_be_focused()
+    page.wait_for_timeout(600)
+    field.evaluate("(field) => field.parentElement.append(field)")  # a browser takes the focus from what is moved
+    expect(field).to_be_focused()
+    page.keyboard.press("Shift")
+    field.blur()
+    page.wait_for_timeout(600)
+    expect(field).not_to_be_focused()

@@ -25,9 +25,9 @@ const replace = (path, before, after) => {
 let last = null;
 let tops = null; // as of the first run of a document: it begins at the top
 
-// Gives a field the focus as soon as it is there, and again where drawing takes it away: within three looks, and whenever
-// it is drawn again, until a key or the pointer is pressed or the same field has been there for LOOK_MS. away: whether the
-// focus may leave the element that has it.
+// Gives a field the focus as soon as it is there, and again where drawing takes it away, until a key or the pointer is
+// pressed or the same field has been there for LOOK_MS: within three looks of it from what `away` is true of, later only
+// where nothing has it.
 const LOOK_MS = 10000;
 const looking = new Set();
 
@@ -49,7 +49,7 @@ const focus = (query, away) => {
       return;
     }
     if (field && document.activeElement === field) held += 1;
-    else if (field && held < 3 && away(document.activeElement)) field.focus();
+    else if (field && (held < 3 ? away(document.activeElement) : document.activeElement === document.body)) field.focus();
     setTimeout(look, FOCUS_MS);
   };
   look();
