@@ -193,8 +193,9 @@ EVERYONE, THIS_ONE = "all profiles", "this profile only"
 def attribute(store: Store, dataset: DatasetRow, record: ProfileRecord, chosen: int) -> None:
     """Change or remove an attribute (its id), or add one (NEW)."""
     before = dict(zip(record.attribute_ids, record.profile.attributes, strict=True)).get(chosen)
-    # A form keeps typed texts under its key. With the revision in it, a saved dataset gets a fresh form.
-    key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.{chosen}"
+    # A form keeps typed texts under its key. With the content in it, a saved attribute gets a fresh form, and what is
+    # changed elsewhere in the dataset meanwhile takes no typed text away.
+    key = f"edit.{dataset.id}.{record.id}.{chosen}.{hash(repr(before))}"
     with st.form(key, enter_to_submit=False, border=False):
         left, middle, right = st.columns(3)
         name = left.text_input("Key", value=before.key if before else "", max_chars=LONGEST_KEY, key=f"{key}.key")
@@ -253,7 +254,7 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         format_func=safe.options(names, names.__getitem__).__getitem__,
     )
     before = own.get(chosen)
-    key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.context.{chosen}"
+    key = f"edit.{dataset.id}.{record.id}.context.{chosen}.{hash(before)}"
     with st.form(key, enter_to_submit=False, border=False):
         task = st.text_input("Task", value=before.task if before else "", key=f"{key}.task")
         recipient = st.text_input("Recipient", value=before.recipient if before else "", key=f"{key}.recipient")
@@ -277,7 +278,7 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
 def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     """Change name, sex, address or age."""
     profile = record.profile
-    key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.bio"
+    key = f"edit.{dataset.id}.{record.id}.bio.{hash((profile.name, profile.sex, profile.address, profile.age))}"
     with st.form(key, enter_to_submit=False, border=False):
         left, middle, right = st.columns([3, 2, 1])
         name = left.text_input("Name", value=profile.name, max_chars=LONGEST_KEY, key=f"{key}.name")

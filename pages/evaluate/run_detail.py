@@ -445,22 +445,35 @@ def _draw_description(store: Store, row: RunRow) -> None:
         safe.show(safe.tag("div", words, safe.data(row.note), cls="ci-line"))
 
     def change() -> None:
+        # Another window may save others meanwhile: what is typed here stays, and replaces them only at a second press.
+        now, opened_key = (row.tags, row.note), f"runs.described.{row.id}"
+        opened = st.session_state.setdefault(opened_key, now)
+        fields = [f"{opened_key}.{hash(opened)}.{name}" for name in ("tags", "note")]
+        typed = tuple(st.session_state.get(fields[0], opened[0])), st.session_state.get(fields[1], opened[1])
+        if opened != now and typed in (opened, now):
+            opened = st.session_state[opened_key] = now
+            fields = [f"{opened_key}.{hash(opened)}.{name}" for name in ("tags", "note")]
         tags = st.multiselect(
             "Tags",
             sorted({word for other in catalogue.all_runs(store) for word in other.tags}),
-            default=row.tags,
+            default=opened[0],
             format_func=safe.option,
-            key=f"runs.tags.{row.id}.{version}",
+            key=fields[0],
             accept_new_options=True,
             placeholder="short words, such as pilot",
         )
-        note = st.text_area("Note", row.note, max_chars=LONGEST_NOTE, key=f"runs.note.{row.id}.{version}")
+        note = st.text_area("Note", opened[1], max_chars=LONGEST_NOTE, key=fields[1])
+        changed = opened != now
+        if changed:
+            page.notice("Tags or note were changed elsewhere since you opened them. Above is what is saved now.")
         with page.Reporting("Tags and note stay as they were.", StoreError):
-            describe = partial(catalogue.describe_run, store, row.id, tags, note)
-            once.button("Save", describe, key=f"runs.describe.{row.id}")
+            once.button(
+                "Save mine instead" if changed else "Save",
+                partial(catalogue.describe_run, store, row.id, tags, note),
+                lambda _: st.session_state.pop(opened_key, None),
+                key=f"runs.replace.{row.id}.{hash(now)}" if changed else f"runs.describe.{row.id}",
+            )
 
-    # Another key for other values, as of another window: a field would keep what it held, and save that.
-    version = hash((row.tags, row.note))
     page.fold("Tags and note", ":material/sell:", "runs.box.describe", change)
 
 

@@ -260,6 +260,28 @@ def test_attributes_contexts_and_biography_are_added_and_removed(workspace: Stor
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"attribute": 0, "view": "attributes"}, "Memory statement"),
+        ({"context": 0, "view": "contexts"}, "Recipient"),
+        ({"view": "biography"}, "Address"),
+    ],
+)
+def test_a_change_elsewhere_in_the_dataset_takes_no_typed_text_away(
+    query: dict[str, object], field: str, workspace: Store
+) -> None:
+    data = add_dataset(workspace, profiles=2, attributes=2, contexts=2)
+    person, other = records(workspace, data.id)
+    app = opened(PROFILES, dataset=data.id, profile=person.id, **query)
+    of_name = [item for item in [*app.text_input, *app.text_area] if item.label == field]
+    of_name[0].set_value("typed")
+    edit = editing.edit_of("bio", other.ordinal, other.profile, replace(other.profile, age=77))
+    editing.save(workspace, data.id, edit, annotator="Bruno")
+    review(app)
+    assert [i.value for i in [*app.text_input, *app.text_area] if i.label == field] == ["typed"]
+
+
 def test_what_cannot_be_saved_is_said_in_one_line(workspace: Store) -> None:
     data = add_dataset(workspace, profiles=1, attributes=2, contexts=1)
     person = records(workspace, data.id)[0]

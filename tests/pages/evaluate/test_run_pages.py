@@ -363,6 +363,28 @@ def test_tags_and_a_note_are_set_on_the_page_and_runs_are_grouped_by_them(store:
     assert groups(tag="by") == [("no tag", [two]), ("#pilot", [one])]
 
 
+def test_a_note_that_was_changed_elsewhere_meanwhile_takes_no_typed_one_away(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    one = add_run(store, data.id, 2, {})
+    app = opened(RUNS, "runs.box.describe", run=one)
+
+    def saved_elsewhere(note: str) -> None:
+        with store.write() as connection:
+            store_runs.describe(connection, one, ["pilot"], note)
+
+    saved_elsewhere("First.")
+    app.run()
+    assert app.text_area[0].value == "First.", "nothing was typed"
+    app.text_area[0].set_value("Mine.").run()
+    saved_elsewhere("Theirs.")
+    button(app, "Save").click().run()
+    assert "were changed elsewhere" in page_html(app) and "Theirs." in page_html(app)
+    assert (rows(store)[0].note, app.text_area[0].value) == ("Theirs.", "Mine.")
+    button(app, "Save mine instead").click().run()
+    assert (rows(store)[0].note, rows(store)[0].tags) == ("Mine.", ("pilot",))
+    assert "were changed elsewhere" not in page_html(app) and button(app, "Save")
+
+
 def test_runs_side_by_side_say_in_what_they_differ(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     add_labels(store, data.id, [[[INAPPROPRIATE, NECESSARY, NECESSARY]] * 3])
