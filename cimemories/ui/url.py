@@ -34,7 +34,7 @@ PARAMETERS = frozenset(
         *("quote", "agreement", "certainty", "kind", "basket", "against", "axis", "user", "sequence", "ns"),
         *("clock", "present", "messages", "rows", "columns", "roworder", "columnorder", "most", "measure", "recipient"),
         *("key", "ranking", "identifiers", "subset", "target", "width", "share", "batch", "person", "action", "both"),
-        *("figure", "change", "ranked", "phrase", "where", "tag"),
+        *("figure", "change", "ranked", "phrase", "where", "tag", "stops"),
     }
 )
 PAGES = {

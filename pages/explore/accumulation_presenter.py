@@ -16,6 +16,7 @@ from cimemories.metrics.one_user import NewLeak, OneUser
 from cimemories.text import simulated_text, visible_in
 from cimemories.ui import component, safe, url
 
+WORST = "worst"
 _component = component("presenter")
 
 
@@ -26,9 +27,9 @@ def draw(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
     moved = (st.session_state.get(key) or {}).get("moved")
     if isinstance(moved, dict):  # a browser may send anything
         if moved.get("open"):
-            url.put(present=0, user=user.profile)
+            url.put(present=0, user=user.profile, stops=WORST if moved.get("worst") else None)
         else:
-            url.replace(present=None)
+            url.replace(present=None, stops=None)
     open_at = url.get_int("present")
     # Quotes are in the messages, which take a while to read: they are read while the first slide is shown.
     leaks = leaks_of(flows, scope, user.profile) if single or open_at is not None else {}
@@ -58,8 +59,9 @@ def draw(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
         "closing": closing(shown),  # on the last
         "mark": simulated_text(scope.simulated),
         "open": open_at,
+        "worst": url.get("stops") == WORST,  # whether it stops at the worst tasks alone
     }
-    url.leave_to_component("present")  # a reload stays on its slide
+    url.leave_to_component("present", "stops")  # a reload stays on its slide
     # The empty callback registers "moved": Streamlit drops browser values under a name without one.
     _component(key=key, data=visible_in(data), on_moved_change=lambda: None)
 

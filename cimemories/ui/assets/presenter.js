@@ -64,8 +64,10 @@ class Presenter {
     worst.hidden = data.slides.length <= WORST;
     worst.querySelector("span").textContent = `The ${WORST} worst`;
     worst.title = `Play only the ${WORST} tasks that newly tell most`;
-    if (first && data.open !== null && data.slides.length) this.begin(data.open, true);
-    else if (this.open && this.addressed && data.open === null) this.leave(true); // by Back
+    if (first && data.open !== null && data.slides.length) {
+      this.short = data.worst;
+      this.begin(data.open, true);
+    } else if (this.open && this.addressed && data.open === null) this.leave(true); // by Back
     else if (this.open) { this.at = Math.min(this.at, data.slides.length + 1); this.show(0); }
     this.addressed = this.open && data.open !== null;
   }
@@ -96,7 +98,7 @@ class Presenter {
     this.show(0);
     this.widen();
     this.pushed = !told; // whether the address gets a step of the browser's history for it
-    if (!told) this.send({ open: true });
+    if (!told) this.send({ open: true, worst: this.short });
   }
 
   // Full screen, where the browser allows it at this moment; without it the dialog covers the window.
@@ -192,7 +194,7 @@ class Presenter {
   address(at) {
     const query = new URLSearchParams(location.search);
     if (!query.has("present")) return;
-    if (at === null) query.delete("present");
+    if (at === null) for (const name of ["present", "stops"]) query.delete(name);
     else query.set("present", at);
     history.replaceState(history.state, "", `${location.pathname}?${query}`);
   }

@@ -16,23 +16,27 @@ from cimemories.model import Attribute, Context, Profile
 from cimemories.store.engine import open_store
 
 pytestmark = pytest.mark.browser
-TASKS = 6
+TASKS, MORE_TASKS = 6, 11
 FAILED: list[str] = []  # what went wrong in the page's own scripts
 HOSTILE = "<img src=x onerror=alert(1)> <b>bold</b>"
 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One user; attribute j of the first six leaks first in task j, in 2 of 2 messages; one is necessary everywhere."""
+    """Two users; attribute j of the first six (or eleven) leaks first in task j, in 2 of 2 messages; one is necessary
+    everywhere."""
     folder = tmp_path_factory.mktemp("presenter") / "workspace"
     store = open_store(folder)
-    attributes = tuple(
-        Attribute(f"fact_{i}", i, "health", "job loss", f"Statement {i}. {HOSTILE}") for i in range(TASKS + 1)
-    )
-    contexts = tuple(Context(f"Task {j} {HOSTILE}", f"Recipient {j} {HOSTILE}", None) for j in range(TASKS))
-    data = worlds.add_profiles(store, [Profile(HOSTILE, "F", "x", 40, attributes, contexts)])
-    labels = [[[INAPPROPRIATE if i < TASKS else NECESSARY] * TASKS for i in range(TASKS + 1)]]
-    reveals = [[[2 if i == j else 0 for j in range(TASKS)] for i in range(TASKS + 1)]]
+    facts = [
+        Attribute(f"fact_{i}", i, "health", "job loss", f"Statement {i}. {HOSTILE}") for i in range(MORE_TASKS + 1)
+    ]
+    tasks = [Context(f"Task {j} {HOSTILE}", f"Recipient {j} {HOSTILE}", None) for j in range(MORE_TASKS)]
+    sizes = (TASKS, MORE_TASKS)
+    people = [Profile(HOSTILE, "F", "x", 40, tuple(facts[: n + 1]), tuple(tasks[:n])) for n in sizes]
+    data = worlds.add_profiles(store, people)
+    more = range(MORE_TASKS)
+    labels = [[[INAPPROPRIATE if i < n else NECESSARY for _ in more] for i in range(MORE_TASKS + 1)] for n in sizes]
+    reveals = [[[2 if i == j else 0 for j in more] for i in range(MORE_TASKS + 1)]] * len(sizes)
     worlds.add_labels(store, data.id, labels)
     worlds.add_run(store, data.id, 2, reveals, simulated=True)
     store.close()
@@ -140,6 +144,27 @@ def test_what_replaced_a_part_of_the_link_outlives_the_next_press(page: Page) ->
     expect(notice).to_have_count(0)
     serving.settled(page)
     assert "user=" not in page.url
+    page.goto(before)
+    serving.settled(page)
+
+
+def test_a_reload_stays_among_the_worst_tasks(page: Page) -> None:
+    before = page.url
+    page.goto(f"{before}&user=2")
+    page.get_by_role("button", name="The 10 worst").click()
+    page.wait_for_url(re.compile("stops=worst"))
+    serving.settled(page)
+    count, last = page.locator("dialog .count"), re.compile(f"^Task 10 of {MORE_TASKS}:")
+    for key in ("End", "PageUp"):
+        page.keyboard.press(key)
+    expect(count).to_have_text(last)
+    page.reload()
+    expect(count).to_have_text(last)
+    page.keyboard.press("PageDown")
+    expect(count).to_have_text(f"After {MORE_TASKS} tasks")
+    page.keyboard.press("Escape")
+    expect(page).not_to_have_url(re.compile("present=|stops="))
+    serving.settled(page)
     page.goto(before)
     serving.settled(page)
 
