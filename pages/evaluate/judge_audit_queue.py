@@ -8,7 +8,7 @@ from cimemories.desk.audit import AuditDesk
 from cimemories.flows.scope import Scope
 from cimemories.review.recording import slice_flows
 from cimemories.store.audits import AuditVerdict
-from cimemories.text import count, listed
+from cimemories.text import count, listed, simulated_text
 from cimemories.ui import desk as desk_ui
 from cimemories.ui import page, safe, url
 from cimemories.ui.desk import Key
@@ -49,7 +49,7 @@ def draw(desk: AuditDesk, *, hidden: bool) -> None:
     if not desk.state(slice_flows(desk.store, desk.slice.id)).undecided:
         text = f"Every item of {'this slice' if desk.assigned is None else 'your part'} is answered."
         lead_on(desk.store, desk.slice.id, text, lambda: _results(scope))
-    simulated = " (simulated)" if scope.simulated else ""
+    simulated = f" ({simulated_text(scope.simulated)})" if scope.simulated else ""
     desk_ui.draw(
         desk,
         desk.name,

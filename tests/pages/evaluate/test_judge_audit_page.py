@@ -106,6 +106,15 @@ def test_the_desk_is_blind_unless_the_address_says_so(store: Store, drawn: Drawn
     assert drawn[-1]["blind"] is False
 
 
+def test_a_real_run_with_simulated_labels_is_not_called_simulated(store: Store, drawn: Drawn) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]], simulated=True)
+    run_id = add_run(store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])
+    slice_of(store, run_id)
+    named(opened(PAGE, run=run_id))
+    assert drawn[-1]["context"] == "small run (simulated labels), test-judge, slice of 45 items"
+
+
 def test_the_figures_are_the_analysis_layers(store: Store, drawn: Drawn) -> None:
     data, run_id = world(store)
     slice_id = slice_of(store, run_id)
