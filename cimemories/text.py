@@ -310,6 +310,25 @@ def kind(value: object) -> str:
     return next((name for python, name in names.items() if isinstance(value, python)), type(value).__name__)
 
 
+class RepeatedKeyError(ValueError):
+    """A key that stands twice in one object of JSON, with different values: either choice would be a guess."""
+
+
+def merged(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON from its keys and values, as an `object_pairs_hook`. Raises RepeatedKeyError."""
+    values = dict(pairs)
+    if len(values) == len(pairs):
+        return values
+    # Servers are known that write a key twice, with the same value or once with null: that says one thing.
+    values.clear()
+    for key, value in pairs:
+        if values.get(key) is None:
+            values[key] = value
+        elif value is not None and value != values[key]:
+            raise RepeatedKeyError(f"the key '{shortened(key, 80)}' stands twice in one object, with different values")
+    return values
+
+
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes these for the start of a formula
 
 

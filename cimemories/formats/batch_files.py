@@ -29,7 +29,7 @@ from cimemories.store import calls
 from cimemories.store.archive import request_of
 from cimemories.store.calls import KEEP, TASK, Answer, Exchange
 from cimemories.store.engine import Store
-from cimemories.text import shown
+from cimemories.text import merged, shown
 
 # ---- recorded calls as a file: what one workspace paid for, another can be given
 #
@@ -132,7 +132,7 @@ class BatchAnswers:
         if custom_id not in self.offsets:
             return None
         self.stream.seek(self.offsets[custom_id])
-        return _answer(loads(self.stream.readline(), self.name), self.name)
+        return _answer(loads(self.stream.readline(), self.name, pairs=merged), self.name)
 
 
 def request_line(custom_id: str, body: Mapping[str, Any]) -> str:
@@ -157,7 +157,8 @@ def batch_answers(path: Path) -> Iterator[BatchAnswers]:
             offset, end = end, end + len(line)
             if not line.strip():
                 continue
-            answer = _answer(loads(line, f"{name}: line {number}"), f"{name}: line {number}")
+            where = f"{name}: line {number}"
+            answer = _answer(loads(line, where, pairs=merged), where)
             # The first good answer of an id counts, else the first failure: failed requests may be sent again.
             answers.repeated += answer.custom_id in answers.offsets
             if answer.custom_id not in answers.offsets or (answer.custom_id not in good and not answer.failure):

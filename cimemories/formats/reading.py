@@ -39,7 +39,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from cimemories.files import NotAFileError, open_regular
 from cimemories.model import LONGEST_NAME, LONGEST_STATEMENT
 from cimemories.store.engine import StoreError
-from cimemories.text import complaint, json_problem, refused, shown
+from cimemories.text import RepeatedKeyError, complaint, json_problem, refused, shown
 
 MOST_PROFILES = 10_000  # of a file, which one transaction writes; the largest study planned for has 1,000
 LONGEST_CELL = 1 << 20  # bytes of a text in Parquet or CSV; prompts, the longest, have some tens of thousands
@@ -421,6 +421,9 @@ class _JsonText:
             yield data
 
 
+Pairs = Callable[[list[tuple[str, Any]]], dict[str, Any]]
+
+
 def _paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) == len(pairs):
@@ -428,9 +431,9 @@ def _paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return Repeating(values, Counter(key for key, _ in pairs).most_common(1)[0][0])
 
 
-def loads(data: bytes, where: str, *, nan: bool = False) -> Any:
-    """Return one JSON value; repeated keys give Repeating. nan: whether to allow NaN and Infinity, which are not JSON.
-    Raises FormatError."""
+def loads(data: bytes, where: str, *, nan: bool = False, pairs: Pairs = _paired) -> Any:
+    """Return one JSON value. nan: whether to allow NaN and Infinity, which are not JSON. pairs: makes an object; by
+    default one with repeated keys is Repeating. Raises FormatError."""
 
     def constant(name: str) -> float:
         if nan:
@@ -443,13 +446,15 @@ def loads(data: bytes, where: str, *, nan: bool = False) -> Any:
     try:
         with _no_collection():
             text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
-            return json.loads(text, object_pairs_hook=_paired, parse_constant=constant)
+            return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
     except UnicodeDecodeError as error:
         raise FormatError(f"{where}: not UTF-8 at byte {error.start}; save the file as UTF-8") from None
     except json.JSONDecodeError as error:
         raise FormatError(f"{where}: not valid JSON at column {error.pos + 1}: {json_problem(error.msg)}") from None
     except RecursionError:
         raise FormatError(f"{where}: nested too deeply") from None
+    except RepeatedKeyError as error:
+        raise FormatError(f"{where}: {error}; remove one") from None
     except ValueError as error:
         if isinstance(error, FormatError):
             raise
@@ -469,10 +474,12 @@ _FLAT = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.type
 Choose = Callable[[Sequence[str]], Sequence[str]]
 
 
-def rows(path: Path, choose: Choose = list, *, longest: int = LONGEST_CELL) -> Iterator[tuple[str, Any]]:
+def rows(
+    path: Path, choose: Choose = list, *, longest: int = LONGEST_CELL, pairs: Pairs = _paired
+) -> Iterator[tuple[str, Any]]:
     """Yield the rows of a file of JSON Lines, CSV or Parquet, whichever it is, each with its location ('x.csv: line
     3'). A cell of CSV is a text, or None if it is empty. choose: selects the columns to read; may raise FormatError.
-    longest: bytes that a text, or a line of JSON, may have."""
+    longest: bytes that a text, or a line of JSON, may have. pairs: as for `loads`."""
     name = shown(path.name or path)
     with opened(path) as stream:
         start = stream.read(4096)
@@ -484,7 +491,7 @@ def rows(path: Path, choose: Choose = list, *, longest: int = LONGEST_CELL) -> I
         elif not start.strip() or start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
             for number, line in numbered_lines(stream, name, longest, "write one object a line"):
                 if line.strip():
-                    yield f"{name}: line {number}", loads(line, f"{name}: line {number}")
+                    yield f"{name}: line {number}", loads(line, f"{name}: line {number}", pairs=pairs)
         else:
             yield from _csv(stream, name, choose, longest)
 

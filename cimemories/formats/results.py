@@ -78,7 +78,9 @@ class ExportedSystem(Record):
 
     name: _Blank
     version: _Blank
-    options: dict[Annotated[str, Field(max_length=LONGEST_NAME)], _Option] = Field(default_factory=dict)
+    options: Annotated[dict[Annotated[str, Field(max_length=LONGEST_NAME)], _Option], BeforeValidator(once)] = Field(
+        default_factory=dict
+    )
 
 
 class ExportedSessions(Record):

@@ -43,6 +43,7 @@ from cimemories.llm.vllm_server import die_with_parent
 from cimemories.model import ChatRequest
 from cimemories.store.calls import KEEP, OK, Answer, Origin, ServerId, address_of
 from cimemories.store.engine import now, storable
+from cimemories.text import RepeatedKeyError, merged
 
 GRACE_SECONDS = 2.0  # for a program to end once its input has ended
 _LONGEST_ID = 200
@@ -245,7 +246,9 @@ class _Program:
         if not line:
             raise FailedCall(Failure("server error", f"the program ended without an answer{await self._last_words()}"))
         try:
-            reply = json.loads(line.decode())  # else other encodings are tried
+            reply = json.loads(line.decode(), object_pairs_hook=merged)  # decoded: else other encodings are tried
+        except RepeatedKeyError as error:
+            raise FailedCall(Failure("malformed", f"the answer is ambiguous: {self._endpoint.short(error)}")) from None
         except (ValueError, RecursionError) as error:
             raise FailedCall(Failure("malformed", f"the answer is no line of JSON: {str(error)[:100]}")) from None
         if not isinstance(reply, Mapping):

@@ -29,6 +29,7 @@ from cimemories.llm.http.traffic import LONGEST_RETRY_AFTER, STALLED_SECONDS, Tr
 from cimemories.model import ChatRequest
 from cimemories.store.calls import OK, Answer, Origin, body_json, request_body
 from cimemories.store.engine import now, storable
+from cimemories.text import RepeatedKeyError, merged
 
 if TYPE_CHECKING:
     import openai
@@ -209,12 +210,13 @@ class Client:
             # A prepared body: 0.6 ms of processor time a call, chat.completions.create 1.15 ms, which checks and
             # converts the body and the answer (prompts of 16,000 characters, instant server).
             raw = await self._sdk.post(path, cast_to=httpx2.Response, content=content)
-            return json.loads(raw.content), time.perf_counter() - clock
+            return json.loads(raw.content, object_pairs_hook=merged), time.perf_counter() - clock
         except openai.OpenAIError as error:
             return replace(self._explain(error), seconds=time.perf_counter() - clock)
         except (ValueError, RecursionError) as error:
+            problem = "is ambiguous" if isinstance(error, RepeatedKeyError) else "is not JSON"
             reason = self.endpoint.short(error)
-            return Failure("malformed", f"the answer is not JSON: {reason}", time.perf_counter() - clock)
+            return Failure("malformed", f"the answer {problem}: {reason}", time.perf_counter() - clock)
 
     def _answers(
         self,

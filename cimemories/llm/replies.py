@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from cimemories.model import ResponseStatus
 from cimemories.store.calls import Answer
+from cimemories.text import RepeatedKeyError, merged
 
 # ---- the message and the reasoning
 
@@ -169,29 +170,20 @@ class AnswerError(ValueError):
 
 def read_object(text: str | None, *, repeats: bool = False) -> dict[str, Any]:
     """Return the JSON object in an answer, with or without a code fence. Raises AnswerError for anything else, also one
-    that is cut or has a key twice (with `repeats` the last one counts)."""
+    that is cut or has a key twice with different values (with `repeats` the last one counts)."""
     body = (text or "").strip()
     # Models put JSON into a code fence even if told not to.
     fenced = re.match(r"```(?:json)?\s*(.*?)\s*```\s*$", body, re.DOTALL)
     if fenced:
         body = fenced.group(1)
     try:
-        value = json.loads(body, object_pairs_hook=dict if repeats else _without_repeats)
-    except AnswerError:
-        raise
+        value = json.loads(body, object_pairs_hook=dict if repeats else merged)
+    except RepeatedKeyError as error:
+        raise AnswerError(str(error)) from error
     except (ValueError, RecursionError) as error:  # RecursionError: brackets nested thousands deep
         raise AnswerError(f"no JSON object: {str(error)[:120]}") from error
     if not isinstance(value, dict):
         raise AnswerError(f"expected a JSON object, got {type(value).__name__}")
-    return value
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        # Either choice is a guess: of a finding and an empty list after it, the empty list would count.
-        repeated = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
-        raise AnswerError(f"the key '{repeated[:80]}' stands twice in one object")
     return value
 
 

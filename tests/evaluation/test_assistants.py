@@ -189,6 +189,7 @@ def answers(told: Body, bad: Body | Raw) -> Any:
         (Raw(401, b"<html>Log in</html>"), "rejected"),
         (Raw(404), "rejected"),
         (Raw(body=b"no JSON"), "malformed"),
+        (Raw(body=b'{"message": "", "channels": {"tool:mail": ["a secret"], "tool:mail": []}}'), "malformed"),
         (Raw(body=b"x" * 9_000_000), "too large"),
         (Raw(length=100_000_000), "too large"),
         (Raw(307, headers={"location": "http://127.0.0.1:9/other"}), "redirected"),
@@ -197,7 +198,20 @@ def answers(told: Body, bad: Body | Raw) -> Any:
         ({"message": "x", "channels": {"tool:mail": "no list"}}, "outcome: 'tool:mail' is none of the channels"),
         ({"message": "x", "key": "another task", "channels": {"labels": []}}, "outcome: 'labels' is none"),
     ],
-    ids=["500", "401", "404", "no JSON", "9 MB", "100 MB announced", "redirect", "hangs", "text", "list", "forged"],
+    ids=[
+        "500",
+        "401",
+        "404",
+        "no JSON",
+        "two channels of a name",
+        "9 MB",
+        "100 MB announced",
+        "redirect",
+        "hangs",
+        "text",
+        "list",
+        "forged",
+    ],
 )
 def test_a_hostile_answer_costs_one_message(sqlite_store: Store, bad: Body | Raw, cause: str) -> None:
     add(sqlite_store, small_profiles(1, 3))
@@ -303,12 +317,13 @@ def test_a_program_is_started_for_every_message_and_gone_after_it(
     ("code", "cause"),
     [
         ("while True: print('x' * 1000)", "malformed"),
+        ("""print('{"message": "a secret", "message": ""}', flush=True); continue""", "malformed"),
         ("print('x' * 20_000_000)", "too large"),
         ("import time; time.sleep(60)", "timeout"),
         ("import time; os.fork() or os.setsid() or time.sleep(60); raise ValueError()", "timeout"),
         ("raise ValueError('no model')", "server error"),
     ],
-    ids=["endless", "20 MB", "hangs", "forks", "raises"],
+    ids=["endless", "two messages", "20 MB", "hangs", "forks", "raises"],
 )
 def test_a_hostile_program_costs_its_messages(
     sqlite_store: Store, program: str, code: str, cause: str, caplog: pytest.LogCaptureFixture

@@ -177,6 +177,10 @@ def test_a_line_without_response_and_error_is_one_missing_call(
         ("[]", "line 2: must be an object, not a list"),
         ('{"response": {}}', "line 2: custom_id is missing"),
         ('{"custom_id": "a", "method": "POST", "url": "/", "body": {}}', "line 2: this is a request"),
+        (
+            '{"key": "a", "message": "", "channels": {"tool:mail": ["x"], "tool:mail": []}}',
+            "line 2: the key 'tool:mail'",
+        ),
         ('{"custom_id": "a", "response": 3}', "response must be an object, not a number"),
         ('{"custom_id": "a", "response": {"status_code": "200"}}', "status_code must be a whole number, not text"),
     ],

@@ -178,6 +178,7 @@ NO_COMPLETIONS = {
     "a message that is text": {"choices": [choice(message="hello")]},
     "content that is a number": {"choices": [choice(message={"role": "assistant", "content": 5})]},
     "content that is an object": {"choices": [choice(message={"role": "assistant", "content": {"text": "hello"}})]},
+    "two contents": b'{"choices": [{"index": 0, "message": {"content": "a secret", "content": "none"}}]}',
 }
 
 
@@ -213,6 +214,13 @@ async def test_oddities_beside_the_text_do_not_cost_the_text(fields: dict[str, o
     counts = (answer.prompt_tokens, answer.cached_tokens, answer.completion_tokens)
     assert all(count is None or (type(count) is int and 0 <= count < 2**31) for count in counts)
     assert all(text is None or isinstance(text, str) for text in (answer.reasoning, answer.finish_reason))
+
+
+async def test_reasoning_that_a_server_writes_twice_is_read_once() -> None:
+    # As NVIDIA's endpoint did (tinyhumansai/openhuman, pull request 4207).
+    message = b'{"content": "text", "reasoning_content": "why", "reasoning_content": "why", "reasoning_content": null}'
+    answer, _ = await outcome(lambda request: Reply(body=b'{"choices": [{"index": 0, "message": %s}]}' % message))
+    assert (answer.status, answer.content, answer.reasoning) == ("ok", "text", "why")
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"])

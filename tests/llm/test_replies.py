@@ -219,3 +219,13 @@ def test_a_key_that_stands_twice_makes_an_object_unusable(text: str) -> None:
     with pytest.raises(AnswerError, match="stands twice"):
         read_object(text)
     assert read_object(text, repeats=True), "as the authors' code reads it"
+
+
+def test_a_key_that_says_the_same_twice_is_read_once() -> None:
+    assert read_object('{"a": [1], "b": null, "a": [1], "b": 2, "a": null}') == {"a": [1], "b": 2}
+
+
+def test_a_repeated_key_among_many_is_found_at_once() -> None:
+    keys = [f'"{number}": 1' for number in range(100_000)]
+    with pytest.raises(AnswerError, match="the key '0' stands twice"):
+        read_object(f'{{{", ".join(keys)}, "0": 2}}')

@@ -20,6 +20,7 @@ from pydantic import Field
 from cimemories.extras.traces.spans import Call, TraceSpan
 from cimemories.formats.outcomes import LONGEST_NAME
 from cimemories.formats.reading import FormatError, Record, checked, rows
+from cimemories.text import merged
 
 REASONING, MEMORY = "reasoning", "memory:write"
 
@@ -49,9 +50,10 @@ class TracedOutcome:
 
 
 def _item(text: str) -> Any:
-    """Return the arguments of a call by name, or the text that they or a write to a memory are."""
+    """Return the arguments of a call by name, or the text that they or a write to a memory are: also of arguments in
+    which a name stands twice."""
     try:
-        arguments = json.loads(text)
+        arguments = json.loads(text, object_pairs_hook=merged)
     except (ValueError, RecursionError):
         return text
     return {"arguments": arguments} if isinstance(arguments, dict) else text

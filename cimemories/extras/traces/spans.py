@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cimemories.formats.reading import FormatError, rows
+from cimemories.text import merged
 
 KEY = "cimemories.key"
 LONGEST_LINE = 64 << 20  # bytes: the Collector writes a batch of spans a line
@@ -75,7 +76,7 @@ class TraceSpan:
 
 def read_spans(path: Path) -> Iterator[TraceSpan]:
     """Yield the spans of a file. Raises FormatError that names the line of what is no span."""
-    for where, line in rows(path, longest=LONGEST_LINE):
+    for where, line in rows(path, longest=LONGEST_LINE, pairs=merged):
         if not isinstance(line, dict):
             raise FormatError(f"{where}: a line must be an object: a span, or a batch with resourceSpans")
         try:
@@ -326,11 +327,11 @@ def _records(records: Any) -> tuple[str, ...]:
 
 
 def _parsed(value: Any) -> Any:
-    """Return the JSON in a text; anything else, and a text that is none, as it is."""
+    """Return the JSON in a text; anything else, and a text that is none or ambiguous, as it is."""
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
+        return json.loads(value, object_pairs_hook=merged)
     except (ValueError, RecursionError):
         return value
 

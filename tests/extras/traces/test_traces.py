@@ -312,6 +312,15 @@ def test_whatever_a_span_holds_is_an_outcome_or_an_error_that_names_it(
             assert "line 1" in str(error)
 
 
+def test_what_stands_twice_is_neither_dropped_nor_guessed(tmp_path: Path) -> None:
+    ambiguous = '{"body": "a secret", "body": ""}'
+    assert TracedOutcome("k", "Done.", {"tool:mail": [ambiguous]}).line()["channels"] == {"tool:mail": [ambiguous]}
+    file = tmp_path / "spans.jsonl"
+    file.write_text('{"trace_id": "1", "span_id": "2", "attributes": {"a": 1, "a": 2}}\n', "utf-8")
+    with pytest.raises(FormatError, match="line 1: the key 'a' stands twice"):
+        list(read_spans(file))
+
+
 def test_calls_of_tools_whose_names_are_cut_alike_stay() -> None:
     channels = {"tool:" + "x" * 100 + last: [f"to {last}"] for last in "ab"}
     assert [*TracedOutcome("k", "Done.", channels).line()["channels"].values()] == [["to a", "to b"]]
