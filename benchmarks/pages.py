@@ -37,7 +37,7 @@ from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs
 from cimemories.flows.catalogue import all_runs
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.endpoint import SIMULATOR
 from cimemories.metrics.headline import warm as warm_up
 from cimemories.model import WorkStatus
 from cimemories.store import judgements, work

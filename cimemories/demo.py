@@ -32,7 +32,8 @@ from cimemories.evaluation.spec import JudgeSpec, RunSpec
 from cimemories.formats.batch_files import read_calls, write_calls
 from cimemories.formats.official import read_profiles, write_profiles
 from cimemories.llm.capabilities import Server
-from cimemories.llm.worker import SIMULATOR, WorkError
+from cimemories.llm.endpoint import SIMULATOR
+from cimemories.llm.worker import WorkError
 from cimemories.metrics.headline import warm
 from cimemories.model import Context
 from cimemories.store import datasets

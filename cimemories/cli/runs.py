@@ -388,10 +388,9 @@ def stop(
 def _is_real(model: str, base_url: str, api_key_env: str) -> bool:
     """Return whether a model that can judge its own messages is served there: not the simulator, and not batch
     files."""
-    from cimemories.llm.endpoint import Endpoint, EndpointError, is_assistant
+    from cimemories.llm.endpoint import SIMULATOR, Endpoint, EndpointError, is_assistant
     from cimemories.llm.http.transport import probe
     from cimemories.llm.local_vllm import is_local
-    from cimemories.llm.worker import SIMULATOR
 
     if base_url in (SIMULATOR, BATCH) or is_assistant(base_url):
         return False

@@ -21,7 +21,7 @@ from cimemories.evaluation.costs import Cost, cost_of
 from cimemories.evaluation.spec import RunSpec, differences_in_words, names, prompt_level
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Scope, parts_of, resolve_scope
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.endpoint import SIMULATOR
 from cimemories.memory.systems import PREFIX, is_system
 from cimemories.metrics import sentences
 from cimemories.metrics.headline import Headline, headline

@@ -47,11 +47,10 @@ from cimemories.evaluation.sessions import session_order
 from cimemories.evaluation.spec import JUDGE_TOKENS, RunSpec
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import MOST_AT_ONCE, Client
-from cimemories.llm.endpoint import Endpoint, EndpointError
+from cimemories.llm.endpoint import SIMULATOR, Endpoint, EndpointError
 from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
 from cimemories.llm.scripts import WRITTEN, Ask, Branch, Keep, Moves, Waiting, asked_next, jobs_of
-from cimemories.llm.worker import SIMULATOR
 from cimemories.store import calls, datasets
 from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, canonical_body
 from cimemories.store.engine import Store, StoreError

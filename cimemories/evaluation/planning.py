@@ -29,12 +29,11 @@ from cimemories.evaluation.judging import CHECK, CHECK_RULES, PlannedJudge, prom
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import Wording
 from cimemories.evaluation.spec import BATCH, LLM, JudgeSpec, RunSpec, settings_alike
-from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
 from cimemories.llm.endpoint import TASKS, Endpoint, EndpointError, is_assistant
 from cimemories.llm.identity import server_id
 from cimemories.llm.local_vllm import is_local, planned_server
-from cimemories.llm.source import listed
+from cimemories.llm.source import listed, reachable
 from cimemories.manifest import JudgePart, PromptPart
 from cimemories.seeds.prompts import KEYS, Prompt, PromptFile, reference_prompts
 from cimemories.seeds.reading import SeedError
@@ -76,7 +75,7 @@ def look_up(
         return planned_server(base_url, model, seed_wanted=seed is not None)
     if not samples:
         return Server(**vars(listed(base_url, key_env, model)))
-    with worker.reachable(base_url) as url:
+    with reachable(base_url) as url:
         return find_out(
             Endpoint(url, key_env),
             model,

@@ -48,7 +48,7 @@ from cimemories.evaluation.spec import BY_FILE, LLM, JudgeSpec, RunSpec, address
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import Endpoint, EndpointError, is_assistant
+from cimemories.llm.endpoint import SIMULATOR, Endpoint, EndpointError, is_assistant
 from cimemories.llm.engines import Engine
 from cimemories.llm.executor import Deferred, Job, Progress
 from cimemories.llm.local_vllm import is_local
@@ -252,7 +252,7 @@ def _refuse_simulators(row: RunRow, judges: Sequence[JudgeRow], addresses: Addre
             continue
         try:
             # The word needs no question; any other address may be a simulator too, and says so when it is asked.
-            is_simulator = address == worker.SIMULATOR or probe(Endpoint(str(address), key_env), model).simulated
+            is_simulator = address == SIMULATOR or probe(Endpoint(str(address), key_env), model).simulated
         except EndpointError:
             continue  # the calls will say what is wrong
         if is_simulator:

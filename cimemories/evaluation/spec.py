@@ -33,12 +33,12 @@ from cimemories.llm.endpoint import (
     COMMAND,
     DEFAULT_KEY_ENV,
     NO_SERVERS,
+    SIMULATOR,
     TASKS,
     EndpointError,
     checked_address,
     is_assistant,
 )
-from cimemories.llm.source import SIMULATOR
 from cimemories.manifest import RunManifest
 from cimemories.memory.systems import SystemSpec, is_system
 from cimemories.model import Channel

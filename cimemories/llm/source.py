@@ -19,15 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from cimemories.llm.client import Client, Confirm
-from cimemories.llm.endpoint import Endpoint, ServerInfo, is_assistant
+from cimemories.llm.endpoint import SIMULATOR, Endpoint, ServerInfo, is_assistant
 from cimemories.llm.endpoint import origin as server_of
 from cimemories.llm.executor import Deferred, Job
 from cimemories.llm.http.traffic import Traffic
 from cimemories.llm.identity import confirmed, origin_of
 from cimemories.llm.local_vllm import is_local, planned_server, serving
 from cimemories.store.engine import Store
-
-SIMULATOR = "simulator"
 
 MakeClient = Callable[[Endpoint, bool], Client]
 

@@ -18,7 +18,7 @@ from cimemories import event_loop
 from cimemories.llm import engines
 from cimemories.llm.engines import LOCAL, Engine, EngineError
 from cimemories.llm.executor import Deferred, Execution, Executor, Job, Progress, Stopped
-from cimemories.llm.source import SIMULATOR, MakeClient, Source, Unit, reachable, reached
+from cimemories.llm.source import MakeClient, Source, Unit, reached
 from cimemories.llm.vllm import VllmError
 from cimemories.model import WorkStatus
 from cimemories.store import work
@@ -26,8 +26,6 @@ from cimemories.store.engine import DatabaseLost, Store, StoreError
 from cimemories.store.upkeep.problems import cause
 from cimemories.store.work import Claim, ClaimLost
 from cimemories.text import visible, without_credentials
-
-__all__ = ["SIMULATOR", "WorkError", "perform", "reachable"]  # two of them from source.py
 
 HEARTBEAT_SECONDS = 1.0  # also how soon a request to pause or cancel is seen; store.work.STALE_SECONDS is far longer
 UNRECORDED = 64  # about one commit; each answer waits for milliseconds, unless the server answers at once

@@ -13,8 +13,7 @@ from cimemories.curation.spec import CurationSpec
 from cimemories.evaluation.costs import cost_of
 from cimemories.evaluation.estimates import Estimate
 from cimemories.flows import catalogue
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, SIMULATOR, EndpointError
 from cimemories.model import WorkStatus
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError

@@ -30,8 +30,8 @@ from cimemories.flows.scope import judge_title, simulated_parts
 from cimemories.formats.reading import FormatError
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm import engines
-from cimemories.llm.endpoint import EndpointError, is_assistant
-from cimemories.llm.worker import SIMULATOR, WorkError
+from cimemories.llm.endpoint import SIMULATOR, EndpointError, is_assistant
+from cimemories.llm.worker import WorkError
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, labeller_warning, run_warnings
 from cimemories.model import WorkStatus

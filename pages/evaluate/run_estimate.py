@@ -15,8 +15,7 @@ from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.spec import RunSpec
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import resolve_scope
-from cimemories.llm.endpoint import EndpointError
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.endpoint import SIMULATOR, EndpointError
 from cimemories.metrics import sentences
 from cimemories.metrics.power import pilot_runs
 from cimemories.seeds.reading import SeedError

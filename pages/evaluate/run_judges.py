@@ -9,8 +9,7 @@ from typing import Any
 import streamlit as st
 
 from cimemories.evaluation.spec import JudgeSpec
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, SIMULATOR
 from cimemories.store.engine import StoreError
 from cimemories.ui import once, safe
 from cimemories.ui.annotator import Draft

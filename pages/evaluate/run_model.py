@@ -9,8 +9,7 @@ import streamlit as st
 from cimemories.evaluation.planning import look_up
 from cimemories.evaluation.spec import MESSAGE_TOKENS, RunSpec
 from cimemories.llm.capabilities import Server
-from cimemories.llm.endpoint import ASSISTANT, DEFAULT_KEY_ENV, Endpoint, EndpointError, is_assistant, origin
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.endpoint import ASSISTANT, DEFAULT_KEY_ENV, SIMULATOR, Endpoint, EndpointError, is_assistant, origin
 from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError

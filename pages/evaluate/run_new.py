@@ -16,8 +16,7 @@ from cimemories.evaluation.spec import Group, RunSpec
 from cimemories.flows.labels import default_labelling
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.capabilities import Server
-from cimemories.llm.endpoint import ASSISTANT, is_assistant
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.endpoint import ASSISTANT, SIMULATOR, is_assistant
 from cimemories.model import Channel
 from cimemories.seeds.presets import Sampling
 from cimemories.seeds.prompts import PromptFile, levels, read_prompt_file

@@ -32,8 +32,7 @@ from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE, RESUMABLE
 from cimemories.labels.whatif import effective_labels
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, SIMULATOR, Endpoint
 from cimemories.memory import systems
 from cimemories.metrics.uncertainty import Interval
 from cimemories.model import WorkStatus

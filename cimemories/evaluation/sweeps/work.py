@@ -28,10 +28,10 @@ from cimemories.evaluation.spec import RunSpec, differing
 from cimemories.evaluation.sweeps.file import SweepSpec
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
-from cimemories.llm.endpoint import EndpointError
+from cimemories.llm.endpoint import SIMULATOR, EndpointError
 from cimemories.llm.executor import LIMITED, UNREACHABLE, Progress, Stopped
 from cimemories.llm.local_vllm import kept_between
-from cimemories.llm.worker import SIMULATOR, STOPPING, WorkError
+from cimemories.llm.worker import STOPPING, WorkError
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, work
 from cimemories.store import runs as store_runs

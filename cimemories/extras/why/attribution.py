@@ -33,7 +33,7 @@ from cimemories.evaluation.matcher import match
 from cimemories.evaluation.planning import Prepared, prepare, spec_of
 from cimemories.evaluation.respond import Slot, replay
 from cimemories.llm.capabilities import Server
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.endpoint import SIMULATOR
 from cimemories.manifest import AttributionPart
 from cimemories.memory.systems import is_system
 from cimemories.model import GENERAL, Attribute

@@ -27,7 +27,7 @@ from cimemories.evaluation.respond import message_prompt
 from cimemories.extras.inspect import source
 from cimemories.formats.reading import FormatError
 from cimemories.labels.whatif import effective_labels
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.endpoint import SIMULATOR
 from cimemories.metrics.headline import headline
 from cimemories.model import Profile
 from cimemories.simulator.server import running_simulator
