@@ -21,7 +21,7 @@ from cimemories.text import count, percent, shortened
 from cimemories.ui import answers, charts, page, safe, url
 from cimemories.ui.safe import INAPPROPRIATE, MODEL
 from pages.explore import accumulation_presenter
-from pages.explore.run_scope import caveats, counting, interval_parts, run_scope
+from pages.explore.run_scope import caveats, counting, interval_parts, nothing_measured, run_scope
 
 ORDERS = {Order.LISTED: "as listed", Order.WORST: "most leaking first", Order.SHUFFLED: "shuffled"}
 ONE = "1"
@@ -44,12 +44,7 @@ def draw() -> None:
         page.head("Accumulation", takeaway, simulated=scope.simulated)
     caveats(chosen.numbers)
     if scope.labelling is None or not accumulated.curves.profiles:
-        page.empty(
-            "Nothing can accumulate here",
-            "A curve needs attributes that are inappropriate in some context, and judged messages there. Label the "
-            "dataset, or wait for the judges.",
-            lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
-        )
+        nothing_measured("Nothing can accumulate here", chosen.numbers)
         return
     samples, whose, order, messages, play = st.columns([3.8, 2.9, 2.3, 2.5, 2.1], vertical_alignment="bottom")
     with samples:

@@ -67,7 +67,8 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     else:
         page.empty(
             "Nothing in common",
-            "No flow is judged in both runs: they cover other profiles or contexts, or the dataset has no labels.",
+            "No flow is judged in both runs: they cover other profiles or contexts, the dataset has no labels, or no "
+            "context has both a necessary and an inappropriate fact.",
             lambda: url.page_link("runs", "See the runs", icon=":material/play_circle:", run=second),
         )
     if len(others) > 1:
@@ -87,7 +88,8 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
             simulated=result.simulated,
             about=about | {"difference": "second minus first"},
         )
-    _flows(result, about)
+    if result.changes.frame["inappropriate_flows"].any():
+        _flows(result, about)
 
 
 def _overview(compared: Compared, first: str, others: list[str], second: str) -> None:

@@ -38,7 +38,7 @@ from cimemories.store.engine import StoreError
 from cimemories.text import count, percent, sentence
 from cimemories.ui import answers, charts, exports, page, safe, shell, url
 from pages.explore import heatmaps_recalled
-from pages.explore.run_scope import RunScope, caveats, counting, interval_parts, run_scope
+from pages.explore.run_scope import RunScope, caveats, counting, interval_parts, nothing_measured, run_scope
 
 KEY = "heatmaps.maps"
 
@@ -73,11 +73,7 @@ def draw() -> None:
     if scope.labelling is not None and not result.grid.empty:
         _maps(chosen, result, view)
     else:
-        page.empty(
-            "No labelled flow to show",
-            "A cell needs labelled pairs in retained contexts. Label the dataset, or wait for the judges.",
-            lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
-        )
+        nothing_measured("No flow to show", chosen.numbers)
     if scope.labelling is not None and recalls(flows, scope):
         heatmaps_recalled.draw(flows, scope, n, (rows, columns))
     interval_parts(chosen, "heatmaps.interval")

@@ -17,7 +17,7 @@ from cimemories.text import sentence
 from cimemories.ui import page, safe, url
 from pages.explore import leaks_gallery, leaks_message
 from pages.explore.leaks_message import Browsed, browsed
-from pages.explore.run_scope import caveats
+from pages.explore.run_scope import caveats, nothing_measured
 
 MOST_SHOWN = 5_000  # examples; filters lead to the others
 
@@ -94,6 +94,9 @@ def _filtered(browsed: Browsed, examples: Examples) -> None:
 def _nothing(browsed: Browsed, examples: Examples) -> None:
     if examples.number:
         page.notice("No leak matches the filters. Clear them to see all.")
+        return
+    if browsed.numbers is not None and not browsed.numbers.retained:
+        nothing_measured("No leak in this run", browsed.numbers)
         return
     labelled = next((scope for scope in browsed.scopes.values() if scope.labelling), None)
     if labelled is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -108,6 +109,26 @@ def caveats(numbers: Headline) -> None:
     missing = [numbers.coverage_text] if numbers.coverage_text else []
     if remarks := [*missing, *numbers.how_counted, *task, *numbers.warnings]:
         page.notice(*map(sentence, remarks))
+
+
+def nothing_measured(title: str, numbers: Headline) -> None:
+    """Draw why this run has no number yet, and the way on."""
+    run = numbers.scope.run
+    labels = {"dataset": run.dataset}
+    if numbers.scope.labelling is None:
+        text = "The dataset has no labels yet, so nothing can be called inappropriate."
+        link = partial(url.page_link, "labels", "Label the dataset", icon=":material/label:", **labels)
+    elif not numbers.judged:
+        text = "No message of this run is judged yet."
+        link = partial(url.page_link, "runs", "See the run", icon=":material/play_circle:", run=run.id)
+    else:
+        text = (
+            "A context counts once one fact about the person is necessary there and another inappropriate. By the "
+            f"labels of now none of {count(numbers.discarded, 'judged context')} does. Look at the labels, or decide "
+            "some of the ambiguous ones."
+        )
+        link = partial(url.page_link, "labels", "See the labels", icon=":material/label:", **labels)
+    page.empty(title, text, link)
 
 
 def interval_parts(chosen: RunScope, key: str) -> None:

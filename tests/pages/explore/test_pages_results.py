@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from paging import button, goes_on, opened, page_html
+from paging import button, goes_on, labels, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, ask, plan_run, records
 
@@ -15,6 +15,7 @@ from cimemories.store import decisions, runs, work
 from cimemories.store.engine import Store
 
 RUNS, HEATMAPS, LEAKS = "pages/evaluate/runs.py", "pages/explore/heatmaps.py", "pages/explore/leaks.py"
+ACCUMULATION, COMPARE = "pages/explore/accumulation.py", "pages/explore/compare.py"
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
 REVEALS = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
@@ -114,8 +115,20 @@ def test_what_is_missing_is_shown_as_missing(store: Store) -> None:
 def test_without_labels_nothing_is_called_a_leak(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     run_id = add_run(store, data.id, 5, REVEALS)
-    assert "No labelled flow to show" in page_html(opened(HEATMAPS, run=run_id))
-    assert "The dataset has no labels yet" in page_html(opened(LEAKS, run=run_id))
+    for page in (HEATMAPS, LEAKS, ACCUMULATION):
+        assert "The dataset has no labels yet" in page_html(opened(page, run=run_id))
+
+
+def test_where_no_context_has_both_labels_the_pages_say_so_and_ask_for_no_labelling(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, [[[X] * 3, [A] * 3, [X] * 3]])
+    run_id, other = add_run(store, data.id, 5, REVEALS), add_run(store, data.id, 5, REVEALS)
+    for name in (HEATMAPS, LEAKS, ACCUMULATION):
+        page = opened(name, run=run_id)
+        assert "none of 3 judged contexts does" in page_html(page)
+        assert "See the labels" in labels(page) and "Label the dataset" not in labels(page)
+    text = page_html(opened(COMPARE, tab="difference", against=run_id, run=other))
+    assert "Nothing in common" in text and "0 flows newly leak" not in text and "Every inappropriate" not in text
 
 
 def test_a_link_to_a_run_that_is_gone_is_said(store: Store) -> None:
