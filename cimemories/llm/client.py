@@ -25,7 +25,7 @@ import httpx2
 
 from cimemories.llm import replies
 from cimemories.llm.endpoint import Endpoint
-from cimemories.llm.http.traffic import LONGEST_RETRY_AFTER, STALLED_SECONDS, Traffic, limits_requests, retry_after
+from cimemories.llm.http.traffic import LONGEST_RETRY_AFTER, Traffic, limits_requests, retry_after
 from cimemories.model import ChatRequest
 from cimemories.store.calls import OK, Answer, Origin, body_json, request_body
 from cimemories.store.engine import now, storable
@@ -301,6 +301,11 @@ class Client:
 
     def _explain_status(self, error: openai.APIStatusError, text: str) -> Failure:
         cause = replies.cause_of(error.status_code, error.body)
+        body = error.body
+        said = (body.get("error") or body.get("detail")) if isinstance(body, Mapping) else body
+        # The SDK quotes only {"error": {"message": ...}}. Ollama writes the text alone, FastAPI a detail.
+        if isinstance(said, str) and not said.lstrip().startswith("<"):
+            text = self.endpoint.short(f"{text} - {said}" if said else text)
         match cause:
             case replies.NO_CREDIT:
                 text = f"no credit left at {self.endpoint.base_url}: {text}. Top up, then resume"
@@ -321,7 +326,7 @@ class Client:
                 f"{LONGEST_RETRY_AFTER:g} s. Resume it later)"
             )
         if limits_requests(response):
-            return f" (nothing got through for {STALLED_SECONDS / 60:g} minutes. Resume it later)"
+            return " (nothing got through for minutes. Resume it later)"
         if not seconds or response.status_code == 429 or not self.endpoint.max_retries:
             return ""
         return f" (tried {self.endpoint.max_retries + 1} times, waiting as long as its Retry-After asks)"

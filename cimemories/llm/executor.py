@@ -534,7 +534,7 @@ class Executor(Execution):
         """End the work if its further calls would fail as well."""
         if answer.status in FATAL:
             self.stop(f"the server answered: {answer.error} ({answer.status})")
-        elif answer.status == "rate limited":  # traffic.py has waited long enough
+        elif answer.status == "rate limited" and self._drain is None:  # traffic.py has waited long enough
             self.stop(f"{LIMITED}: {answer.error}")
         # Counted for each server: while one is gone, another may answer.
         server = job.client.endpoint.base_url, job.request.model
@@ -555,6 +555,11 @@ class Executor(Execution):
                 f"the server answered: {answer.error} ({answer.status}); it refused the first "
                 f"{self._forbidden[server]} requests. Check what its key may do, then resume"
             )
+
+    def drain(self, reason: str) -> None:
+        super().drain(reason)
+        for traffic in self._traffic.values():
+            traffic.end_soon()
 
     def look(self) -> None:
         # Also called between two commits: while every request waits there is none.

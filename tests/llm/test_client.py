@@ -216,6 +216,17 @@ async def test_oddities_beside_the_text_do_not_cost_the_text(fields: dict[str, o
     assert all(text is None or isinstance(text, str) for text in (answer.reasoning, answer.finish_reason))
 
 
+@pytest.mark.parametrize("body", [{"error": "no memory left"}, {"detail": "no memory left"}, b"no memory left"])
+async def test_the_words_of_an_error_are_recorded_in_whatever_form(body: object) -> None:
+    answer, _ = await outcome(lambda request: Reply(500, body, headers=SOON))
+    assert answer.error == "Error code: 500 - no memory left"
+
+
+async def test_a_page_of_a_gateway_is_not_quoted() -> None:
+    answer, _ = await outcome(lambda request: Reply(502, b"<html>Bad gateway</html>", headers=SOON))
+    assert answer.error == "Error code: 502"
+
+
 async def test_reasoning_that_a_server_writes_twice_is_read_once() -> None:
     # As NVIDIA's endpoint did (tinyhumansai/openhuman, pull request 4207).
     message = b'{"content": "text", "reasoning_content": "why", "reasoning_content": "why", "reasoning_content": null}'

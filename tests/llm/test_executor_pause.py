@@ -11,13 +11,14 @@ import pytest
 import sqlalchemy as sa
 from evaluating import add
 from executing import eventually
-from hostile import IncomingRequest, Reply, completion, hostile_server, texts_of
+from hostile import IncomingRequest, Reply, completion, error, hostile_server, texts_of
 from worlds import make_profile
 
 from cimemories.llm import worker
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Job, Progress
+from cimemories.llm.http import traffic
 from cimemories.llm.source import Source, Unit
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest, WorkStatus
@@ -149,6 +150,26 @@ def test_pausing_lets_what_is_under_way_end_and_resuming_goes_on(store: Store, m
         assert status(store, run_id)[0] == WorkStatus.FINISHED
     assert len(server.chats) == 2 * JOBS == recorded(store), "and none is asked for twice"
     assert (rest.fresh, rest.reused) == (2 * JOBS - calls_made, calls_made)
+
+
+def test_a_pause_does_not_wait_for_a_server_that_lets_nothing_through(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(traffic, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(traffic, "WINDOW_SECONDS", 0.1)  # STALLED_SECONDS stay
+    run_id = planned(sqlite_store)
+
+    def limits(chat_request: IncomingRequest) -> Reply:
+        return texts_of(chat_request) if chat_request.number < 4 else error(429, "slow down")
+
+    with hostile_server(limits) as server, ThreadPoolExecutor(1) as pool:
+        working = pool.submit(worker.perform, sqlite_store, run_id, Questions(server.url), concurrency=3)
+        assert eventually(lambda: len(server.chats) >= 10)
+        with sqlite_store.write() as connection:
+            work.request_pause(connection, run_id)
+        working.result(timeout=20)
+    assert status(sqlite_store, run_id) == (WorkStatus.PAUSED, None)
 
 
 def test_what_nobody_works_on_is_paused_at_once_and_waits_for_no_worker(sqlite_store: Store) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from email.utils import formatdate
 
 import httpx2
@@ -125,6 +126,15 @@ async def test_pauses_double_while_nothing_gets_through_and_then_the_server_is_g
     assert traffic.STALLED_SECONDS - 60 < clock.now <= traffic.STALLED_SECONDS * 1.1
 
 
+async def test_a_pause_does_not_wait_long_for_a_server_that_lets_nothing_through() -> None:
+    clock = Clock()
+    line, there = Line(clock, every=1e9), sending(clock)
+    line.free_at = 1e9
+    there.end_soon()
+    assert (await there.send(line)).status_code == 429
+    assert clock.now <= 2 * traffic.WINDOW_SECONDS
+
+
 @pytest.mark.parametrize(
     ("headers", "body"),
     [({"Retry-After": "3600"}, b"{}"), ({}, b'{"error": {"type": "x", "code": "insufficient_quota"}}')],
@@ -187,6 +197,26 @@ def test_troubles_are_told_in_words() -> None:
     assert "--timeout" in troubles_text({"http://a/v1": late})
     both = troubles_text({"http://a:1/v1": limited + limited, "http://b/v1": Trouble()})
     assert both == "a:1 limits requests: about 120 a minute"
+    stalled = replace(limited, per_minute=0.0, stalled=200.0)
+    assert "none got through for 3 min; after 10 min the work stops" in troubles_text({"http://a/v1": stalled})
+    assert "about 60 a minute" in troubles_text({"http://a/v1": stalled + limited}), "another process gets through"
+
+
+async def test_a_server_that_lets_nothing_through_is_told_from_a_slow_one() -> None:
+    clock = Clock()
+    line, there = Line(clock, every=1e9), sending(clock)
+    line.free_at = 1e9
+    told: list[float] = []
+
+    async def refused() -> httpx2.Response:
+        told.append(there.trouble().stalled)
+        return await line()
+
+    await there.send(refused)
+    assert told[0] == 0.0 and told == sorted(told) and told[-1] > traffic.STALLED_SECONDS - 60
+    line.free_at = 0.0
+    await there.send(line)
+    assert there.trouble().stalled == 0.0
 
 
 # ---- runs

@@ -62,12 +62,14 @@ def limits_requests(response: httpx2.Response) -> bool:
 @dataclass(frozen=True)
 class Trouble:
     """The reasons why requests to a server are slow. limited: it refuses some because they are too many; per_minute:
-    requests that get through. timed_out: tries that timed out; seconds: the shortest timeout among them."""
+    requests that get through. timed_out: tries that timed out; seconds: the shortest timeout among them. stalled:
+    seconds for which no request got through; 0 if some do."""
 
     limited: bool = False
     per_minute: float | None = None
     timed_out: int = 0
     seconds: float = math.inf
+    stalled: float = 0.0
 
     def __add__(self, other: Trouble) -> Trouble:
         """Return the trouble of two processes with the same server."""
@@ -77,6 +79,7 @@ class Trouble:
             sum(rates) if rates else None,
             self.timed_out + other.timed_out,
             min(self.seconds, other.seconds),
+            min(self.stalled, other.stalled) if self.limited and other.limited else max(self.stalled, other.stalled),
         )
 
 
@@ -86,8 +89,12 @@ def troubles_text(troubles: Mapping[str, Trouble]) -> str:
     for address, trouble in troubles.items():
         server = "the server" if len(troubles) == 1 else urlsplit(address).netloc or address
         if trouble.limited:
-            rate = trouble.per_minute
-            measured = "" if rate is None else f": about {float(f'{rate:.2g}'):,.0f} a minute"
+            rate, minutes = trouble.per_minute, int(trouble.stalled / 60)
+            if minutes:
+                most = f"{STALLED_SECONDS / 60:g} min"
+                measured = f": none got through for {minutes} min; after {most} the work stops, and can be resumed"
+            else:
+                measured = "" if rate is None else f": about {float(f'{rate:.2g}'):,.0f} a minute"
             texts.append(f"{server} limits requests{measured}")
         if trouble.timed_out:
             tries = count(trouble.timed_out, "try")
@@ -117,10 +124,16 @@ class Traffic:
         self._queue = asyncio.Lock()  # lets in one after the other, in order of arrival
         self._left = asyncio.Event()
         self._timed_out, self._seconds = 0, math.inf
+        self._ending = False
+
+    def end_soon(self) -> None:
+        """Wait only a minute for a server that lets nothing through: the work ends once its requests do."""
+        self._ending = True
 
     async def send(self, request: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
         """Return the response to a request, sent again while the server refuses it for the number of requests, or that
-        refusal if the server asks for more than LONGEST_RETRY_AFTER, or nothing got through for STALLED_SECONDS."""
+        refusal if the server asks for more than LONGEST_RETRY_AFTER, or nothing got through for STALLED_SECONDS (see
+        `end_soon`)."""
         while True:
             await self._turn()
             round_sent = self._round
@@ -185,7 +198,8 @@ class Traffic:
         doubled = min(FIRST_PAUSE * 2.0 ** min(self._refused_rounds - 1, 60), LONGEST_PAUSE)
         wait = max(retry_after(headers) or 0.0, doubled)
         self._stalled = now if self._stalled is None else self._stalled
-        if wait > LONGEST_RETRY_AFTER or now + wait - self._stalled > STALLED_SECONDS:
+        longest = WINDOW_SECONDS if self._ending else STALLED_SECONDS
+        if wait > LONGEST_RETRY_AFTER or now + wait - self._stalled > longest:
             return False
         self._until = max(self._until, now + wait * (1 + JITTER * random.random()))
         return True
@@ -203,4 +217,5 @@ class Traffic:
         if limited and self._limited is not None and (measured := min(now - self._limited, WINDOW_SECONDS)) > 0:
             answers = sum(moment >= now - WINDOW_SECONDS for moment in self._answers)
             rate = answers / measured * 60 if measured >= LEAST_SECONDS else None
-        return Trouble(limited, rate, self._timed_out, self._seconds)
+        stalled = 0.0 if self._stalled is None else now - self._stalled
+        return Trouble(limited, rate, self._timed_out, self._seconds, stalled)
