@@ -40,6 +40,16 @@ def _allow_keys(pairs: list[str] | None) -> list[str] | None:
     return pairs
 
 
+def _allow_programs(programs: list[str] | None) -> list[str] | None:
+    if programs:
+        from cimemories.llm import assistants
+        from cimemories.llm.endpoint import COMMAND
+
+        for program in programs:
+            assistants.allow(COMMAND + program.removeprefix(COMMAND))
+    return programs
+
+
 # Eager: it is read before the ids that are looked up in it.
 Workspace = Annotated[
     Path, Option("--workspace", "-w", is_eager=True, envvar="CIMEMORIES_WORKSPACE", help="Workspace folder.")
@@ -187,6 +197,15 @@ AllowKeys = Annotated[
         metavar="NAME=URL",
         callback=_allow_keys,
         help="Allow sending the key in this variable to this server; repeatable (docs/models.md).",
+    ),
+]
+AllowPrograms = Annotated[
+    list[str] | None,
+    Option(
+        "--allow-program",
+        metavar="PROGRAM",
+        callback=_allow_programs,
+        help="Allow starting this program, with its arguments, as the assistant that it is named as there; repeatable.",
     ),
 ]
 Serve = Annotated[

@@ -13,6 +13,7 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     AllowKeys,
+    AllowPrograms,
     AllowTooLong,
     Fresh,
     Here,
@@ -271,6 +272,7 @@ def repeat(
     show: Annotated[bool, Option("--show", help="Print the command, and stop.")] = False,
     fresh: Fresh = False,
     allow_key: AllowKeys = None,
+    allow_program: AllowPrograms = None,
     allow_too_long: AllowTooLong = False,
 ) -> None:
     """Repeat a run with its settings and prompts. Recorded answers are used again, unless --fresh is given.
@@ -335,6 +337,7 @@ def resume(
     cap: Annotated[float | None, Option(help="New cap on the cost.")] = None,
     queued: Annotated[bool, Option("--queued", hidden=True, help="Only if it still waits for its worker.")] = False,
     allow_key: AllowKeys = None,
+    allow_program: AllowPrograms = None,
 ) -> None:
     """Continue a run, sweep, labelling or generation. Failed calls are retried. Prints its id.
 

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AllowKeys, AllowTooLong, Here, ReferenceSettings, Serve, WorkOptions
+from cimemories.cli.options import AllowKeys, AllowPrograms, AllowTooLong, Here, ReferenceSettings, Serve, WorkOptions
 from cimemories.cli.runs import print_costs
 from cimemories.cli.work import work_on
 from cimemories.store import runs as store_runs
@@ -29,6 +29,7 @@ def sweep(
     listed: Annotated[bool, Option("--list", help="List the sweeps with their results, and stop.")] = False,
     show: Annotated[str | None, Option(metavar="ID", help="Show a sweep's table, and stop.")] = None,
     allow_key: AllowKeys = None,
+    allow_program: AllowPrograms = None,
     reference: ReferenceSettings = False,
     serve: Serve = None,
     allow_too_long: AllowTooLong = False,

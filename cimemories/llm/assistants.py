@@ -297,7 +297,8 @@ def program_of(address: str) -> list[str]:
     if address not in _allowed:
         raise EndpointError(
             "the assistant is a program, and only the command line starts programs. Start it there: cimemories run "
-            f"--assistant {shlex.quote(address)}, or cimemories resume RUN --base-url {shlex.quote(address)}"
+            f"--assistant {shlex.quote(address)}, or cimemories resume RUN --base-url {shlex.quote(address)}. A sweep "
+            f"that names it: cimemories sweep FILE --allow-program {shlex.quote(address.removeprefix(COMMAND))}"
         )
     try:
         arguments = shlex.split(address.removeprefix(COMMAND))

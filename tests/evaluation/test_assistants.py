@@ -43,6 +43,7 @@ from cimemories.metrics.warnings import differing
 from cimemories.store import datasets, judgements
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import call, judgement, response, run_call
+from cimemories.store.tables import run as run_table
 
 JUDGES = tuple(JudgeSpec(channel=channel) for channel in ("message", "tools", "memory"))
 
@@ -652,6 +653,24 @@ def test_a_sweep_compares_assistants(sqlite_store: Store) -> None:
     assert (own.base_url, own.assistant) == (f"assistant:{assistant.url}", assistant.url)
     assert [judge.channel for judge in own.judges] == ["message", "tools", "memory"]
     assert (plain.assistant, len(plain.judges)) == ("model", 1)
+
+
+def test_a_sweep_starts_the_programs_that_its_command_names(sqlite_store: Store, program: str, tmp_path: Path) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    assistants._allowed.clear()
+    file = tmp_path / "sweep.yaml"
+    command_line = "sweep", file, "-w", sqlite_store.workspace
+    with service(lambda told, task: Raw(500)) as assistant:
+        models = [{"assistant": assistant.url, "model": "fails"}, {"assistant": program}]
+        sweep = {"name": "two", "dataset": "small", "samples": 1, "models": models}
+        file.write_text(json.dumps(sweep), encoding="utf-8")
+        refused = cli_inside(outside(), *command_line)
+        assert refused.returncode == 1 and "cimemories sweep FILE --allow-program" in refused.stderr
+        done = cli_inside(outside(), *command_line, "--allow-program", program.removeprefix("command:"))
+    assert done.returncode == 3, done.stderr
+    with sqlite_store.read() as connection:
+        rows = connection.execute(sa.select(run_table.c.model, response.c.status).join_from(run_table, response)).all()
+    assert Counter(map(tuple, rows)) == {("fails", "failed"): 2, ("program", "ok"): 2}
 
 
 @pytest.mark.long
