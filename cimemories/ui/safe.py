@@ -28,7 +28,7 @@ from cimemories.charts.theme import NECESSARY as NECESSARY
 from cimemories.charts.theme import SIMULATED as SIMULATED
 from cimemories.model import Label
 from cimemories.text import CELL_LIMIT as CELL_LIMIT
-from cimemories.text import LABEL_LIMIT, isolated, shortened, told_apart
+from cimemories.text import LABEL_LIMIT, count, isolated, shortened, told_apart
 from cimemories.text import clip as clip
 from cimemories.ui import ASSETS
 
@@ -189,7 +189,9 @@ def message_html(text: str, spans: Sequence[Marked] = (), differing: Sequence[tu
         cls += (" ci-confirmed" if True in verdicts else " ci-denied") if verdicts else ""
         pieces.append(tag("mark", piece(start, end), cls=cls, title=notes))
     if len(full) > len(text):
-        pieces.append(tag("div", f"… {len(full) - len(text):,} more characters", cls="ci-muted"))
+        behind = sum(s.start >= len(text) for s in spans)
+        marked = f", with {count(behind, 'marked quote')}" if behind else ""
+        pieces.append(tag("div", f"… {len(full) - len(text):,} more characters{marked}", cls="ci-muted"))
     return tag("div", *pieces, cls="ci-message", data=True)
 
 

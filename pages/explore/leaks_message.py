@@ -19,7 +19,7 @@ from cimemories.leaks.message import LeakView, Memory, Sample, Stretches, differ
 from cimemories.metrics.headline import Headline
 from cimemories.metrics.heatmap import as_first
 from cimemories.metrics.warnings import NO, PARTLY
-from cimemories.model import Channel, JudgementStatus, Label, ResponseStatus, Strength
+from cimemories.model import Channel, JudgementStatus, Label, ResponseStatus, Reveal, Strength
 from cimemories.store.audits import Audit, AuditVerdict, says_revealed
 from cimemories.store.engine import StoreError, shared_store
 from cimemories.text import count, display_name
@@ -69,12 +69,13 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView, sample:
         for s in view.samples
         for r in s.reveals
         # A full claim with its quote in the text is marked there; the others need words.
-        if r.attribute == item.attribute and (r.strength != Strength.FULL or not r.grounded)
+        if r.attribute == item.attribute and (r.strength != Strength.FULL or r.span is None or _is_cut(r))
     ]
     claiming = {s.number: s.judges.get(item.attribute, ()) for s in view.samples}
     for number, reveal in quotes[:QUOTES]:
         claimed_by = f", {', '.join(claiming[number])}" if len(claiming.get(number, ())) > 1 else ""
         lost = "" if reveal.grounded else ", not in the text"
+        lost = ", behind the part that is shown" if _is_cut(reveal) else lost
         safe.inline(f"Sample {number} ({reveal.strength}{lost}{claimed_by}): “{reveal.quote}”", muted=True)
     if audited := [(s.number, s.verdicts[item.attribute]) for s in view.samples if item.attribute in s.verdicts]:
         marks = (f"sample {number} {_verdict(audit)}" for number, audit in audited)
@@ -87,6 +88,11 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView, sample:
         context=url.get_int("context"),
         attribute=item.attribute,
     )
+
+
+def _is_cut(reveal: Reveal) -> bool:
+    """Return whether the quote stands behind the part of a very long text that is shown."""
+    return reveal.span is not None and reveal.span.start >= safe.LONGEST
 
 
 def _said_before(view: LeakView, sample: Sample, attribute: int) -> str:

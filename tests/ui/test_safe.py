@@ -222,7 +222,7 @@ def test_no_text_is_sent_whole_that_a_browser_cannot_lay_out() -> None:
     assert len(tag("p", "a", title=endless).source) < CELL_LIMIT + 100
     marks = [Marked(10, 20, "leaked"), Marked(500_000, 500_010, "leaked")]
     seen = assert_only_ours(message_html(endless, marks).source)
-    assert len(seen.text) < LONGEST + 100 and "900,000 more characters" in seen.text
+    assert len(seen.text) < LONGEST + 100 and "900,000 more characters, with 1 marked quote" in seen.text
     assert [name for name, _ in seen.tags].count("mark") == 1
     assert clip("abc", 2) == "ab… (1 more characters)" and clip("abc", 3) == "abc"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from judging_worlds import judged_world
 from paging import button, nodes, opened, page_html
 from streamlit.testing.v1 import AppTest
@@ -17,8 +18,9 @@ from cimemories.leaks import basket
 from cimemories.leaks.examples import examples as all_examples
 from cimemories.leaks.message import leak_view
 from cimemories.model import Label
-from cimemories.store import audits, decisions
+from cimemories.store import audits, decisions, work
 from cimemories.store.engine import Store
+from cimemories.store.tables import response, reveal
 from cimemories.ui import tables
 
 PAGE = "pages/explore/leaks.py"
@@ -170,6 +172,20 @@ def test_label_votes_decisions_and_the_judges_words_stand_beside_a_leak(store: S
     assert "fundamentalist" in page_html(page) and 'class="ci-grid ci-samples"' in page_html(page)
     assert any("text of exchange-1" in code.value for code in page.code)
     assert "1 of 3" in place(page) or "2 of 3" in place(page)
+
+
+def test_a_quote_behind_the_part_of_an_endless_text_that_is_shown_stands_beside_it(store: Store) -> None:
+    data, run_id, _ = world(store)
+    person = records(store, data)[0]
+    where = {"profile": person.id, "context": person.context_ids[1], "attribute": person.attribute_ids[1]}
+    assert "behind the part that is shown" not in page_html(opened(PAGE, run=run_id, **where))
+    with store.write() as connection:
+        connection.execute(sa.update(response).values(text="x" * 1_000_000))
+        connection.execute(sa.update(reveal).values(quote="the secret", start=600_000, end=600_010, grounded=True))
+        work.bump(connection, run_id)
+    shown = page_html(opened(PAGE, run=run_id, **where))
+    assert "(full, behind the part that is shown): “the secret”" in shown
+    assert "900,000 more characters, with" in shown
 
 
 def test_several_judges_can_be_told_apart(store: Store) -> None:
