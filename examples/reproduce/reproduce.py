@@ -48,8 +48,9 @@ class Commands:
 
 def prepare(run: Commands) -> None:
     """The dataset of the simulated sweep, with votes of simulated personas."""
-    there = run("datasets", "--json")
-    if DATASET not in {row["name"] for row in json.loads(there)}:
+    with cimemories.open(run.workspace, create=True) as workspace:
+        is_there = DATASET in workspace.datasets
+    if not is_there:
         run("generate", "-d", DATASET, "--profiles", "2", "--offline")
         run("label", "-d", DATASET, "-m", "sim-labeler", "--base-url", "simulator", "--draws", "3")
 

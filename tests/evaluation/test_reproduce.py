@@ -44,6 +44,18 @@ def test_both_sweeps_are_by_the_reference_and_cover_the_papers_figures(tmp_path:
     assert published == {m.name for run in real if (m := load_published().model(run.model)) is not None}
 
 
+def test_the_dataset_is_made_where_there_is_no_workspace_yet(tmp_path: Path) -> None:
+    own, given = script(), []
+
+    class Noting(own.Commands):
+        def __call__(self, *arguments: str, to: str = "") -> str:
+            given.append(arguments[0])
+            return ""
+
+    own.prepare(Noting(tmp_path / "new", tmp_path))
+    assert given == ["generate", "label"]
+
+
 def test_published_figures_stand_beside_ours_and_in_the_docs(tmp_path: Path) -> None:
     own = script()
     cell = {"run": "run-1", "model": "gpt-5-2025-08-07", "memory": "full", "prompt_level": "1", "violation": 0.25}
