@@ -145,6 +145,8 @@ def ask(item: AnswerTool, values: Mapping[str, Any], store: Store, app: str) -> 
                 item.command.invoke(context)
     except (SystemExit, TyperException) as error:
         text = error.format_message() if isinstance(error, TyperException) else stderr.getvalue().strip()
+        # It may list the judges or the datasets that there are, whose names are texts of the record.
+        text = f"{UNTRUSTED}\n{' '.join(visible(text).split())}"
         return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
     result = json.loads(stdout.getvalue())
     shown = result if isinstance(result, dict) else {"rows": result}
