@@ -263,7 +263,8 @@ def _plan(store: Store, spec: SweepSpec) -> None:
     cells = count(len(spec.runs), "run")
     # The button starts what was estimated: after any change the estimate is void.
     source = repr(spec.source)
-    judges = ", ".join("the matcher" if judge.kind != "llm" else judge.model for judge in spec.runs[0].judges)
+    names = ("the matcher" if judge.kind != "llm" else judge.model for judge in spec.runs[0].judges)
+    judges = ", ".join(dict.fromkeys(names))  # an assistant has several channels, which one judge reads
     how = ", by the paper's own settings" if spec.runs[0].reference else ""
     safe.inline(f"{spec.name}: {cells} on {spec.dataset}, judged by {judges}{how}.")
     if st.button("Estimate", icon=":material/calculate:", key="run_sweep.estimate"):
@@ -295,8 +296,7 @@ def _plan(store: Store, spec: SweepSpec) -> None:
 
     def started(sweep_id: str) -> None:
         st.session_state.pop("run_sweep.estimated", None)
-        # Folds the form away, so that the sweep below it is visible.
-        st.session_state["run_sweeps.box.new"] = False
+        st.session_state[_FOLD] = True
         url.put(sweep=sweep_id)
 
     def planned() -> str:
@@ -320,6 +320,8 @@ def _plan(store: Store, spec: SweepSpec) -> None:
 
 
 LOOK = "3s"
+_BOX = "run_sweeps.box.new"
+_FOLD = "run_sweeps.fold"  # a sweep was started: the form is folded away, so that the sweep below it is visible
 
 
 def draw(store: Store, data: list[DatasetRow]) -> None:
@@ -331,10 +333,13 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
             "after the other, with one cost cap.",
             muted=True,
         )
+    # Before the form is drawn: the state of a box that is drawn already cannot be set.
+    if st.session_state.pop(_FOLD, False):
+        st.session_state[_BOX] = False
     page.fold(
         "New sweep",
         ":material/add:",
-        "run_sweeps.box.new",
+        _BOX,
         lambda: draw_sweep_form(store, data),
         expanded=not rows,
     )

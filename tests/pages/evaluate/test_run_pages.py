@@ -455,6 +455,20 @@ def test_a_sweep_from_its_form_to_its_table(store: Store, at_once: None) -> None
     assert all(cell.bounds is not None for cell in table.cells)
 
 
+def test_a_second_sweep_is_started_and_folds_its_form_away(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, PLACES))
+    for already in (0, 1):
+        app = opened(RUNS, *["run_sweeps.box.new"] * already, tab="sweeps")
+        app.multiselect(key="run_sweep.models").set_value([("sim-average", "simulator", DEFAULT_KEY_ENV)]).run()
+        app.number_input(key="run_sweep.samples").set_value(1 + already).run()
+        button(app, "Estimate").click().run()
+        button(app, "Start the sweep").click().run()
+        assert not app.exception
+    with store.read() as connection:
+        assert len(store_runs.all_sweeps(connection)) == 2
+    assert "Start the sweep" not in [item.label for item in app.button]
+
+
 @pytest.mark.parametrize("ks", [(9, 3), (3,)], ids=["two", "one"])
 def test_a_sweep_of_a_memory_system_shows_what_is_lost_over_k(store: Store, ks: tuple[int, ...]) -> None:
     add_labelled(store, 1, 4)
