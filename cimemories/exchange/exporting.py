@@ -71,6 +71,8 @@ def export(
     the format cannot hold."""
     with store.read() as connection:
         row = datasets.named(connection, dataset)
+    if form != "huggingface":
+        _refuse_table(path, "this format is JSON. Name the file .json; --format huggingface writes labels as a table")
     refuse_taken(path, replace=replace)
     chosen = chosen_labelling(store, row, labelling)
     if needs_labels(form, path) and chosen is None:
@@ -114,6 +116,11 @@ def refuse_taken(path: Path, *, replace: bool) -> None:
     if path.exists() and not (replace and path.is_file()):
         what = "a folder of that name" if path.is_dir() else "a file of that name"
         raise StoreError(f"{path}: there is {what}. Choose another --out, or for a file say --replace.")
+
+
+def _refuse_table(path: Path, why: str) -> None:
+    if path.suffix.lower() in TABLES:
+        raise StoreError(f"{path}: {why}.")
 
 
 def needs_labels(form: Format, path: Path) -> bool:
@@ -182,6 +189,7 @@ def export_run(
     if judge is None:
         judges_text = ", ".join(f"{j.id} ({j.name})" for j in judges) or "none"
         raise StoreError(f"{run_id} has no judge {judge_id}. It has: {judges_text}.")
+    _refuse_table(path, "results are JSON lines. Name the file .jsonl; --format flows writes a table")
     refuse_taken(path, replace=replace)
     chosen = chosen_labelling(store, row, labelling)
     labels = None if chosen is None else LabelWriter(store, chosen)

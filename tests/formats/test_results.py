@@ -302,6 +302,8 @@ def test_the_prompt_stands_in_the_file_as_it_was_sent_and_what_is_not_judged_has
     assert unjudged["model_solution"]["response_solution"] == "All of it."
     assert unjudged["model_solution"]["revealed_attributes"] == {} == cut["model_solution"]["revealed_attributes"]
     assert cut["model_solution"]["response_solution"] == ""
+    with pytest.raises(StoreError, match="results are JSON lines"):
+        export_run(sqlite_store, run_id, tmp_path / "results.csv")
     with pytest.raises(StoreError, match="there is a file of that name"):
         export_run(sqlite_store, run_id, exported.path)
     with pytest.raises(StoreError, match="has no judge 99"):
