@@ -362,6 +362,26 @@ def test_axe_the_keyboard_and_a_phone_find_no_fault_of_ours_on_a_page(
     assert not faults, "\n".join(faults)
 
 
+def test_open_menus_and_their_buttons_are_readable_in_the_light_and_in_the_dark(page: Page) -> None:
+    faults = []
+    for at in EVERY[:2]:
+        page.goto(urljoin(page.url, "/heatmaps"))
+        look(page, at)
+        for name in ("Export", "Link"):
+            opener = page.locator("button[kind='tertiary']", has_text=name).first
+            opener.click()
+            expect(opener).to_have_attribute("aria-expanded", "true")
+            faults += violations(page, "button[aria-expanded='true']", at)
+            page.keyboard.press("Escape")
+            expect(opener).to_have_attribute("aria-expanded", "false")
+        page.goto(page.url.replace("/heatmaps", "/runs"))
+        page.get_by_role("button", name="Delete").click()
+        page.get_by_role("button", name="Delete this run").wait_for()
+        faults += violations(page, "[data-testid='stPopoverBody']", at)
+        page.keyboard.press("Escape")
+    assert not faults, "\n".join(faults)
+
+
 def test_an_arrow_opens_the_row_of_a_table_that_has_the_focus(page: Page) -> None:
     look(page, LOOKS[0])
     page.locator("[data-testid='stSidebarNavLink'][href$='/']").click()
