@@ -146,7 +146,7 @@ def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
             world(store, count // (2 if part == "run" else samples), small=part == "memory")
             run_id = plan(store, url, samples, judge)
             with store.read() as connection:
-                done = store_runs.named(connection, run_id).expected * (2 if part == "run" else 1)
+                done = store_runs.by_id(connection, run_id).expected * (2 if part == "run" else 1)
         clock, busy = time.perf_counter(), time.process_time()
         if part == "client":
             asyncio.run(ask_alone(url, count, concurrency))
@@ -157,7 +157,7 @@ def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
         seconds, busy = time.perf_counter() - clock, time.process_time() - busy
         if run_id:
             with store.read() as connection:
-                row = store_runs.named(connection, run_id)
+                row = store_runs.by_id(connection, run_id)
             assert row.responses == {ResponseStatus.OK: row.expected}, row.responses
             assert part != "run" or row.judged == row.expected
         store.close()

@@ -99,7 +99,7 @@ def measured(store: Store, options: argparse.Namespace, mark: str, how: object) 
     seconds = time.perf_counter() - clock
     after = read_metrics(options.base_url)
     with store.read() as connection:
-        row = store_runs.named(connection, run_id)
+        row = store_runs.by_id(connection, run_id)
         _, _, completion = store_runs.tokens(connection, run_id)
         stages = store_runs.calls_by_kind(connection, run_id)
     prompt = sum(stage.prompt_tokens for stage in stages.values())

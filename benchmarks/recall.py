@@ -57,7 +57,7 @@ def recall_all(records: Sequence[ProfileRecord], label: str, *, built: bool) -> 
         for context in record.profile.contexts:
             recalled = result(system.recalling(context, context.task))
             if built:
-                prompt(recalled.shown, context)
+                prompt(recalled.prompt_profile, context)
 
 
 def result(asking: Generator[Any, Any, T]) -> T:
@@ -107,7 +107,7 @@ def main() -> None:
         store = open_store(Path(folder) / "workspace")
         with store.write() as connection:
             datasets.add(connection, DATASET, people, origin="benchmark", source_name=None, source_hash=DATASET)
-            row = datasets.named(connection, DATASET)
+            row = datasets.by_name(connection, DATASET)
             records = datasets.profile_records(connection, row.id)
         attributes = sum(len(record.attribute_ids) for record in records) / len(records)
         print(f"{len(records)} profiles of {attributes:.0f} attributes, {options.contexts} contexts, ", end="")

@@ -370,7 +370,7 @@ def until(workspace: Path, dataset: str, points: float, rounds: int) -> None:
     """Decisions until the label uncertainty of Violation@n is below `points`, by order of the queue."""
     store = open_store(workspace)
     with store.read() as connection:
-        row = datasets.named(connection, dataset)
+        row = datasets.by_name(connection, dataset)
     labelling = default_labelling(store, row.id)
     assert labelling is not None
     index = pair_index(store, row.id, labelling.id)

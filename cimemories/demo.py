@@ -209,7 +209,7 @@ def add_dataset(store: Store, profiles: int | None = None) -> None:
 
 def _run(store: Store, model: str) -> None:
     with store.read() as connection:
-        demo = datasets.named(connection, DATASET)
+        demo = datasets.by_name(connection, DATASET)
         there = [row for row in store_runs.all_rows(connection, demo.id) if row.model == model]
     spec = RunSpec(
         dataset=DATASET,

@@ -104,7 +104,7 @@ def users_umask() -> int:
 
 
 @contextmanager
-def written_for_user(path: Path, workspace: Path) -> Iterator[None]:
+def with_users_umask(path: Path, workspace: Path) -> Iterator[None]:
     """Write at `path` with the user's umask inside the block, unless it is in the workspace. For processes that write
     nothing else meanwhile: a umask is for all threads."""
     if path.resolve().is_relative_to(workspace.resolve()):

@@ -163,11 +163,11 @@ class RequestPart(Part):
 
 
 class ImportPart(Part):
-    """The file that an imported run came from. own: the file's description of the run."""
+    """The file that an imported run came from. description: what the file says of the run."""
 
     file: str | None = None
     sha256: str | None = None
-    own: Json | None = None
+    description: Json | None = Field(default=None, alias="own")
 
 
 class VariantPart(Part):

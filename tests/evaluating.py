@@ -95,7 +95,7 @@ def only_run(store: Store) -> str:
 
 def row_of(store: Store, run_id: str) -> RunRow:
     with store.read() as connection:
-        return store_runs.named(connection, run_id)
+        return store_runs.by_id(connection, run_id)
 
 
 def counts(store: Store) -> dict[str, int]:

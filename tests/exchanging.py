@@ -85,7 +85,7 @@ def odd_world(store: Store, chance: random.Random, name: str) -> DatasetRow:
         for _ in range(chance.randint(0, 2)):
             side = {"name": chance.choice(ODD), "sex": "x", "address": "y", "age": 40}
             versions.add(connection, dataset_id, Edit("bio", "change", 0, side, side), annotator="ann", reason="why")
-        return datasets.named(connection, name)
+        return datasets.by_name(connection, name)
 
 
 def _vote(

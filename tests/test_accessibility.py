@@ -119,7 +119,7 @@ def workspace(small_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = shutil.copytree(small_demo, tmp_path_factory.mktemp("axe") / "workspace")
     store = open_store(folder)
     with store.write() as connection:
-        dataset = datasets.named(connection, demo.DATASET)
+        dataset = datasets.by_name(connection, demo.DATASET)
         person = datasets.profile_record(connection, datasets.profile_ids(connection, dataset.id)[0])
         pairs = [(a, c) for a in person.attribute_ids[10:16] for c in person.context_ids[:4]]
         for who, every in (("Ada", 2), ("Bruno", 3)):

@@ -68,7 +68,7 @@ def test_from_a_deep_link_over_a_cell_of_the_heatmap_to_the_leaked_sentence_and_
     query = parse_qs(urlparse(page.url).query)
     domain, context = query["domain"][0], int(query["context"][0])
     with record.read() as connection:
-        demo_row = datasets.named(connection, demo.DATASET)
+        demo_row = datasets.by_name(connection, demo.DATASET)
         recipient = next(
             row.context.recipient for row in datasets.contexts(connection, demo_row.id) if row.id == context
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from evaluating import add_labelled, row_of, simulated
 
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.prices import Prices
@@ -16,7 +17,6 @@ from cimemories.store import runs as store_runs
 from cimemories.store import work
 from cimemories.store.engine import Store, canonical_json
 from cimemories.store.tables import run
-from tests.evaluating import add_labelled, row_of, simulated
 
 PRICE = Prices(1.0, 0.5, 2.0, "EUR")
 WORDING = {"kind": "judge", "level": "base", "sha256": "a" * 64}

@@ -82,7 +82,7 @@ def add_profiles(store: Store, profiles: Sequence[Profile], name: str = "small w
     """These very profiles as a dataset."""
     with store.write() as connection:
         datasets.add(connection, name, profiles, origin="test", source_name=None, source_hash=f"hash of {name}")
-        return datasets.named(connection, name)
+        return datasets.by_name(connection, name)
 
 
 def add_dataset(

@@ -110,7 +110,7 @@ def judges_agreement(
     the text are none. labels: a scope of this run; its effective labels split the places. Raises StoreError for a run
     that is not there."""
     with flows.store.read() as connection:
-        run = runs.named(connection, run_id)
+        run = runs.by_id(connection, run_id)
         judges = messages_first(judgements.of_run(connection, run_id))
     version = labels.version if labels else None
     key = ("judges agreement", run_id, run.revision, tuple(judge.id for judge in judges), grounded, version)
@@ -130,7 +130,7 @@ def pairs_frame(agreement: JudgesAgreement) -> pd.DataFrame:
         (
             *(agreement.run_id, pair.first.title, pair.second.title, label, agreement.simulated, pair.messages),
             *(cells.places, cells.table[1][1], cells.table[1][0], cells.table[0][1], cells.table[0][0]),
-            *(cells.agreement.value, cells.kappa.value, cells.ac1.value, cells.kappa.why),
+            *(cells.agreement.value, cells.kappa.value, cells.ac1.value, cells.kappa.reason),
         )
         for pair in agreement.pairs
         for label, cells in pair.parts

@@ -40,34 +40,34 @@ Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Draws:
-    """One persona's draws. pairs: with two counted votes or more; same: on how many of these all counted votes say the
-    same; alpha: Krippendorff's over the votes, each draw an annotator."""
+    """One persona's draws. pairs: with two counted votes or more; unanimous: on how many of these all counted votes
+    agree; alpha: Krippendorff's over the votes, each draw an annotator."""
 
     persona: str
     pairs: int
-    same: int
+    unanimous: int
     alpha: Estimate
 
     @property
     def share(self) -> float:
         """Return the share of pairs on which all draws are the same; nan if no pair has two."""
-        return self.same / self.pairs if self.pairs else float("nan")
+        return self.unanimous / self.pairs if self.pairs else float("nan")
 
 
 @dataclass(frozen=True)
 class DrawsAgreement:
     """A labelling's model with itself. draws: one a persona, empty for a labelling that was imported as shares.
-    personas: alpha over the personas' majority verdicts; pairs: with a majority of two personas or more; same: on how
-    many of these all such majorities are the same."""
+    personas: alpha over the personas' majority verdicts; pairs: with a majority of two personas or more; unanimous: on
+    how many of these all majorities agree."""
 
     draws: Sequence[Draws]
     personas: Estimate
     pairs: int
-    same: int
+    unanimous: int
 
     @property
     def share(self) -> float:
-        return self.same / self.pairs if self.pairs else float("nan")
+        return self.unanimous / self.pairs if self.pairs else float("nan")
 
 
 def draws_agreement(store: Store, labelling_id: str) -> DrawsAgreement:
@@ -124,10 +124,11 @@ EVERY = {
 class Agreement(Answer):
     """Compare two labellings of a dataset on the pairs that both have labelled.
 
-    first, second: ids; names: of the two, by their models; rules: what made the labels of each. pairs: labelled in
-    both; only_first, only_second: in one alone, which enter no share. same, share: pairs with the same label. kappa:
-    Cohen's, nan where undefined. confusion: pairs by the label of the first (rows) and of the second. differing: the
-    pairs with another label, `opposite` of them with the opposite one.
+    first, second: ids; names: their models, told apart by id if need be; rules: by which votes became labels. pairs:
+    labelled by both; only_first, only_second: labelled by one, excluded from every share. same, share: pairs with the
+    same label. kappa: Cohen's, nan where undefined. confusion: pairs by the label of the first (rows) and of the
+    second. differing: pairs with different labels; opposite: those of them that are necessary in one and inappropriate
+    in the other.
     """
 
     first: str
@@ -148,7 +149,7 @@ class Agreement(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Agreements(Answer):
-    """every: a row for each two labellings; compared: the same in full."""
+    """every: one row for each two labellings; compared: the full comparison of each."""
 
     every: Table
     compared: tuple[Agreement, ...]
@@ -178,7 +179,7 @@ def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
     labelled = [
         frame[frame["label"] >= AMBIGUOUS] for frame in map(partial(consensus_labels, store), (first_id, second_id))
     ]
-    # Outer, so that pairs which only one labelling has can be counted.
+    # An outer join, so that pairs which only one labelling has can be counted.
     both = labelled[0].merge(labelled[1], on=["attribute", "context"], how="outer", suffixes=("_first", "_second"))
     here, there = both["label_first"].notna(), both["label_second"].notna()
     shared = both[here & there].astype({"label_first": np.int64, "label_second": np.int64})
@@ -194,7 +195,7 @@ def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
     names = tuple(f"{shortened(row.model, 40)} ({row.id})" if both_models else row.model for row in (first, second))
     rules = (rule_of(store, first_id), rule_of(store, second_id))
     only = (int((here & ~there).sum()), int((there & ~here).sum()))
-    alone = [f"{count(n)} only by {name}" for n, name in zip(only, names, strict=True) if n]
+    excluded = [f"{count(n)} only by {name}" for n, name in zip(only, names, strict=True) if n]
     words = [str(LABELS[code]) for code in ORDER]
     cells = pd.DataFrame(table, columns=words)
     for word in words if len(named) else ():
@@ -209,7 +210,7 @@ def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
         sentence=text if len(named) else "No pair has been labelled by both.",
         notes=(
             *(f"{name}: {rule.note}" for name, rule in zip(names, rules, strict=True) if rule.note),
-            *([f"not compared, labelled by one alone: {', '.join(alone)}"] if alone else []),
+            *([f"not compared, labelled by one alone: {', '.join(excluded)}"] if excluded else []),
             "these are models only; people's decisions are not included",
         ),
         simulated=("labels",) * (first.simulated or second.simulated),
@@ -231,7 +232,7 @@ def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
 
 
 def agreements(store: Store, dataset_id: int) -> Agreements:
-    """Compare every two labellings of a dataset that have labels, the older one first."""
+    """Compare every two labellings of a dataset that have labels, the older with the newer."""
     with store.read() as connection:
         rows = labellings.all_rows(connection, dataset_id)
     labelled = [row.id for row in rows if row.imported or row.ballots.get(labellings.OK)]

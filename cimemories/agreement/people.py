@@ -178,29 +178,29 @@ def _standing(cell: Ints, undone: Bools) -> Bools:
 
 @dataclass(frozen=True)
 class Among:
-    """People among themselves. alpha: Krippendorff's, over the pairs that two or more answered (`pairs`); same: on how
-    many of these all answers are the same; people: how many answered any of them."""
+    """People among themselves. alpha: Krippendorff's, over the pairs that two or more answered (`pairs`); unanimous: on
+    how many of these all answers agree; people: how many answered any of them."""
 
     alpha: Estimate
     pairs: int
-    same: int
+    unanimous: int
     people: int
 
     @property
     def share(self) -> float:
         """Return the share of pairs with two answers or more on which all are the same; nan without any."""
-        return self.same / self.pairs if self.pairs else float("nan")
+        return self.unanimous / self.pairs if self.pairs else float("nan")
 
 
 @dataclass(frozen=True)
 class Against:
-    """A person, or all people together (who None), against the consensus.
+    """A person, or all people together (person None), against the consensus.
 
     answered: pairs that they answered; unlabelled: of these, without a counted vote, so in no figure. comparison:
     people first, the consensus second; its table is in label codes. counts: the same table without weights.
     """
 
-    who: str | None
+    person: str | None
     answered: int
     unlabelled: int
     comparison: Comparison

@@ -43,14 +43,14 @@ Statistic = Callable[[Floats], Floats]
 
 @dataclass(frozen=True)
 class Estimate:
-    """One statistic over `items`. value None: undefined, and `why` says why. low, high: its 95 % bootstrap interval;
+    """One statistic over `items`. value None: undefined, for this `reason`. low, high: its 95 % bootstrap interval;
     None where there is none, and `why` then says why."""
 
     value: float | None
     low: float | None
     high: float | None
     items: int
-    why: str = ""
+    reason: str = ""
 
     @classmethod
     def undefined(cls, items: int, why: str) -> Estimate:
@@ -64,7 +64,7 @@ class Estimate:
     def columns(self, name: str) -> dict[str, object]:
         """Return the estimate as columns of a table (`cimemories.answer`): its value as `name`, what belongs to it
         beside it."""
-        ends = {"low": self.low, "high": self.high, "items": self.items, "why": self.why}
+        ends = {"low": self.low, "high": self.high, "items": self.items, "why": self.reason}
         # nan, not None: a column of None alone would be of objects.
         value = math.nan if self.value is None else self.value
         return {name: value, **{f"{name}_{end}": math.nan if x is None else x for end, x in ends.items()}}
@@ -86,8 +86,8 @@ def reasons(estimates: Iterable[Estimate]) -> list[str]:
     """Return notes on why some of these are undefined, and why some have no interval."""
     undefined, alone = dict[str, None](), dict[str, None]()
     for item in estimates:
-        if item.why:
-            (undefined if item.value is None else alone)[item.why] = None
+        if item.reason:
+            (undefined if item.value is None else alone)[item.reason] = None
     starts = (("Undefined where", undefined), ("Without an interval where", alone))
     return [f"{start} {'; or where '.join(texts)}" for start, texts in starts if texts]
 

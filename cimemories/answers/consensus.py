@@ -183,8 +183,8 @@ def _decided(decided: Decided) -> str:
         f"{count(decided.against)} go against the consensus",
         f"{count(decided.agree)} agree with the labelling",
     ]
-    if decided.alone:
-        parts.append(f"{count(decided.alone)} stand where there are too few votes, or none")
+    if decided.unlabelled:
+        parts.append(f"{count(decided.unlabelled)} stand where there are too few votes, or none")
     return (
         f"decided by people, apart from all shares above: {count(decided.pairs, 'pair')}; {', '.join(parts)}. "
         "Runs count a person's decision before the consensus"

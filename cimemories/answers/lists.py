@@ -77,7 +77,6 @@ COLUMNS = {
     "judged": Column("count", "Judged", "Messages that the first judge has judged"),
     "judges": Column("text", "Judges"),
     "keep": Column("flag", "Left running"),
-    "kept": Column("count", "Written", "Attributes that the model has written"),
     "key": Column("text", "Preset"),
     "kind": Column("text", "Kind"),
     "labellings": Column("count", "Labellings"),
@@ -95,6 +94,7 @@ COLUMNS = {
     "parts": Column("text", "Parts", "By status"),
     "per_day": Column("count", "A day", "Answers"),
     "person": Column("text", "Who"),
+    "planned": Column("count", "Planned", "Attributes that the model is to write"),
     "priors": Column("wide", "Priors", "Of the personas; none: those of the labelling"),
     "profiles": Column("count", "Profiles"),
     "prompt_level": Column("text", "Prompt level"),
@@ -123,7 +123,7 @@ COLUMNS = {
     "version": Column("text", "Version"),
     "violation": Column("percent", "Violation@n"),
     "votes": Column("text", "Votes needed"),
-    "wanted": Column("count", "Planned", "Attributes that the model is to write"),
+    "written": Column("count", "Written", "Attributes that the model has written"),
 }
 
 BOTH_LISTS = dict(zip(store_labellings.BOTH_LISTS, ("Conflict, not counted", "Necessary"), strict=True))
@@ -310,7 +310,7 @@ def generations(store: Store) -> Listing:
     from cimemories.curation.authoring import all_generations, report
 
     rows = [report(store, row.id).as_json() for row in all_generations(store)]
-    return _listing(rows, "id name model status parts kept wanted dataset_name simulated", "Generations")
+    return _listing(rows, "id name model status parts written planned dataset_name simulated", "Generations")
 
 
 def versions(store: Store, dataset_id: int, hashes: Mapping[int, str] | None = None) -> Listing:
@@ -365,7 +365,7 @@ def runs_of_version(version: Mapping[str, Any]) -> Listing:
 def contexts(store: Store, dataset: str) -> Listing:
     """Return the contexts of a dataset. Raises StoreError for one that is not there."""
     with store.read() as connection:
-        rows = store_datasets.contexts(connection, store_datasets.named(connection, dataset).id)
+        rows = store_datasets.contexts(connection, store_datasets.by_name(connection, dataset).id)
     shown = "sphere recipient task"
     return _listing([attributes(row.context, shown) for row in rows], shown, "Contexts")
 
@@ -450,7 +450,7 @@ class AnswerServers(Answer):
 def answer_servers(store: Store) -> AnswerServers:
     """Return the servers of recorded answers. Reads the whole record."""
     with store.read() as connection:
-        known, counts, ties = calls.known(connection), calls.counts(connection), calls.ties(connection)
+        known, counts, ties = calls.planned_servers(connection), calls.counts(connection), calls.ties(connection)
     texts = dict.fromkeys([*(item.text for item in known), *counts])
     same = [attributes(tie, "first second created") | {"by": tie.author} for tie in ties]
     return AnswerServers(

@@ -331,7 +331,7 @@ def missing(numbers: Headline) -> Table:
 def _interval_notes(numbers: Headline, bounds: Intervals) -> list[str]:
     profiles = bounds.completeness.users
     made = {f"violation@{numbers.n}": bounds.violation[numbers.n], "completeness": bounds.completeness}
-    texts = [f"{name}: {text}" for name, item in made.items() if (text := sentences.made_of(item))]
+    texts = [f"{name}: {text}" for name, item in made.items() if (text := sentences.parts_text(item))]
     rare = sentences.unseen(profiles)
     over = f"in brackets: 95 % intervals over {count(profiles, 'profile')} and their contexts"
     return [over, *texts, *([rare] if rare else [])]
@@ -548,12 +548,12 @@ def _split_row(measure: str, n: int | None, numbers: RecalledNumbers) -> dict[st
 class Sessions(Answer):
     """Leaks that travel through earlier messages (metrics.recalled.sessions).
 
-    kept, order, seed: the setting. leaks, and how many of them travelled. within: the difference of the leak rates,
+    window, order, seed: the setting. leaks, and how many of them travelled. within: the difference of the leak rates,
     said before minus never said, within `within_flows` flows. groups: exposures by what earlier messages had said.
     positions: by the place of the task.
     """
 
-    kept: str
+    window: str
     order: str
     seed: int
     leaks: int
@@ -597,9 +597,9 @@ def sessions(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.E
     ]
     return Sessions(
         sentence=f"{sentences.travelled(scope.run.name, numbers)}.",
-        notes=tuple(filter(None, [sentences.share_text(numbers), sentences.said_again(numbers)])),
+        notes=tuple(filter(None, [sentences.share_text(numbers), sentences.said_before_text(numbers)])),
         simulated=scope.simulated,
-        kept=numbers.sessions.label,
+        window=numbers.sessions.label,
         order=str(numbers.sessions.order),
         seed=numbers.sessions.seed,
         leaks=numbers.leaks,

@@ -75,7 +75,7 @@ def people(result: PeopleAgreement) -> People:
     rows: list[dict[str, object]] = []
     estimates = [among.alpha]
     for item in result.against if result.labelling_id else ():
-        row: dict[str, object] = {"who": item.who or EVERYONE, "answered": item.answered}
+        row: dict[str, object] = {"who": item.person or EVERYONE, "answered": item.answered}
         for name in STATISTICS:
             estimates.append(getattr(item.comparison, name))
             row |= estimates[-1].columns(name)
@@ -142,10 +142,10 @@ def with_itself(store: Store, labelling: LabellingRow) -> Rows:
     result = draws_agreement(store, labelling.id)
     parts = [(item.persona, item) for item in result.draws]
     rows = [
-        {"of": of, "pairs": item.pairs, "same": item.same, "share": item.share, **item.alpha.columns("alpha")}
+        {"of": of, "pairs": item.pairs, "same": item.unanimous, "share": item.share, **item.alpha.columns("alpha")}
         for of, item in parts
     ]
-    last = {"of": "the personas, by majority", "pairs": result.pairs, "same": result.same, "share": result.share}
+    last = {"of": "the personas, by majority", "pairs": result.pairs, "same": result.unanimous, "share": result.share}
     frame = pd.DataFrame([*rows, last | result.personas.columns("alpha")])
     notes = [
         "no person's answer is in these numbers, and none of them is in the statistics of people",

@@ -135,7 +135,7 @@ def _cost(now: RunProgress) -> str:
     if not cost.shown:
         return ""
     total = f"Cost{' so far' if now.active else ''}: {cost.text}."
-    if cost.paid < cost.known:
+    if cost.paid < cost.known_amount:
         total += f" This run paid {money(cost.paid, cost.currency)}; the rest was recorded before."
     if cost.above_cap_text:
         return f"{total} It {cost.above_cap_text}."

@@ -38,7 +38,7 @@ from cimemories.compare.sweeps import OverK, SweepFigure
 from cimemories.metrics import sentences
 from cimemories.metrics.uncertainty import Interval
 from cimemories.seeds.published import Axis, PublishedMeasure
-from cimemories.text import count, html_escaped, percent, shortened, simulated_text, told_apart
+from cimemories.text import count, html_escaped, percent, shortened, shortened_distinct, simulated_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -143,8 +143,8 @@ def over_k(over: OverK, columns: int = 3) -> Drawing | None:
         return None
     columns = min(len(over.figure.series), columns)
     for number, item in enumerate(over.figure.series[:PANELS]):
-        points = [point for point in item.points if point.line.run.id in over.lost]
-        intervals = [over.lost[point.line.run.id] for point in points]
+        points = [point for point in item.points if point.line.run.id in over.retrieval_loss]
+        intervals = [over.retrieval_loss[point.line.run.id] for point in points]
         hover = [
             f"<b>{html.escape(point.tick)}</b><br>necessary, neither recalled nor said: {percent(interval.value)} "
             f"{bounds_text(interval)}"
@@ -163,7 +163,7 @@ def trade_off(figure: SweepFigure) -> Drawing | None:
 
     if not figure.series:
         return None
-    traces, names = [], told_apart([item.name for item in figure.series], LONGEST_NAME)
+    traces, names = [], shortened_distinct([item.name for item in figure.series], LONGEST_NAME)
     for at, item in enumerate(figure.series):
         colour, lines = RUN_COLOURS[at % len(RUN_COLOURS)], [point.line for point in item.points]
         hover = [

@@ -40,7 +40,7 @@ def outcome_parts(label: Label) -> tuple[BarPart, ...]:
     return tuple(BarPart(name, OUTCOME_NAMES[name], *how) for name, how in look.items())
 
 
-def most_said(frame: pd.DataFrame) -> pd.DataFrame:
+def most_revealed(frame: pd.DataFrame) -> pd.DataFrame:
     """At most MOST_BARS rows of a frame (groups.recalled_by), those with the most samples said, in their order."""
     said = frame["recalled_and_said"] + frame["said_not_recalled"]
     return frame.loc[sorted(said.sort_values(ascending=False, kind="stable").index[:MOST_BARS])]

@@ -39,7 +39,7 @@ def export_batch(
     """
     from cimemories.evaluation import batches
 
-    with files.written_for_user(out, here.workspace):
+    with files.with_users_umask(out, here.workspace):
         result = batches.export_batch(here.record, run, out, model=model, replace=replace)
     # Where nothing is owed there is no file, and one of that name may be of another run.
     size = out.stat().st_size if result.lines else 0

@@ -166,7 +166,7 @@ def export(
         options = {"labelling": labelling, "judge": judge, "organization": organization, "replace": replace}
         extras.load(OF_EXTRAS[form])(here, dataset, out, **options)
         return
-    with files.written_for_user(out, here.workspace):
+    with files.with_users_umask(out, here.workspace):
         if form == FLOWS:
             scope = resolve_scope(store, dataset, labelling, judge)
             result = exporting.export_flows(Flows(store), scope, out, replace=replace)
@@ -224,12 +224,12 @@ class WriterOptions:
 
     def spec(self, settings: Mapping[str, Any]) -> AuthoringSpec:
         """Return what the model is to write. Raises StoreError if it is not said where it is served."""
-        from cimemories.llm.local_vllm import own_address
+        from cimemories.llm.local_vllm import single_address
 
         assert self.model is not None
         if self.base_url is None:
             raise StoreError(f"where is '{self.model}' served? Give --base-url URL, or --base-url simulator.")
-        base_url = own_address(self.base_url, self.model, self.serve or ())
+        base_url = single_address(self.base_url, self.model, self.serve or ())
         size: dict[str, Any] = {} if self.per_domain is None else {"per_domain": self.per_domain}
         return AuthoringSpec(**settings, **size, model=self.model, base_url=base_url)
 
@@ -411,6 +411,6 @@ def card(
     if out is None:
         output.line(text.rstrip("\n"))
         return
-    with files.written_for_user(out, place.workspace):
+    with files.with_users_umask(out, place.workspace):
         out.write_text(text, encoding="utf-8")
     output.note(f"wrote {out}")

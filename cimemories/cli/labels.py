@@ -50,10 +50,10 @@ def label(
     """
     from cimemories.curation import labelling
     from cimemories.llm.endpoint import allow_key
-    from cimemories.llm.local_vllm import own_address
+    from cimemories.llm.local_vllm import single_address
 
     given = vars(settings)
-    base_url = own_address(given["base_url"], given["model"], serve or ())
+    base_url = single_address(given["base_url"], given["model"], serve or ())
     allow_key(given["api_key_env"], base_url)
     spec = LabellingSpec(**{**given, "base_url": base_url})
     plan_or_work(planning.store, spec, labelling, work, planning)

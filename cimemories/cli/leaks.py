@@ -123,7 +123,7 @@ def report(
             texts=not no_texts,
             progress=lambda share, part: status.update(f"report: {part}, {share:.0%}"),
         )
-        with files.written_for_user(to, place.workspace):
+        with files.with_users_umask(to, place.workspace):
             written = render.write_report(
                 result, to, force=force, progress=lambda share: status.update(f"report: figures, {share:.0%}")
             )

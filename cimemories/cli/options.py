@@ -133,7 +133,7 @@ class Place:
         from cimemories.store import datasets
 
         with self.record.read() as connection:
-            return datasets.named(connection, name)
+            return datasets.by_name(connection, name)
 
 
 @dataclass(frozen=True)

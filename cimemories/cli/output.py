@@ -100,9 +100,9 @@ def _write(result: Answer, out: Path, workspace: Path) -> None:
 
 def place(path: Path, content: bytes, workspace: Path) -> None:
     """Write a file that the user asked for, whole or not at all. Raises StoreError where the system refuses."""
-    from cimemories.formats.reading import written_whole
+    from cimemories.formats.reading import atomic_write
 
-    with files.written_for_user(path, workspace), written_whole(path) as draft:
+    with files.with_users_umask(path, workspace), atomic_write(path) as draft:
         draft.write_bytes(content)
 
 

@@ -46,7 +46,7 @@ def export_review(
     if kind is None:
         raise typer.BadParameter(f"'{form}' is not one of {', '.join(FORMS)}", param_hint="--format")
     filters = Filters(annotator, source, domain, profile, since, blind)
-    with files.written_for_user(out, here.workspace):
+    with files.with_users_umask(out, here.workspace):
         result = export_events(here.record, dataset, out, kind, filters, replace=replace)
     simulated = ", simulated" if result.simulated else ""
     about = {"path": result.path, "format": kind, **output.attributes(result, "counts simulated")}
@@ -84,9 +84,9 @@ def import_review(
         zone=zone,
     )
     names = ", ".join(f"'{name}'" for name in result.datasets)
-    notes = [f"{known} imported before" if (known := in_words(result.known)) else ""]
+    notes = [f"{known} imported before" if (known := in_words(result.present)) else ""]
     notes += [f"{note}; --zone sets it" if (note := result.zone_note(zone)) else "", *result.notes]
-    about = output.attributes(result, "datasets new known skipped notes without_zone")
+    about = output.attributes(result, "datasets new present skipped notes without_zone")
     new, into = in_words(result.new) or "nothing", f" into {names}" if names else ""
     text = f"{'new: ' if dry_run else 'imported '}{new}{into}"
     if not here.result(about, text, notes=notes):
@@ -192,7 +192,7 @@ def list_assignments(here: Here, dataset: Dataset) -> None:
     every = [
         {
             **output.attributes(row.of, "name kind run items overlap due training tests"),
-            **output.attributes(row, "decisions made"),
+            **output.attributes(row, "decisions answered"),
             "done_by": row.done_by.isoformat() if row.done_by else None,
             "people": row.people,
         }

@@ -203,7 +203,7 @@ def run(
     require = None if planning_options.allow_too_long else require_fit
     run_id = planning.plan(store, spec, find_labels=find_labels, require=require)
     with store.read() as connection:
-        output.notes(store_runs.named(connection, run_id).manifest.recorded["model"]["notes"])
+        output.notes(store_runs.by_id(connection, run_id).manifest.recorded["model"]["notes"])
     if spec.base_url not in BY_FILE:
         work_on(store, run_id, work)
         return

@@ -146,7 +146,7 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
             now = ready
             while now.live:
                 time.sleep(LOOK_SECONDS)
-                now = vllm_server.state_named(workspace, state.id)
+                now = vllm_server.find_state(workspace, state.id)
             if now.phase == vllm_server.Phase.FAILED:
                 raise VllmError(f"{now.served_name} on port {now.port}: {now.error}", now.cause, now.lines)
     except KeyboardInterrupt:
@@ -190,7 +190,7 @@ def stop_server(
     from cimemories.llm.vllm import VllmError
 
     try:
-        before = vllm_server.state_named(place.workspace, server)
+        before = vllm_server.find_state(place.workspace, server)
         state = vllm_server.stop(place.workspace, before.id)
     except VllmError as error:
         raise _store_error(error) from error

@@ -101,9 +101,9 @@ def purge(here: Here, dry_run: DryRun = False, yes: Yes = False) -> None:
         f"({planned.bytes / 1e6:,.1f} MB); "
         f"caches and logs of deleted work {planned.files:,} ({planned.file_bytes / 1e6:,.1f} MB)"
     )
-    if planned.kept:
+    if planned.kept_calls:
         named = ", ".join(planned.unfinished[:5]) + (" ..." if len(planned.unfinished) > 5 else "")
-        output.note(f"kept for unfinished work: {count(planned.kept, 'call')} ({named})")
+        output.note(f"kept for unfinished work: {count(planned.kept_calls, 'call')} ({named})")
     if dry_run:
         return
     if not planned.nothing:

@@ -185,7 +185,7 @@ def execute_run(store: Store, run_id: str, concurrency: int) -> None:
 
     announce(run_id)
     with store.read() as connection:
-        if store_runs.named(connection, run_id).status.is_finished:
+        if store_runs.by_id(connection, run_id).status.is_finished:
             return
     with progress(store, run_id) as report:
         runs.execute(store.patient(), run_id, concurrency=concurrency, on_progress=report)
@@ -292,7 +292,7 @@ def _remaining(store: Store, work_id: str) -> int:
         if store_work.kind_of(work_id) is WorkKind.GENERATION:
             return store_generations.progress(connection, work_id)[1]
         if store_work.kind_of(work_id) is WorkKind.RUN:
-            row = store_runs.named(connection, work_id)
+            row = store_runs.by_id(connection, work_id)
             judges = [*judgements.of_run(connection, work_id), *judgements.checkers_of_run(connection, work_id)]
             asking = sum(judge.kind in judgements.ASKING for judge in judges)
             open_responses = sum(row.responses.get(status, 0) for status in store_runs.RETRIABLE)
@@ -314,7 +314,7 @@ def outcome(store: Store, work_id: str) -> None:
     with store.read() as connection:
         store_work.load(connection, work_id)
         if store_work.kind_of(work_id) is WorkKind.RUN:
-            row = store_runs.named(connection, work_id)
+            row = store_runs.by_id(connection, work_id)
             share = percent(row.coverage)
             output.note(f"{work_id}: {count(row.judged)} of {count(row.expected, 'message')} judged ({share})")
             for stage, status, cause, number in store_runs.failures(connection, work_id):

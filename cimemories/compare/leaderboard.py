@@ -40,7 +40,15 @@ from cimemories.flows.arrays import IdentifierRule, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.processes import each_block
-from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, settled, simulated_parts
+from cimemories.flows.scope import (
+    Combine,
+    Scope,
+    messages_first,
+    parts_of,
+    resolve_scope,
+    simulated_parts,
+    with_recent_decisions,
+)
 from cimemories.metrics.blocks import Counted, counted_numbers, judged_digest
 from cimemories.metrics.headline import Headline, deviation, headline
 from cimemories.metrics.intervals import intervals
@@ -360,8 +368,8 @@ class Leaderboard(Answer):
 
     n: samples at which violation is read, of every run with full coverage that is not small the same; None where no run
     has that, and each is read at what it supports. cut: whether ranked runs are read on their common flows, since not
-    all judged the same. wanted_n: the n that was asked for, which may be more. least: the size that ranked runs have.
-    warnings: in what the runs differ apart from their models. published_from: the paper.
+    all judged the same. requested_n: the n that was asked for, which may be more. least: the smallest size of ranked
+    runs. warnings: in what the runs differ apart from their models. published_from: the paper.
     """
 
     rows: Table
@@ -371,7 +379,7 @@ class Leaderboard(Answer):
     rule: IdentifierRule
     n: int | None
     cut: bool = False
-    wanted_n: int | None = None
+    requested_n: int | None = None
     least: LeastSize = ANY_SIZE
     published_from: str = ""
 
@@ -464,7 +472,7 @@ def default_runs(store: Store, dataset: str | None = None) -> list[str]:
         dataset_id = busiest_dataset(store)
     else:
         with store.read() as connection:
-            dataset_id = datasets.named(connection, dataset).id
+            dataset_id = datasets.by_name(connection, dataset).id
     ids = [row.id for row in judged_runs(store, dataset_id)] if dataset_id is not None else []
     if not ids:
         of = f" of {dataset!r}" if dataset else ""
@@ -474,14 +482,14 @@ def default_runs(store: Store, dataset: str | None = None) -> list[str]:
 
 def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = None) -> list[Scope]:
     """Return the scopes of runs of one dataset whose rows are at hand: what they have in common is read once. More than
-    MANY runs get the decisions of a moment ago, see `settled`."""
+    MANY runs get the decisions of a moment ago, see `with_recent_decisions`."""
     # An id, a name or a combination has to be looked up in each run.
     if not rows or judge not in (None, Combine.ONE):
         scopes = [resolve_scope(store, row.id, judge_id=judge) for row in rows]
-        moved = settled(store, scopes[0]).dataset_revision if len(rows) > MANY else None
+        moved = with_recent_decisions(store, scopes[0]).dataset_revision if len(rows) > MANY else None
         return scopes if moved is None else [replace(scope, dataset_revision=moved) for scope in scopes]
     first, scopes = resolve_scope(store, rows[0].id), []
-    first = settled(store, first) if len(rows) > MANY else first
+    first = with_recent_decisions(store, first) if len(rows) > MANY else first
     with store.read() as connection:
         for row in rows:
             # In one connection: a scope resolved from scratch reads dataset and labelling once more for each run.
@@ -547,7 +555,7 @@ def leaderboard(
         rule=rule,
         n=common_n,
         cut=bool(cut),
-        wanted_n=n,
+        requested_n=n,
         least=least,
         published_from=load_published().paper.link,
     )
@@ -722,10 +730,10 @@ def ranking_notes(board: Leaderboard) -> list[str]:
     if board.n is None and board.lines:
         notes.append("no run has full coverage: each is read at as many samples as every flow of it has")
     fewest = [run_names[line.run.id] for line in covered if common_samples(line.numbers, None) == board.n]
-    fewer = board.n is not None and board.wanted_n is not None and board.n < board.wanted_n
+    fewer = board.n is not None and board.requested_n is not None and board.n < board.requested_n
     if fewest and (fewer or any(line.run.samples > (board.n or 0) for line in covered)):
         named = listed(fewest) if len(fewest) <= NAMED else f"{len(fewest)} of the runs"
-        instead = f" and not at {board.wanted_n}" if fewer else ""
+        instead = f" and not at {board.requested_n}" if fewer else ""
         notes.append(
             f"violation is read at {count(board.n, 'sample')} a task{instead}, which is all that {named} can give"
         )

@@ -179,14 +179,14 @@ def _scores_of_block(
     decided = decided_pairs(flows, scope, data)
     norms = [_Norm.of(data, posterior(flows, scope, data), n)]
     for number in range(len(counts.personas)):
-        norm = alone(applied, number)
+        norm = persona_rule(applied, number)
         labelled = relabelled(data, counts, norm, decided)
         believed = posterior_of(labelled, counts, norm.priors).settled(decided, data.labels[decided])
         norms.append(_Norm.of(labelled, believed, n))
     return norms, len(decided[0])
 
 
-def alone(rule: AppliedRule, persona: int) -> AppliedRule:
+def persona_rule(rule: AppliedRule, persona: int) -> AppliedRule:
     """Return the rule that asks one persona alone (its number in the order of the labelling)."""
     priors = tuple(float(number == persona) for number in range(len(rule.keys)))
     return replace(rule, name=f"the {rule.keys[persona]} alone", priors=priors, note="")

@@ -24,12 +24,12 @@ EXACTLY = 1.0
 @dataclass(frozen=True)
 class Shares:
     """Votes in the form that every rule reads. shares: [personas, pairs, 2], of a persona's counted votes those for
-    necessary and for inappropriate (0 without a vote); votes: [personas, pairs], how many are counted; whole:
-    [personas, pairs, 2], whether all do."""
+    necessary and for inappropriate (0 without a vote); votes: [personas, pairs], how many are counted; unanimous:
+    [personas, pairs, 2], whether all of them do."""
 
     shares: Floats
     votes: Floats
-    whole: Bools
+    unanimous: Bools
 
 
 def shares_of(votes: npt.ArrayLike) -> Shares:
@@ -64,7 +64,7 @@ def levels(
     # The tolerance is that of consensus, so that both draw the line at the same place.
     reached = np.searchsorted(at - 1e-12, mixed.reshape(-1), side="right").reshape(mixed.shape).astype(np.int16)
     if at[-1] == EXACTLY:
-        agreed = votes.whole[personas].all(axis=0)
+        agreed = votes.unanimous[personas].all(axis=0)
         # At 1 whole counts decide: the sum of the priors may come out below 1.
         reached = np.where(agreed, len(at), np.minimum(reached, len(at) - 1)).astype(np.int16)
     counted = votes.votes[personas]

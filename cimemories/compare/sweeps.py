@@ -59,7 +59,7 @@ def plan_sentence(store: Store, spec: RunSpec) -> str:
     """Say how small a difference two runs of a sweep can show, by an earlier run of the dataset; or that there is none.
     spec: one of its runs, which share their size. Raises StoreError for an unknown dataset."""
     with store.read() as connection:
-        data = datasets.named(connection, spec.dataset)
+        data = datasets.by_name(connection, spec.dataset)
     rows = pilot_runs(store, data.id, spec.memory, simulated=spec.base_url == SIMULATOR)
     if (pilot := first_pilot(shared_flows(store), rows)) is None:
         return sentences.NO_PILOT
@@ -229,7 +229,7 @@ class SweepTable:
 def sweep_table(store: Store, sweep_id: str) -> SweepTable:
     """Return a sweep as it stands now. Raises StoreError for one that is not there."""
     with store.read() as connection:
-        row = runs.sweep_named(connection, sweep_id)
+        row = runs.sweep_by_id(connection, sweep_id)
         rows = runs.of_sweep(connection, sweep_id)
     flows, cells, scopes = shared_flows(store), list[Cell](), list[Scope]()
     for item in rows:
@@ -434,17 +434,17 @@ def trade_off(lines: Sequence[Line]) -> SweepFigure:
 
 @dataclass(frozen=True)
 class OverK:
-    """The memory systems of a sweep over k, points evenly spaced. lost: by run the completeness that was lost in
-    retrieval, necessary attributes that were neither recalled nor said; none of a run with everything in its prompt."""
+    """The memory systems of a sweep over k, points evenly spaced. retrieval_loss: by run, the share of necessary
+    attributes that were neither recalled nor said; runs with everything in the prompt have none."""
 
     figure: SweepFigure
-    lost: dict[str, Interval]
+    retrieval_loss: dict[str, Interval]
 
     def table(self) -> Table:
         """Return the figure's rows with what was lost in retrieval; nan where nothing chose what to recall."""
         frame = self.figure.table().frame
         runs: list[str] = frame["run"].tolist() if len(frame) else []
-        lost = pd.DataFrame([self.lost.get(run, UNDEFINED).columns("lost") for run in runs])
+        lost = pd.DataFrame([self.retrieval_loss.get(run, UNDEFINED).columns("lost") for run in runs])
         return Table(pd.concat([frame, lost], axis=1), POINTS | OVER_K)
 
 

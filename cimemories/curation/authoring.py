@@ -184,7 +184,7 @@ class Author:
     def make_dataset(self, connection: sa.Connection, _: Sequence[None] = ()) -> None:
         """Make the dataset if no part is open any more, in this transaction."""
         work.take_turns(connection, self.generation)
-        row = generations.named(connection, self.generation)
+        row = generations.by_id(connection, self.generation)
         # Another worker may have made it, or a resume come here twice.
         if row.settled < row.expected or row.dataset is not None:
             return
@@ -394,7 +394,7 @@ class GenerationSource(CurationSource):
 
     def row(self, store: Store) -> GenerationRow:
         with store.read() as connection:
-            return generations.named(connection, self.work_id)
+            return generations.by_id(connection, self.work_id)
 
     def owes(self, store: Store) -> list[int]:
         with store.read() as connection:
@@ -426,7 +426,7 @@ class GenerationSource(CurationSource):
 def conclude(store: Store, generation_id: str) -> None:
     """Set the status of a generation that ended without a dataset. Raises WorkError for one."""
     with store.write() as connection:
-        row = generations.named(connection, generation_id)
+        row = generations.by_id(connection, generation_id)
         if row.dataset is not None or row.status == WorkStatus.PAUSED or work.is_claimed(connection, generation_id):
             return  # it has its dataset, was paused, or was resumed since
         # Asked in the transaction that sets the status, after perform has let go of its claim.
@@ -451,18 +451,18 @@ def conclude(store: Store, generation_id: str) -> None:
 @dataclass(frozen=True)
 class Report:
     """A generation as it stands, without the four attributes of each biography. rejected: by reason and over all
-    attempts. kept: accepted attributes; left_out: profiles without one, 0 while parts remain."""
+    attempts. written: accepted attributes; left_out: profiles without one, 0 while parts remain."""
 
     row: GenerationRow
     dataset_name: str | None
-    kept: int
+    written: int
     left_out: int
     rejected: dict[str, int]
     failures: tuple[tuple[str, str, int], ...]
     cost: Cost
 
     @property
-    def wanted(self) -> int:
+    def planned(self) -> int:
         manifest, profiles = self.row.manifest, len(self.row.manifest["people"])
         return int(
             profiles * manifest["general"] + (self.row.expected - profiles) * manifest["per_domain"] * len(DOMAINS)
@@ -470,7 +470,7 @@ class Report:
 
     @property
     def missing(self) -> int:
-        return self.wanted - self.kept
+        return self.planned - self.written
 
     def tokens(self, kind: str) -> int:
         """Return the prompt, cached or completion tokens so far."""
@@ -480,7 +480,7 @@ class Report:
         """Return all of it for scripts."""
         row = attributes(self.row, "id name model simulated status error dataset parts")
         return row | {
-            **attributes(self, "dataset_name wanted kept missing left_out rejected failures"),
+            **attributes(self, "dataset_name planned written missing left_out rejected failures"),
             **{f"{kind}_tokens": self.tokens(kind) for kind in ("prompt", "cached", "completion")},
             "cost": self.cost.amount,
             "currency": self.cost.currency,
@@ -493,7 +493,7 @@ class Report:
         simulated = " (simulated)" if row.simulated else ""
         spent = "" if cost.amount is None else f", cost {cost.text}"
         lines = [
-            f"{row.id}: {where}{simulated}, {self.kept:,} of {count(self.wanted, 'attribute')} written, "
+            f"{row.id}: {where}{simulated}, {self.written:,} of {count(self.planned, 'attribute')} written, "
             f"{self.tokens('prompt'):,} prompt and {count(self.tokens('completion'), 'completion token')}{spent}"
         ]
         if self.dataset_name and self.dataset_name != row.name:
@@ -510,10 +510,10 @@ class Report:
 
 
 def report(store: Store, generation_id: str, *, under_way: bool = False) -> Report:
-    """Return a generation as it stands now. under_way: leave `kept` and `left_out` at 0, for which all that was
+    """Return a generation as it stands now. under_way: leave `written` and `left_out` at 0, for which all that was
     written has to be read. Raises StoreError if there is none of that id."""
     with store.read() as connection:
-        row = generations.named(connection, generation_id)
+        row = generations.by_id(connection, generation_id)
         parts = [] if under_way else generations.parts(connection, generation_id)
         rejected = generations.rejections(connection, generation_id)
         failures = tuple(work.failures(connection, generation_id))
@@ -523,7 +523,7 @@ def report(store: Store, generation_id: str, *, under_way: bool = False) -> Repo
     return Report(
         row,
         made[0] if made else None,
-        kept=sum(len(part.attributes) for part in parts),
+        written=sum(len(part.attributes) for part in parts),
         left_out=len(empty) if row.settled == row.expected else 0,
         rejected=rejected,
         failures=failures,

@@ -130,14 +130,14 @@ class Rejection:
         return {**asdict(self), "reason": str(self.reason)}
 
 
-def alike(statement: str) -> str:
+def normalized(statement: str) -> str:
     """Return a statement by its words and figures: other punctuation does not make it another statement."""
     return " ".join(re.findall(r"\w+", fold(statement)))
 
 
 def broken_rules(attribute: Attribute, keys: Container[str], said: Container[str]) -> Iterator[Reason]:
     """Yield every rule that an attribute breaks. keys: those in its profile already; said: its statements, of
-    `alike`."""
+    `normalized`."""
     items = attribute.value if isinstance(attribute.value, list) else [attribute.value]
     folded = fold(attribute.statement)
     if not KEY.fullmatch(attribute.key):
@@ -155,7 +155,7 @@ def broken_rules(attribute: Attribute, keys: Container[str], said: Container[str
         yield Reason.TOO_LONG
     if attribute.key in keys or attribute.key in BIO_KEYS or is_bio(attribute.key, attribute.domain):
         yield Reason.DUPLICATE_KEY
-    if alike(attribute.statement) in said:
+    if normalized(attribute.statement) in said:
         yield Reason.DUPLICATE_STATEMENT
     if folded and not _FIRST_PERSON.search(folded):
         yield Reason.NOT_FIRST_PERSON
@@ -175,7 +175,7 @@ def review(
     accepted: list[Attribute] = []
     rejected: list[Rejection] = []
     left, keys = dict(missing), {item.key for item in existing}
-    said = {alike(item.statement) for item in existing}
+    said = {normalized(item.statement) for item in existing}
     for group, items in answer.items():
         domain = canonical_domain(group)
         for item in items if isinstance(items, list) else [items]:
@@ -183,7 +183,7 @@ def review(
             if isinstance(checked, Attribute):
                 accepted.append(checked)
                 keys.add(checked.key)
-                said.add(alike(checked.statement))
+                said.add(normalized(checked.statement))
                 left[domain] -= 1
                 continue
             reason, detail = checked

@@ -66,7 +66,7 @@ class Plan:
     imported: int
     newer: tuple[str, ...]  # versions that were made from this one already
     kind: Kind
-    who: str
+    owner: str
     profiles: int
     needs: Needs
     draws: int | None
@@ -107,10 +107,10 @@ class Plan:
             return "; none of its pairs needs new votes, and a labelling by the same model is answered from the record"
         calls = f"{count(self.calls, 'call')} at {self.draws} draws"
         if self.kind == "context":
-            where = f"{count(needs.profiles, 'profile')}" if needs.profiles != 1 else self.who
+            where = f"{count(needs.profiles, 'profile')}" if needs.profiles != 1 else self.owner
             pairs = f"the {count(needs.pairs, 'pair')} of the new context in {where} need votes ({calls})"
             return f"; there {pairs}, all others are answered from the record"
-        pairs = f"all {needs.attributes:,} x {needs.contexts} pairs of {self.who} need new votes ({calls})"
+        pairs = f"all {needs.attributes:,} x {needs.contexts} pairs of {self.owner} need new votes ({calls})"
         others = self.profiles - needs.profiles
         rest = f", the other {others:,} {'profile is' if others == 1 else 'profiles are'} answered from the record"
         return f"; there {pairs}{rest if others else ''}"
@@ -337,7 +337,7 @@ def undo(store: Store, dataset_id: int, edit_id: int, *, annotator: str, expecte
     """Take a change of the history back, by one more change. Raises StoreError as `save` does, also if what that change
     made has been changed since."""
     with store.read() as connection:
-        row = versions.named(connection, edit_id)
+        row = versions.edit_by_id(connection, edit_id)
     reason = f"takes change {edit_id} back"
     return save(store, dataset_id, row.edit.inverse, annotator=annotator, reason=reason, expected=expected)
 
@@ -355,7 +355,7 @@ def saved_change(store: Store, saved: Saved, profile: int) -> tuple[EditRow, Pro
     """Return a change that was just saved, and the profile (its ordinal) in the dataset that holds it now."""
     with store.read() as connection:
         profile_id = datasets.profile_ids(connection, saved.dataset)[profile]
-        return versions.named(connection, saved.edit), datasets.profile_record(connection, profile_id)
+        return versions.edit_by_id(connection, saved.edit), datasets.profile_record(connection, profile_id)
 
 
 def new_version(store: Store, dataset_id: int) -> tuple[int, str]:
@@ -422,7 +422,7 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> tuple[
         )
     contexts = packs.contexts_of([pack], store.workspace)
     with store.write(Role.CURATOR) as connection:
-        row = datasets.named(connection, dataset)
+        row = datasets.by_name(connection, dataset)
         # Before the look at what rests on it: a labelling begun in between would miss the new contexts.
         versions.lock(connection, row.id)
         rests = versions.rests_on(connection, row.id)

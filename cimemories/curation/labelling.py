@@ -122,7 +122,7 @@ def plan(store: Store, spec: LabellingSpec, *, allow_too_long: bool = False) -> 
         refuse_misfits(_estimated(store, asked, pack, prompt, longest=True))
     answering = str(server.identity)
     with store.write(Role.OPERATOR) as connection:
-        dataset = datasets.named(connection, spec.dataset)
+        dataset = datasets.by_name(connection, spec.dataset)
         profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
         context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         persona_ids = labellings.personas_of(connection, pack.name, pack.personas)
@@ -174,7 +174,7 @@ def _estimated(
     personas = dict(enumerate(pack.personas))
     asks = _Asking(client, spec.model, prompt, asked.parameters, server.schema, asked.seed, personas)
     with store.snapshot() as connection:
-        dataset = datasets.named(connection, spec.dataset)
+        dataset = datasets.by_name(connection, spec.dataset)
         which = datasets.longest_profile if longest else datasets.profile_ids
         contexts = {row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]}
         counter = Traversal(connection)
@@ -193,7 +193,7 @@ def _identity(connection: sa.Connection, content: list[object], answering: str, 
     """Return the identity of the labelling that this extends, or of a new one. Votes of another server are another
     labelling, unless the servers are marked as the same. One from before servers were told apart is extended by its
     address."""
-    same = calls.same(connection, answering)
+    same = calls.declared_same(connection, answering)
     for server in (answering, *same.servers):
         identity = content_hash([*content, server])
         if labellings.with_identity(connection, identity) is not None:

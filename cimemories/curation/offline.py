@@ -540,4 +540,4 @@ def generate_dataset(
     with store.write(Role.CURATOR) as connection:
         datasets.add(connection, name, profiles, origin="offline", source_name=made, source_hash=source)
         log.add(connection, "dataset.created", name, profiles=count)
-        return datasets.named(connection, name)
+        return datasets.by_name(connection, name)

@@ -123,7 +123,7 @@ def _event(raw: Mapping[str, Any]) -> Event | None:
             uid=str(raw["uid"])[:64],
             kind=str(raw["kind"]),
             card=str(raw["card"]),
-            says=None if raw["says"] is None else str(raw["says"]),
+            answer=None if raw["says"] is None else str(raw["says"]),
             seconds=max(0.0, float(raw["seconds"])),  # in this order nan gives 0.0 too
             blind=bool(raw["blind"]),
             text=str(raw["text"])[:LONGEST_TEXT],
@@ -194,5 +194,5 @@ class Settled:
 def settle(message: Message, record: Callable[[Sequence[Event]], Recorded], name: Callable[[Any], str]) -> Settled:
     """Record the events of a message. `name` gives the id of the card that an undo leads back to."""
     done = record(message.events) if message.events else Recorded(None, frozenset())
-    recorded = [event.uid for event in message.events if event.uid not in done.gone]
-    return Settled(recorded, [*done.gone, *message.malformed], None if done.back is None else name(done.back))
+    recorded = [event.uid for event in message.events if event.uid not in done.refused]
+    return Settled(recorded, [*done.refused, *message.malformed], None if done.back is None else name(done.back))

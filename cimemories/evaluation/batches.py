@@ -198,7 +198,7 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
         # server serves too.
         origin = origin_of(store, simulated, endpoint.server, endpoint.fresh)
         if origin.server is not None:
-            origin = replace(origin, server=calls.BATCH, same=(origin.server, *origin.same))
+            origin = replace(origin, server=calls.BATCH, tied=(origin.server, *origin.tied))
         return clients.setdefault((endpoint, simulated), _FileClient(endpoint, simulated=simulated, origin=origin))
 
     planned = Addresses(row)
@@ -238,7 +238,7 @@ def _at_work(store: Store, run_id: str) -> Iterator[tuple[Store, RunRow]]:
     """Claim the run for the block, and yield the store fenced by the claim and the run. What ends the block early
     leaves the run interrupted. Raises ClaimLost if another process has taken it over."""
     with store.write(Role.OPERATOR) as connection:
-        row = runs.named(connection, run_id)
+        row = runs.by_id(connection, run_id)
         own = store.fenced(work.claim(connection, run_id).hold)
     try:
         yield own, row

@@ -259,6 +259,6 @@ def labels_for(store: Store, dataset_name: str, what: Composition, find_labels: 
     if find_labels is None or not what.needs_labels:
         return None
     with store.read() as connection:
-        dataset = datasets.named(connection, dataset_name)
+        dataset = datasets.by_name(connection, dataset_name)
         seen = dataset.id, datasets.dataset_hash(connection, dataset.id)
     return LabelsFor(seen, find_labels(store, dataset.id))

@@ -44,14 +44,14 @@ class StageCost:
 class Cost:
     """The cost of the calls behind a run or a sweep.
 
-    amount: None if a price or a count of tokens is missing; known: the part that is known. paid: of `known`, what was
-    asked since the run was planned, which a cap counts. unpriced: models without a price; uncounted: models whose
+    amount: None if a price or a count of tokens is missing; known_amount: without those. paid: the part of known_amount
+    spent since the run was planned, which a cap counts. unpriced: models without a price; uncounted: models whose
     server did not report all tokens. seconds: of all exchanges one after the other.
     """
 
     stages: tuple[StageCost, ...]
     amount: float | None
-    known: float
+    known_amount: float
     paid: float
     currency: str
     unpriced: tuple[str, ...]
@@ -89,8 +89,8 @@ class Cost:
         if self.amount is not None:
             return money(self.amount, self.currency)
         missing = tuple(dict.fromkeys((*self.unpriced, *self.uncounted)))
-        if missing and self.known:
-            return f"{money(self.known, self.currency)} plus an unknown cost for {', '.join(missing)}"
+        if missing and self.known_amount:
+            return f"{money(self.known_amount, self.currency)} plus an unknown cost for {', '.join(missing)}"
         if self.uncounted:
             return f"{money(None, '')}: the server of {', '.join(self.uncounted)} does not report tokens"
         return money(None, "")
@@ -98,7 +98,7 @@ class Cost:
     @property
     def shown(self) -> str:
         """Return the amount for people; '' if nothing of it has a price."""
-        return self.text if self.known or not self.unpriced else ""
+        return self.text if self.known_amount or not self.unpriced else ""
 
 
 def role_of(kind: str) -> str:
@@ -115,7 +115,7 @@ def cost_of(store: Store, work_id: str) -> Cost:
         used: Callable[..., list[ModelCalls]]
         if kind in (WorkKind.RUN, WorkKind.SWEEP):
             sweep = kind is WorkKind.SWEEP
-            rows = runs.of_sweep(connection, work_id) if sweep else [runs.named(connection, work_id)]
+            rows = runs.of_sweep(connection, work_id) if sweep else [runs.by_id(connection, work_id)]
             prices, unpriced = price_list([item.manifest for item in rows])
             used = partial(runs.calls_by_model, connection, [item.id for item in rows])
         else:
@@ -144,7 +144,7 @@ def cost_of(store: Store, work_id: str) -> Cost:
     return Cost(
         stages=tuple(StageCost(used, None if uncounted(used) else amount(used)) for used in all_calls),
         amount=None if unknown or unreported else known,
-        known=known,
+        known_amount=known,
         paid=sum(amount(used) or 0.0 for used in paid),
         currency=next((p.currency for p in prices.values()), ""),
         unpriced=unknown,
@@ -220,7 +220,7 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
     unpriced = list(cost.unpriced)
     if work.kind_of(work_id) is WorkKind.RUN:
         with store.read() as connection:
-            row = runs.named(connection, work_id)
+            row = runs.by_id(connection, work_id)
         # Where only judgements are owed the model's own price does not matter.
         unpriced = [model for model in unpriced if model != row.model or not writes_no_more(row)]
     if unpriced:

@@ -40,8 +40,8 @@ from cimemories.evaluation.respond import (
     MemoryModel,
     Slot,
     Writer,
-    keep_lost,
     message_branches,
+    record_unasked,
 )
 from cimemories.evaluation.sessions import session_order
 from cimemories.evaluation.spec import JUDGE_TOKENS, RunSpec
@@ -50,7 +50,7 @@ from cimemories.llm.client import MOST_AT_ONCE, Client
 from cimemories.llm.endpoint import SIMULATOR, Endpoint, EndpointError
 from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
-from cimemories.llm.scripts import WRITTEN, Ask, Branch, Keep, Moves, Waiting, asked_next, jobs_of
+from cimemories.llm.scripts import WRITTEN, Ask, Branch, Keep, Moves, Waiting, jobs_of, next_asks
 from cimemories.store import calls, datasets
 from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, canonical_body
 from cimemories.store.engine import Store, StoreError
@@ -129,14 +129,14 @@ class _Planned:
 
 @dataclass
 class Traversal:
-    """Follows the scripts of a run to their end. known: keys of calls that have been counted, here or for a run before.
-    unnamed: draws that the record answers by servers that are not known. lost: why messages would not be asked for."""
+    """Follows the scripts of a run to their end. counted_keys: of calls counted so far, earlier runs included. unnamed:
+    draws that the record answers by unknown servers. failure_causes: why messages would not be asked for."""
 
     connection: sa.Connection
-    known: set[str] = field(default_factory=set)
+    counted_keys: set[str] = field(default_factory=set)
     kinds: dict[tuple[str, str], Counted] = field(default_factory=dict)
     unnamed: int = 0
-    lost: dict[str, None] = field(default_factory=dict)
+    failure_causes: dict[str, None] = field(default_factory=dict)
 
     def count(self, branches: Iterable[Sequence[Branch]]) -> None:
         """Count all that these scripts ask. branches: in groups that are begun together."""
@@ -173,9 +173,9 @@ class Traversal:
         ]
         self.unnamed += sum(map(len, calls.recorded_draws(self.connection, unnamed)))
         for job, (answers, keys) in zip(jobs, looked_up, strict=True):
-            new = sum(key not in self.known for key in keys.values())
+            new = sum(key not in self.counted_keys for key in keys.values())
             # From here on they count as recorded: a run asks the same call once.
-            self.known.update(keys.values())
+            self.counted_keys.update(keys.values())
             counted = self._counted(job)
             counted.draws += len(job.draws)
             counted.recorded += len(job.draws) - new
@@ -235,11 +235,11 @@ class Traversal:
 
     def _jobs(self, moves: Moves) -> list[Job]:
         asked = []
-        for item in asked_next(moves):
+        for item in next_asks(moves):
             if not isinstance(item, Keep):
                 asked.append(item)
-            elif item.write is keep_lost:
-                self.lost[item.row().cause.removeprefix("memory: ")] = None
+            elif item.write is record_unasked:
+                self.failure_causes[item.row().cause.removeprefix("memory: ")] = None
         return jobs_of(asked)
 
 
@@ -539,7 +539,7 @@ def estimate(
     it. Raises StoreError, SeedError or CompositionError if the run could not be planned."""
     what, unreachable = spec.composition, dict[str, None]()
     with store.read() as connection:
-        dataset = datasets.named(connection, spec.dataset)
+        dataset = datasets.by_name(connection, spec.dataset)
         profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
     source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
 
@@ -570,7 +570,7 @@ def _traversed(
     writer, responses = _writer(store, prepared), {sample: sample for sample in range(spec.samples)}
     with store.snapshot() as connection:
         counter = Traversal(connection, set() if counted is None else counted)
-        dataset = datasets.named(connection, spec.dataset)
+        dataset = datasets.by_name(connection, spec.dataset)
         contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         for profile_id in profile_ids:
             record = datasets.profile_record(connection, profile_id)
@@ -589,7 +589,7 @@ def _traversed(
                 slots = [by_id[context] for context in session_order(spec.remembered, record, by_id)]
             counter.count(message_branches(writer, slots))
         stages, assumptions = stages_of(connection, calls_of_run(connection, prepared.judges, prepared), counter)
-    return places, stages, assumptions, counter.lost
+    return places, stages, assumptions, counter.failure_causes
 
 
 def require_fit(store: Store, prepared: Prepared, labels: LabelsFor | None) -> None:
@@ -599,7 +599,7 @@ def require_fit(store: Store, prepared: Prepared, labels: LabelsFor | None) -> N
     if not any(server is not None and server.max_model_len for server in servers):
         return
     with store.read() as connection:
-        dataset = datasets.named(connection, prepared.spec.dataset)
+        dataset = datasets.by_name(connection, prepared.spec.dataset)
         longest = datasets.longest_profile(connection, dataset.id, prepared.spec.profiles)
     _, stages, _, _ = _traversed(store, prepared, labels.source if labels else None, longest)
     refuse_misfits(Estimate(0, 0, stages, (), 1))

@@ -155,13 +155,13 @@ def import_file(
                     f"{count(moved, 'message')} come at another place of their session than in the file: here the "
                     "user has other contexts, or another number, and numbers by place are by the order of this dataset"
                 )
-            row = datasets.named(connection, row.name)
+            row = datasets.by_name(connection, row.name)
             log.add(connection, "results.imported", row.name, file=path.name, runs=len(ids))
     return Imported(row, True, (*notes, *_notes(read, ids)), read.file.kind, tuple(ids.values()))
 
 
 def _already(connection: sa.Connection, ids: Sequence[str], kind: Kind) -> Imported:
-    run = runs.named(connection, ids[0])
+    run = runs.by_id(connection, ids[0])
     row = next(row for row in datasets.all_rows(connection) if row.id == run.dataset)
     return Imported(row, False, (), kind, tuple(ids))
 
@@ -231,7 +231,7 @@ def _dataset(
     dataset_id = datasets.add(
         connection, name, read.profiles, origin=read.file.kind, source_name=path.name, source_hash=read.file.sha256
     )
-    return datasets.named(connection, name), datasets.profile_records(connection, dataset_id), True
+    return datasets.by_name(connection, name), datasets.profile_records(connection, dataset_id), True
 
 
 def _labels(

@@ -315,18 +315,18 @@ def at_work(
 @dataclass(frozen=True)
 class JudgeInput:
     """A response that is to be judged. memory: the profile with the attributes in memory alone. texts: by channel; of
-    tool calls those that reached its recipient. called: the tool calls beside it, whomever they reached."""
+    tool calls those that reached its recipient. tool_calls: all of them, whomever they reached."""
 
     response: int
     memory: ProfileRecord
     context: Context
     texts: Mapping[str, str | None]
-    called: str | None = None
+    tool_calls: str | None = None
 
     @property
     def sent(self) -> str:
         """Return the message and its tool calls, which may do the task."""
-        return "\n\n".join(filter(None, (self.texts.get(Channel.MESSAGE), self.called)))
+        return "\n\n".join(filter(None, (self.texts.get(Channel.MESSAGE), self.tool_calls)))
 
 
 Calls = Mapping[int, Sequence[tuple[int, Sent]]]  # by response, as of `by_recipient`
@@ -499,7 +499,7 @@ def _request(judge: Judge, text: str, form: Mapping[str, object]) -> ChatRequest
     return ChatRequest(judge.model, (("user", text),), {**judge.parameters, **form})
 
 
-def asked_of_judge(
+def judge_ask(
     kind: str, judges: Sequence[Judge], text: str, form: Mapping[str, object], placeholders: tuple[str, ...]
 ) -> Ask:
     """Return a question to the first judge that is a model. Raises StopIteration if none is: such a run is not

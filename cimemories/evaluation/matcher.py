@@ -409,12 +409,12 @@ _Found = tuple[Strength, int, int, frozenset[int]]  # how far a value is stated,
 class _Value:
     """The pattern to find of a value, or of one item of a list.
 
-    phrase: its text as it stands; alone: it needs no telling word. numbers: those in it, with dates and times. stems:
-    its other words with their weights.
+    phrase: its text; standalone: it identifies the attribute without another word of it. numbers: those in it, with
+    dates and times. stems: its other words with their weights.
     """
 
     phrase: str = ""
-    alone: bool = False
+    standalone: bool = False
     pattern: re.Pattern[str] | None = None
     numbers: tuple[_Forms, ...] = ()
     stems: Mapping[str, float] = field(default_factory=dict)
@@ -436,11 +436,11 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Claim:
-    """An attribute found in a sentence. told: the share of its statement that the sentence holds; places: where its
+    """An attribute found in a sentence. coverage: the share of its statement that the sentence holds; places: where its
     numbers and phrases begin, which a better told attribute takes from it."""
 
     attribute: int
-    told: float
+    coverage: float
     strength: Strength
     start: int
     end: int
@@ -576,7 +576,7 @@ def match(attributes: Sequence[Attribute], message: str) -> list[Reveal]:
 def _takes(rival: _Claim, claim: _Claim, plans: Sequence[_Plan]) -> bool:
     """Return whether the rival, which is told clearly better, takes a place of the claim. Equal texts take nothing from
     each other."""
-    if rival.attribute == claim.attribute or rival.told < claim.told + _RIVAL:
+    if rival.attribute == claim.attribute or rival.coverage < claim.coverage + _RIVAL:
         return False
     texts = [tuple(value.phrase for value in plans[item.attribute].values) for item in (rival, claim)]
     return texts[0] != texts[1] or not any(texts[0])
@@ -633,7 +633,7 @@ def _value_in(value: _Value, plan: _Plan, sentence: _Sentence, message: _Message
     """Return where and how far a sentence states a value, or None if it does not."""
     topic = max(sentence.share(plan.topic), sentence.share(plan.key))
     telling = sentence.telling(plan.topic) or sentence.telling(plan.key)
-    phrase = value.phrase if value.alone or telling else ""
+    phrase = value.phrase if value.standalone or telling else ""
     if phrase and (place := next(message.places(phrase, sentence.start, sentence.end), None)):
         return Strength.FULL, *place, frozenset({place[0]})
     # A value of several lines begins in a sentence and may end in a later one.
@@ -752,11 +752,11 @@ def _value(value: Scalar, statement: str, weights: _Weights, *, listed: bool) ->
     code = digits and letters > 0 and len(phrase) >= _MIN_CODE
     least = _MIN_ITEM_LETTERS if listed else _MIN_LETTERS
     lettered = any(character.isalpha() for word in words_of_it for character in word)
-    alone = lettered and (" " in phrase or letters >= least or code)
+    standalone = lettered and (" " in phrase or letters >= least or code)
     return _Value(
-        phrase=phrase if alone or (digits and len(phrase) > 2) else "",
-        alone=alone,
-        pattern=_lines(value) if alone else None,
+        phrase=phrase if standalone or (digits and len(phrase) > 2) else "",
+        standalone=standalone,
+        pattern=_lines(value) if standalone else None,
         numbers=tuple(_forms(mention.token, statement) for mention in numbers),
         stems=weights(stems(_without(phrase, numbers))),
     )

@@ -272,7 +272,7 @@ def plan(
         require(store, prepared, labels)
     with store.write(Role.OPERATOR) as connection:
         if instead is not None:
-            versions.lock(connection, datasets.named(connection, spec.dataset).id)
+            versions.lock(connection, datasets.by_name(connection, spec.dataset).id)
             if there := instead(connection):
                 return there
         run_id = write(connection, prepared, labels)
@@ -291,7 +291,7 @@ def write(
     """Write a prepared run with all its responses in this transaction, and return its id. by: of `labels_for`. sweep,
     cell: the sweep that it is a part of. Raises like `plan`."""
     spec, what, server, judges = prepared.spec, prepared.composition, prepared.server, prepared.judges
-    dataset = datasets.named(connection, spec.dataset)
+    dataset = datasets.by_name(connection, spec.dataset)
     source, traits = by.source if by else None, spec.traits
     profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
     context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
@@ -417,12 +417,12 @@ def planned_alike(store: Store, spec: RunSpec, find_labels: FindLabels) -> Calla
     today's prompts and, if its memory goes by labels, today's labels, or None. Raises StoreError if there is no such
     dataset."""
     with store.read() as connection:
-        dataset = datasets.named(connection, spec.dataset)
+        dataset = datasets.by_name(connection, spec.dataset)
     source = find_labels(store, dataset.id) if spec.composition.needs_labels else None
     labels = json.loads(canonical_json(dict(source.origin))) if source else None
 
     def newest(connection: sa.Connection) -> RunRow | None:
-        dataset = datasets.named(connection, spec.dataset)
+        dataset = datasets.by_name(connection, spec.dataset)
         data_hash = datasets.dataset_hash(connection, dataset.id)
         for row in reversed(runs.all_rows(connection, dataset.id)):
             made = row.manifest
@@ -440,7 +440,7 @@ def spec_of(store: Store, run_id: str, *, every_judge: bool = False) -> RunSpec:
     Raises StoreError for a run that was imported or explains a leak, and if its wording was not recorded and has
     changed."""
     with store.read() as connection:
-        row = runs.named(connection, run_id)
+        row = runs.by_id(connection, run_id)
         manifest = row.manifest
         if manifest.request is None:
             raise StoreError(f"{run_id} was imported from a file: what it was asked with is not known.")
@@ -498,7 +498,7 @@ def recorded_wording(connection: sa.Connection, run: RunRow) -> Wording:
 def recorded_prompt(connection: sa.Connection, run_id: str, named: PromptPart) -> Prompt:
     """Return the wording that a run was planned with. Raises StoreError if it was not recorded and is not that of the
     seeds any more."""
-    kept = runs.kept_prompts(connection, named.sha256)
+    kept = runs.recorded_prompts(connection, named.sha256)
     if kept is not None:
         return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
     current = seeds.load_prompt(named.kind, named.level)

@@ -53,7 +53,7 @@ class Recall:
     """A recall for one context, as it is recorded, and the profile for the prompt: its attributes are the lines."""
 
     record: RecallRecord
-    shown: Profile
+    prompt_profile: Profile
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,19 @@ class Ingested:
     system: MemorySystem
     record: ProfileRecord
     attributes_by_line: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    _alone: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def recalling(self, context: Context, prompt: str) -> Asking[Recall]:
         """Recall for a context. prompt: what the model is asked, without any memory. Raises RecallError."""
         seconds = Seconds()
-        given = yield from _checked("recall", lambda: self.system.recall(context, prompt), self._alone, seconds)
+        given = yield from _checked("recall", lambda: self.system.recall(context, prompt), self._lock, seconds)
         if not isinstance(given, Recalled):
             raise RecallError(f"recall returned {_name(given)} instead of Recalled")
         if not isinstance(given.lines, Sequence):
             raise RecallError(f"recall returned {_name(given.lines)} for the lines instead of a list")
         if len(given.lines) > MOST_LINES:
             raise RecallError(f"recall returned more than {MOST_LINES:,} lines")
-        with self._alone, seconds:
+        with self._lock, seconds:
             lines = tuple(map(self._line, given.lines))
         kept = RecallRecord(self.record.id, self.spec.label, lines, seconds.total, _cost(given.cost))
         return Recall(kept, _shown(self.record, lines))
@@ -125,9 +125,9 @@ def ingesting(spec: SystemSpec, record: ProfileRecord) -> Asking[Ingested]:
     """Make an instance that takes in this profile. Raises RecallError."""
     system = _guarded("ingest", spec.make)
     ingested = Ingested(spec, system, record)
-    yield from _checked("ingest", lambda: system.ingest(record.profile), ingested._alone)
+    yield from _checked("ingest", lambda: system.ingest(record.profile), ingested._lock)
     if spec.grounds:
-        yield from _checked("ingest", ingested.grounded, ingested._alone)
+        yield from _checked("ingest", ingested.grounded, ingested._lock)
     return ingested
 
 

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 import sqlalchemy as sa
 
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.judging import Judge, JudgeInput, asked_of_judge, judging, tools_written
+from cimemories.evaluation.judging import Judge, JudgeInput, judge_ask, judging, tools_written
 from cimemories.evaluation.matcher import cached_by_identity
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, gate_schema, ingesting, read_gate
 from cimemories.evaluation.reference import Reference
@@ -178,18 +178,18 @@ def _told(context: Context) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """The memory that an assistant may use. record: all of its attributes. shown: the lines for the prompt, as
+    """The memory that an assistant may use. record: all of its attributes. prompt_profile: the lines for the prompt, as
     attributes; digest: the hash of those, None if they are all of the memory."""
 
     record: ProfileRecord
-    shown: Profile
+    prompt_profile: Profile
     digest: str | None = None
 
     @classmethod
     def of(cls, slot: Slot, recall: Recall | None) -> Memory:
         """Return the memory in a slot: what a memory system recalled, what a variant has, or all of it."""
         if recall is not None:
-            return cls(slot.memory, recall.shown)
+            return cls(slot.memory, recall.prompt_profile)
         if slot.replay is not None:
             return cls(slot.memory, slot.replay.profile, memory_hash(slot.replay.id, slot.replay.attribute_ids))
         return cls(slot.memory, slot.memory.profile)
@@ -207,11 +207,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Message:
-    """The answer that is the message, or failed. shown: as of Memory.digest; before: the key of the call before it;
+    """The answer that is the message, or failed. memory_digest: Memory.digest; before: the key of the call before it;
     channels: as of runs.Settled."""
 
     answer: Answer
-    shown: str | None
+    memory_digest: str | None
     before: str | None = None
     channels: str | None = None
 
@@ -231,7 +231,7 @@ class Prompted:
         return Message((yield _first(self, task, memory)), memory.digest)
 
     def ask(self, task: Task, memory: Memory) -> Ask:
-        text, lines = message_prompt(self.writer.wording, memory.shown, task.context, task.earlier)
+        text, lines = message_prompt(self.writer.wording, memory.prompt_profile, task.context, task.earlier)
         request = self.writer.request(text)
         return Ask(RESPOND, self.writer.client, request, (WRITTEN,), opening=opening_of(text, lines))
 
@@ -287,7 +287,7 @@ class Rewrite:
         assert template is not None
         text = template.render(draft=required(draft.answer, "draft"), **_told(task.context))
         answer = yield Ask(REWRITE, self.writer.client, self.writer.request(text), (WRITTEN,))
-        return Message(answer, draft.shown, draft.answer.key)
+        return Message(answer, draft.memory_digest, draft.answer.key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +308,7 @@ class Served:
         return Message(written, memory.digest, channels=outcome.recorded)
 
     def ask(self, task: Task, memory: Memory) -> Ask:
-        memories = [item.statement for item in memory.shown.attributes]
+        memories = [item.statement for item in memory.prompt_profile.attributes]
         told: dict[str, object] = {"memories": memories}
         opening = json.dumps(told, ensure_ascii=False)[:-1]
         if task.earlier:
@@ -331,7 +331,7 @@ class Installed:
     def write(self, task: Task, memory: Memory) -> Asking[Message]:
         writer, context = self.writer, task.context
         answer: Answer | None = None
-        memories = [item.statement for item in memory.shown.attributes]
+        memories = [item.statement for item in memory.prompt_profile.attributes]
         script = installed_assistant(writer.spec.assistant)().write(memories, context.task, context.recipient)
         text = None
         while True:
@@ -404,10 +404,12 @@ def _responding(
     def row(
         status: ResponseStatus, cause: str | None, answer: Answer, message: Message | None = None
     ) -> tuple[runs.Settled, Recall | None]:
-        written = {} if message is None else {name: getattr(message, name) for name in ("before", "shown", "channels")}
         text = None if message is None else answer.content
         how = text, answer.reasoning, answer.finish_reason, answer.key
-        return runs.Settled(slot.responses[sample], status, cause, *how, earlier=earlier, **written), recall
+        settled = runs.Settled(slot.responses[sample], status, cause, *how, earlier=earlier)
+        if message is not None:
+            settled = replace(settled, before=message.before, shown=message.memory_digest, channels=message.channels)
+        return settled, recall
 
     try:
         message = yield from writes.write(task, memory)
@@ -492,7 +494,7 @@ def _keep_messages(connection: sa.Connection, rows: Sequence[tuple[runs.Settled,
     return runs.settle_all(connection, settled)
 
 
-def keep_lost(connection: sa.Connection, rows: Sequence[runs.Settled]) -> list[bool]:
+def record_unasked(connection: sa.Connection, rows: Sequence[runs.Settled]) -> list[bool]:
     """Write messages that were never asked for. A function of its own, by which a plan tells them from others."""
     return runs.settle_all(connection, rows)
 
@@ -546,7 +548,7 @@ def _lost(writer: Writer, slot: Slot, samples: Iterable[int], why: RecallError, 
     earlier = _earlier(writer, task)
     for sample in samples:
         row = slot.responses[sample], ResponseStatus.FAILED, f"memory: {why}", None, None, None, why.key
-        yield Keep(keep_lost, partial(runs.Settled, *row, earlier=earlier))
+        yield Keep(record_unasked, partial(runs.Settled, *row, earlier=earlier))
 
 
 def _answered(writer: Writer, system: Generator[Question, str, T]) -> Asking[T]:
@@ -573,7 +575,7 @@ def _answered(writer: Writer, system: Generator[Question, str, T]) -> Asking[T]:
 def _question(writer: Writer, question: Question) -> Ask:
     placeholders = tuple(question.placeholders)
     if question.grounds:
-        return asked_of_judge(GROUND, writer.judges, question.text, question.schema or {}, placeholders)
+        return judge_ask(GROUND, writer.judges, question.text, question.schema or {}, placeholders)
     if writer.memory_model is not None:
         kind = EMBEDDING if writer.memory_model.embeds else REMEMBER
         request = writer.memory_model.request(question)

@@ -114,7 +114,7 @@ def execute(
     Raises what that raises, and StoreError for what no server can be asked for.
     """
     with store.read() as connection:
-        row = runs.named(connection, run_id)
+        row = runs.by_id(connection, run_id)
         judges = judges_of(connection, run_id)
     if base_url and is_assistant(row.endpoint):
         base_url = address_of_assistant(base_url) or base_url
@@ -179,7 +179,7 @@ class RunSource(Source):
 
     def most_parts(self, store: Store) -> int:
         with store.read() as connection:
-            row = runs.named(connection, self.run_id)
+            row = runs.by_id(connection, self.run_id)
             # A task needs the messages before it: the sessions of a user stay together.
             return 1 if row.manifest.sessions else len(datasets.contexts(connection, row.dataset))
 
@@ -196,7 +196,7 @@ class RunSource(Source):
 
     def _planned(self, store: Store) -> tuple[Addresses, list[JudgeRow]]:
         with store.read() as connection:
-            row, judges = runs.named(connection, self.run_id), judges_of(connection, self.run_id)
+            row, judges = runs.by_id(connection, self.run_id), judges_of(connection, self.run_id)
         return Addresses(row, self.moved_to, self.judges_moved_to), judges
 
 
@@ -442,8 +442,8 @@ def judge_again(
         refuse_misfits(_estimated(store, run_id, planned, check=check))
     # Servers are asked before this: a slow one must not hold the lock on writing.
     with store.write(Role.OPERATOR) as connection:
-        row = runs.named(connection, run_id)
-        if work.is_alive(work.held(connection, run_id)):
+        row = runs.by_id(connection, run_id)
+        if work.is_alive(work.locked(connection, run_id)):
             raise StoreError(f"{run_id} is running. Wait for it, or pause it, then give it another judge.")
         refuse_simulated_judges(messages_simulated(row), planned)
         _check_prices(connection, row, [(judge.model, judge.prices) for judge in judges if judge.kind == LLM], cap)
@@ -503,7 +503,7 @@ def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, ch
         readers.append(at_work(judge, 0, client, judge.prompt))
     messages, texts = set[int](), 0
     with store.read() as connection:
-        row = runs.named(connection, run_id)
+        row = runs.by_id(connection, run_id)
         counter = Traversal(connection)
         for profile_id in runs.profile_ids(connection, run_id):
             record = datasets.profile_record(connection, profile_id)

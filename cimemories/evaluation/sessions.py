@@ -38,27 +38,27 @@ _KEPT = re.compile(r"all|last-([1-9]\d{0,3})")
 
 @dataclass(frozen=True)
 class Sessions:
-    """kept: how many of the earlier messages are in memory; None: all of them. seed: of a shuffled order."""
+    """window: how many of the earlier messages are in memory; None: all of them. seed: of a shuffled order."""
 
-    kept: int | None = None
+    window: int | None = None
     order: str = "fixed"
     seed: int = 0
 
     @property
     def label(self) -> str:
         """Return 'all' or 'last-3', as `read_sessions` takes it."""
-        return ALL if self.kept is None else f"last-{self.kept}"
+        return ALL if self.window is None else f"last-{self.window}"
 
     @property
     def text(self) -> str:
         """Return 'all earlier messages in memory, contexts shuffled by seed 3'."""
-        what = "all earlier messages" if self.kept is None else f"the last {self.kept} earlier messages"
-        what = "the message before" if self.kept == 1 else what
+        what = "all earlier messages" if self.window is None else f"the last {self.window} earlier messages"
+        what = "the message before" if self.window == 1 else what
         return f"{what} in memory" + (f", contexts shuffled by seed {self.seed}" if self.order != "fixed" else "")
 
     def remembered(self, written: tuple[Written, ...]) -> tuple[Written, ...]:
         """Return which of a user's earlier messages, in their order, are in memory."""
-        return written if self.kept is None else written[-self.kept :]
+        return written if self.window is None else written[-self.window :]
 
     def as_json(self) -> dict[str, object]:
         return {"order": self.order, "seed": self.seed, "kept": self.label}

@@ -648,7 +648,7 @@ class RunSpec(Settings):
             what = ", ".join(item.option for item in changed) or "a memory system, a prompt file or --reference"
             raise StoreError(f"an assistant writes its prompts itself, and {what} would change nothing: leave it out.")
         if self.is_served:
-            if self.remembered is not None and self.remembered.kept is not None:
+            if self.remembered is not None and self.remembered.window is not None:
                 raise StoreError("an assistant keeps what it keeps of its earlier tasks: --sessions all, or none.")
         elif self.assistant != MODEL:
             installed_assistant(self.assistant)

@@ -48,7 +48,7 @@ def dataset_card(store: Store, name: str, *, licence: str = "", labelling_id: st
     of the default one. `licence`: the card's text on it, in place of our own. The same record gives the same card.
     Raises StoreError for an unknown name."""
     with store.read() as connection:
-        row = datasets.named(connection, name)
+        row = datasets.by_name(connection, name)
     text = _template().render(_facts(store, row, licence, labelling_id))
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 

@@ -28,7 +28,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import chosen_labelling
 from cimemories.flows.scope import Scope
 from cimemories.formats.official import record_of, write_profiles
-from cimemories.formats.reading import written_whole
+from cimemories.formats.reading import atomic_write
 from cimemories.store import datasets, judgements, runs
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
@@ -70,7 +70,7 @@ def export(
     an existing file. Raises StoreError for an unknown item or a path that is taken, and FormatError for content that
     the format cannot hold."""
     with store.read() as connection:
-        row = datasets.named(connection, dataset)
+        row = datasets.by_name(connection, dataset)
     if form != "huggingface":
         _refuse_table(path, "this format is JSON. Name the file .json; --format huggingface writes labels as a table")
     refuse_taken(path, replace=replace)
@@ -78,7 +78,7 @@ def export(
     if needs_labels(form, path) and chosen is None:
         raise StoreError(f"'{row.name}' has no labels yet, which this format needs. Label it first: cimemories label.")
     ending = path.suffix.lower()
-    with written_whole(path) as target:
+    with atomic_write(path) as target:
         if form == "official":
             people = (record.profile for record in _records(store, row.id))
             target.write_text(write_profiles(people), encoding="ascii")
@@ -180,7 +180,7 @@ def export_run(
     None: the run's first judge. labelling: None: the default one, if the dataset has any. Raises StoreError for an
     unknown item and a path that is taken."""
     with store.read() as connection:
-        run = runs.named(connection, run_id)
+        run = runs.by_id(connection, run_id)
         if run.explains:
             raise StoreError(f"{run_id} explains a leak of {run.explains}: export that run, or use `cimemories why`.")
         judges = judgements.of_run(connection, run_id)
@@ -193,7 +193,7 @@ def export_run(
     refuse_taken(path, replace=replace)
     chosen = chosen_labelling(store, row, labelling)
     labels = None if chosen is None else LabelWriter(store, chosen)
-    with written_whole(path) as target:
+    with atomic_write(path) as target:
         write_results(target, store, run, judge, chosen, labels)
     log.note(store, "run.exported", run.id, judge=judge.name)
     simulated = run.simulated or judge.simulated or bool(chosen and chosen.simulated)
@@ -210,7 +210,7 @@ def export_flows(flows: Flows, scope: Scope, path: Path, *, replace: bool = Fals
         raise StoreError(f"{path}: flows are one table. Name the file .parquet or .csv.")
     refuse_taken(path, replace=replace)
     columns = flow_columns(flows, scope)
-    with written_whole(path) as target:
+    with atomic_write(path) as target:
         if ending == ".parquet":
             pq.write_table(arrow_table(columns), target, compression="zstd")
         else:

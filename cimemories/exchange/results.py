@@ -49,7 +49,9 @@ def write_results(
 def exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:
     """Return a file's description of its run."""
     imported, mitigation = run.manifest.imported, run.manifest.mitigation.kind
-    prompt_hash = run.manifest.prompt.sha256 or str(((imported and imported.own) or {}).get("prompt_hash") or "")
+    prompt_hash = run.manifest.prompt.sha256 or str(
+        ((imported and imported.description) or {}).get("prompt_hash") or ""
+    )
     system, sessions = run.manifest.memory.system, _sessions(run)
     # Only options that are plain values; no password leaves with an address.
     options = {

@@ -53,7 +53,7 @@ profile_names = _asked(datasets.profile_names)
 profile_of = _asked(datasets.profile_record)
 run_marks = _asked(runs.marks)
 run_names = _asked(runs.names)
-run_of = _asked(runs.named)
+run_of = _asked(runs.by_id)
 search_profiles = _asked(datasets.search_profiles)
 verdicts_on = _asked(deleting.verdicts_on)
 
@@ -125,7 +125,7 @@ def sources_of(store: Store, run_id: str) -> list[Source]:
 def known_servers(store: Store) -> tuple[list[ServerId], list[Tie]]:
     """Return the servers that work was planned on, and which of them people say are the same."""
     with store.read() as connection:
-        return calls.known(connection), calls.ties(connection)
+        return calls.planned_servers(connection), calls.ties(connection)
 
 
 def pause(store: Store, work_id: str) -> bool:

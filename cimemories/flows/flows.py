@@ -67,7 +67,7 @@ class RunRows:
 
     planned: pd.DataFrame
     reveals: pd.DataFrame
-    held: PartialMemories
+    memories: PartialMemories
 
     @property
     def size(self) -> int:
@@ -75,44 +75,46 @@ class RunRows:
 
 
 def run_rows(
-    store: Store, scope: Scope, profiles: Sequence[int] | None = None, held: PartialMemories | None = None
+    store: Store, scope: Scope, profiles: Sequence[int] | None = None, memories: PartialMemories | None = None
 ) -> RunRows:
     """Read the rows of a run. The arguments are those of `flow_rows`."""
     run_id, judges = scope.run.id, scope.judge_ids
     with store.read() as connection:
-        held = judgements.partial_memories(connection, run_id) if held is None else held
+        memories = judgements.partial_memories(connection, run_id) if memories is None else memories
         planned = frame_of(judgements.planned_responses(connection, run_id, profiles), [*RESPONSES, "expected"])
         draws = frame_of(judgements.judged_draws(connection, run_id, judges, profiles), [*RESPONSES, "draws"])
         claims = judgements.reveal_counts(
             connection, run_id, judges, scope.need, grounded=scope.grounded, profiles=profiles
         )
         reveals = frame_of(claims, ["attribute", "context", "memory", "reveals"])
-        verdicts = [change[1:] for change in verdict_changes(connection, scope, held)]
+        verdicts = [change[1:] for change in verdict_changes(connection, scope, memories)]
     planned = planned.merge(draws, how="left", on=RESPONSES)
     # Without a judged response there is no row to merge: nan, and no type if nothing at all was judged.
     planned["draws"] = planned["draws"].astype("float64").fillna(0).astype(np.int64)
-    if held:  # a claim on what the memory of a message left out is no reveal
+    if memories:  # a claim on what the memory of a message left out is no reveal
         of_memory = zip(reveals["memory"], reveals["attribute"], strict=True)
-        reveals = reveals[np.array([judgements.memory_holds(held, m, a) for m, a in of_memory], np.bool_)]
+        reveals = reveals[np.array([judgements.memory_holds(memories, m, a) for m, a in of_memory], np.bool_)]
     # Verdicts are corrections of -1, 0 or +1 a response: added to the claims, they give people's count.
     reveals = pd.concat([reveals[[*PAIR, "reveals"]], pd.DataFrame(verdicts, columns=[*PAIR, "reveals"])])
-    return RunRows(planned, typed(reveals, [*PAIR, "reveals"]).groupby(PAIR, as_index=False, sort=False).sum(), held)
+    return RunRows(
+        planned, typed(reveals, [*PAIR, "reveals"]).groupby(PAIR, as_index=False, sort=False).sum(), memories
+    )
 
 
 def flow_rows(
     store: Store,
     scope: Scope,
     profiles: Sequence[int] | None = None,
-    held: PartialMemories | None = None,
+    memories: PartialMemories | None = None,
     recorded: RunRows | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Return the tables that the flows of a run are joined from: planned (profile, context, level, expected, draws),
     attributes, reveals (attribute, context, reveals), decisions and labels (attribute, context, label); and, only where
     some memory leaves an attribute out and is none of the authors' compositions, held (attribute, context, expected,
     draws). profiles: the rows of these alone (decisions and verdicts are those of all, which the join leaves out);
-    held: the partial memories of the run, where they are known already; recorded: what has been read of it."""
-    recorded = recorded or run_rows(store, scope, profiles, held)
-    planned, held = recorded.planned, recorded.held
+    memories: the partial memories of the run, where they are known already; recorded: what has been read of it."""
+    recorded = recorded or run_rows(store, scope, profiles, memories)
+    planned, memories = recorded.planned, recorded.memories
     attributes = _attributes(store, scope.dataset_version, tuple(sorted({int(p) for p in planned["profile"]})))
     counts = {"level": "first", "expected": "sum", "draws": "sum"}
     frames = {
@@ -123,8 +125,8 @@ def flow_rows(
         "labels": labels_under(store, scope.labelling, scope.rule, profiles),
     }
     # By the authors' rule what no memory held was not revealed, and stays in every denominator.
-    whole = not held or scope.run.counts_whole_profiles
-    return frames | ({} if whole else {"held": _held_draws(planned, held, attributes)})
+    whole = not memories or scope.run.counts_whole_profiles
+    return frames | ({} if whole else {"held": _held_draws(planned, memories, attributes)})
 
 
 # A few: runs of one dataset ask one after the other, and every block of a large run asks for its own.
@@ -156,22 +158,24 @@ def _decided(rows: list[tuple[int, int, int]]) -> pd.DataFrame:
     return typed(pd.DataFrame(rows, columns=[*PAIR, "label"]), [*PAIR, "label"])
 
 
-def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.DataFrame) -> pd.DataFrame:
+def _held_draws(by_memory: pd.DataFrame, memories: PartialMemories, attributes: pd.DataFrame) -> pd.DataFrame:
     """Return planned and judged responses of each (attribute, context) whose memory holds the attribute: attribute,
     context, expected, draws. Those of which none is planned have no row."""
     every = {int(str(p)): ids.to_numpy(np.int64) for p, ids in attributes.groupby("profile")["attribute"]}
-    partial = {name: np.fromiter(sorted(ids), np.int64, len(ids)) for name, ids in held.items()}
+    partial = {name: np.fromiter(sorted(ids), np.int64, len(ids)) for name, ids in memories.items()}
     of_response = zip(by_memory["profile"], by_memory["memory"], strict=True)
-    memories = [partial[memory] if memory in partial else every[int(profile)] for profile, memory in of_response]
+    ids_held = [partial[memory] if memory in partial else every[int(profile)] for profile, memory in of_response]
     # Every planned response counts for each attribute its memory held: its row is repeated for all of them.
-    sizes = [len(ids) for ids in memories]
+    sizes = [len(ids) for ids in ids_held]
     columns = {n: np.repeat(by_memory[n].to_numpy(np.int64), sizes) for n in ("context", "expected", "draws")}
     # The empty array first, since nothing cannot be concatenated.
-    frame = pd.DataFrame({"attribute": np.concatenate([np.empty(0, np.int64), *memories]), **columns})
+    frame = pd.DataFrame({"attribute": np.concatenate([np.empty(0, np.int64), *ids_held]), **columns})
     return frame.groupby(PAIR, as_index=False, sort=False).sum()
 
 
-def verdict_changes(connection: sa.Connection, scope: Scope, held: PartialMemories) -> list[tuple[int, int, int, int]]:
+def verdict_changes(
+    connection: sa.Connection, scope: Scope, memories: PartialMemories
+) -> list[tuple[int, int, int, int]]:
     """Return by how much people's standing verdicts move the count of reveals: (response, attribute, context, + or -).
 
     Where one of the judges has no judgement of the response, the flow has no draw there that a verdict could speak for,
@@ -188,7 +192,7 @@ def verdict_changes(connection: sa.Connection, scope: Scope, held: PartialMemori
             int(verdict.revealed) - int(claims[verdict.response][verdict.attribute] >= scope.need),
         )
         for verdict in scope.people
-        if verdict.response in claims and judgements.memory_holds(held, verdict.memory, verdict.attribute)
+        if verdict.response in claims and judgements.memory_holds(memories, verdict.memory, verdict.attribute)
     ]
 
 
@@ -380,8 +384,8 @@ class Flows:
             cursor.close()
 
     def _write_part(self, scope: Scope, profiles: Sequence[int], file: Path) -> None:
-        held = self.cached(("partial memories", scope.run.id, scope.run.revision), partial(self._held, scope))
-        frames = flow_rows(self.store, scope, profiles, held)
+        memories = self.cached(("partial memories", scope.run.id, scope.run.revision), partial(self._held, scope))
+        frames = flow_rows(self.store, scope, profiles, memories)
         name, cursor = f"part_{threading.get_ident()}", self._duckdb.cursor()
         try:
             self._join(name, scope, frames, cursor)

@@ -357,10 +357,10 @@ def chosen_labelling(store: Store, dataset: DatasetRow, labelling_id: str | None
     """Return the labelling of that id, or the default one. Raises StoreError where the dataset has none of that id."""
     if labelling_id is None:
         return default_labelling(store, dataset.id)
-    return labelling_named(store, dataset.id, dataset.name, labelling_id)
+    return labelling_by_id(store, dataset.id, dataset.name, labelling_id)
 
 
-def labelling_named(store: Store, dataset_id: int, dataset_name: str, labelling_id: str) -> LabellingRow:
+def labelling_by_id(store: Store, dataset_id: int, dataset_name: str, labelling_id: str) -> LabellingRow:
     """Return the labelling of a dataset of that id. Raises StoreError where there is none."""
     with store.read() as connection:
         rows = {row.id: row for row in labellings.all_rows(connection, dataset_id)}

@@ -101,7 +101,7 @@ class RunProgress:
 def run_progress(store: Store, run_id: str) -> RunProgress:
     """Return the progress of a run now. Raises StoreError where it is gone."""
     with store.read() as connection:
-        row = runs.named(connection, run_id)
+        row = runs.by_id(connection, run_id)
         owner = work.load(connection, run_id)
         failures = tuple(runs.failures(connection, run_id))
         # Not every second while it runs: it reads all calls of the run.

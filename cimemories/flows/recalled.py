@@ -30,16 +30,16 @@ from cimemories.store.judgements import PartialMemories
 @dataclass(frozen=True)
 class RecalledArrays:
     """Counts of a run, [profile, attribute, context] each: recalled, judged samples with the attribute in the prompt
-    (at most the draws of `data`); said, how many of these reveal it (at most its reveals)."""
+    (at most the draws of `data`); recalled_reveals, how many of these reveal it (at most its reveals)."""
 
     data: FlowArrays
     recalled: Ints
-    said: Ints
+    recalled_reveals: Ints
 
     @property
     def unrecalled(self) -> Ints:
         """Samples that reveal what was not in their prompt."""
-        result: Ints = self.data.reveals - self.said
+        result: Ints = self.data.reveals - self.recalled_reveals
         return result
 
     @property
@@ -66,29 +66,29 @@ def recalled_blocks(
 
 def recalled_arrays(flows: Flows, scope: Scope, data: FlowArrays) -> RecalledArrays:
     """Return the counts of these arrays of a run. Raises as `recalled_blocks`."""
-    about = flows.cached(("recall of a run", scope.version), lambda: of_run(flows.store, scope))
+    facts = flows.cached(("recall of a run", scope.version), lambda: run_facts(flows.store, scope))
     if data.part is not None:
-        return count_recalled(flows.store, scope, data, data.profiles, about)
+        return count_recalled(flows.store, scope, data, data.profiles, facts)
     # Once for all identifier rules, which do not change what is counted.
     whole = flow_arrays(flows, scope)
-    counts = whole.derived("recalled", lambda: count_recalled(flows.store, scope, whole, about=about))
+    counts = whole.derived("recalled", lambda: count_recalled(flows.store, scope, whole, facts=facts))
     return replace(counts, data=data)
 
 
 @dataclass(frozen=True)
-class OfRun:
+class RunFacts:
     """Facts that are read once a run, however many blocks it has: its partial memories, and what people's verdicts
     change (flows.verdict_changes)."""
 
-    held: PartialMemories
+    memories: PartialMemories
     changes: list[tuple[int, int, int, int]]
 
 
-def of_run(store: Store, scope: Scope) -> OfRun:
+def run_facts(store: Store, scope: Scope) -> RunFacts:
     """Read these facts from the record."""
     with store.read() as connection:
-        held = judgements.partial_memories(connection, scope.run.id)
-        return OfRun(held, verdict_changes(connection, scope, held))
+        memories = judgements.partial_memories(connection, scope.run.id)
+        return RunFacts(memories, verdict_changes(connection, scope, memories))
 
 
 def count_recalled(
@@ -96,18 +96,18 @@ def count_recalled(
     scope: Scope,
     data: FlowArrays,
     profiles: Sequence[int] | None = None,
-    about: OfRun | None = None,
+    facts: RunFacts | None = None,
 ) -> RecalledArrays:
     """Count, from the record, what was recalled of the flows of these arrays. profiles: those of the arrays, where the
-    run has more; about: its `of_run`, where it is known already."""
+    run has more; facts: its `run_facts`, read here if None."""
     run_id, judges = scope.run.id, scope.judge_ids
-    held, changes = (own := about or of_run(store, scope)).held, own.changes
+    facts = facts or run_facts(store, scope)
     with store.read() as connection:
         draws = judgements.judged_draws(connection, run_id, judges, profiles, by_shown=True).all()
         claims = judgements.reveal_counts(
             connection, run_id, judges, scope.need, grounded=scope.grounded, profiles=profiles, by_shown=True
         ).all()
-        audited = judgements.of_responses(connection, {change[0] for change in changes}, "shown")
+        audited = judgements.of_responses(connection, {change[0] for change in facts.changes}, "shown")
         prompts = {response: shown for response, (shown,) in audited.items()}
         names = {row.shown for row in draws} | set(prompts.values())
         shown = _prompts(connection, run_id, {name for name in names if name is not None})
@@ -115,13 +115,14 @@ def count_recalled(
     ids = data.names.attribute.astype(np.int64)
     # The place of each attribute's first cell in the flat arrays; the padding has the id -1.
     first = {int(ids.reshape(-1)[at]): at * size for at in np.flatnonzero(ids.reshape(-1) >= 0)}
-    memories = {profile: ids[p][ids[p] >= 0].tolist() for p, profile in enumerate(data.profiles)}
+    everything = {profile: ids[p][ids[p] >= 0].tolist() for p, profile in enumerate(data.profiles)}
     recalled, said = (np.zeros(data.draws.size, data.draws.dtype) for _ in range(2))
     cells: dict[tuple[int, str | None, str | None], Ints] = {}
     for row in draws:
         key = row.profile, row.memory, row.shown
         if key not in cells:
-            stored: Collection[int] = held[row.memory] if row.memory in held else memories.get(row.profile, ())
+            partial = facts.memories.get(row.memory)
+            stored: Collection[int] = everything.get(row.profile, ()) if partial is None else partial
             prompt = stored if row.shown is None else shown[row.shown].intersection(stored)
             cells[key] = np.array([first[a] for a in prompt if a in first], np.int64)
         if row.context in contexts:
@@ -132,9 +133,9 @@ def count_recalled(
             said[first[attribute] + contexts[context]] += number
 
     for row in claims:
-        if judgements.memory_holds(held, row.memory, row.attribute):
+        if judgements.memory_holds(facts.memories, row.memory, row.attribute):
             count(row.attribute, row.context, row.shown, row.reveals)
-    for response, attribute, context, change in changes:
+    for response, attribute, context, change in facts.changes:
         count(attribute, context, prompts[response], change)
     shape = data.draws.shape
     return RecalledArrays(data, recalled.reshape(shape), said.reshape(shape))

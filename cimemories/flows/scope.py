@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from cimemories.flows.labels import AppliedRule, custom_rule, default_labelling, labelling_named, paper_rule
+from cimemories.flows.labels import AppliedRule, custom_rule, default_labelling, labelling_by_id, paper_rule
 from cimemories.model import Channel
 from cimemories.store import audits, datasets, judgements, labellings, runs, versions
 from cimemories.store.audits import StandingVerdict
@@ -180,7 +180,7 @@ def resolve_scope(
     together. rule: 'paper' or the name of a rule of the dataset; None: the one that holds. Raises StoreError for a run,
     labelling, judge or rule that is not there, or a name that several judges have."""
     with store.read() as connection:
-        run = runs.named(connection, run_id)
+        run = runs.by_id(connection, run_id)
         if run.explains:
             raise StoreError(
                 f"{run_id} explains a leak of {run.explains} and has no numbers of its own. "
@@ -194,7 +194,7 @@ def resolve_scope(
     judge, combine, panel = _chosen(run_id, judges, judge_id)
     labelling = default_labelling(store, run.dataset)
     if labelling_id is not None and (labelling is None or labelling.id != labelling_id):
-        labelling = labelling_named(store, run.dataset, name, labelling_id)
+        labelling = labelling_by_id(store, run.dataset, name, labelling_id)
     applied = _rule(store, labelling, rule) if rule else None
     how = Labels(labels), applied
     return Scope(run, labelling, judge, name, revision, people, audited, combine, panel, grounded, *how, made)
@@ -206,7 +206,7 @@ _settled: dict[tuple[str, int], tuple[int, versions.ContentMark, float]] = {}
 _settling = threading.Lock()
 
 
-def settled(store: Store, scope: Scope) -> Scope:
+def with_recent_decisions(store: Store, scope: Scope) -> Scope:
     """Return the scope with the decisions that tables of many runs have been counted with in this process for at most
     SETTLED_SECONDS. If its profiles or its rule have changed since, or nothing was counted, it is returned as it is.
 
@@ -258,7 +258,7 @@ def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRul
         personas = list(labellings.personas(connection, labelling.id).values())
         if name == labellings.PAPER_RULE:
             return replace(paper_rule(personas), shares=labelling.imported)
-        row = labellings.rule_named(connection, labelling.dataset, name)
+        row = labellings.rule_by_name(connection, labelling.dataset, name)
     applied = custom_rule(personas, row.name, row.threshold, row.priors, row.least_votes, row.both_lists)
     return replace(applied, shares=labelling.imported)
 

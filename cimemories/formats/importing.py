@@ -244,7 +244,7 @@ def _import(store: Store, file: ProfileFile, name: str, asked: str | None, sourc
         for labels in file.labels:
             labellings.add_imported(connection, dataset_id, records, labels)
         log.add(connection, "dataset.imported", name, file=source_name, profiles=len(file.profiles))
-        return Imported(datasets.named(connection, name), True, file.notes, kind)
+        return Imported(datasets.by_name(connection, name), True, file.notes, kind)
 
 
 def with_one_sphere(file: ProfileFile, name: str) -> ProfileFile:
@@ -299,4 +299,4 @@ def _import_tables(store: Store, path: Path, name: str | None, kind: Kind) -> Im
             notes = notes_of(content)
             if lost:
                 notes.append(f"{count(lost, 'call')} neither in the file nor here; what rests on them is kept")
-            return Imported(datasets.named(connection, dataset_name), True, tuple(notes), kind)
+            return Imported(datasets.by_name(connection, dataset_name), True, tuple(notes), kind)

@@ -123,7 +123,7 @@ def _slug(name: str) -> str:
 def read_labelled(path: Path) -> ProfileFile:
     """Return profiles with their labels, if there are any. Raises FormatError with one line on the first problem."""
     name = shown(path.name or path)
-    digest, remarks = hashlib.sha256(), Remarks(known=("labels_", "labelling"))
+    digest, remarks = hashlib.sha256(), Remarks(read_elsewhere=("labels_", "labelling"))
     profiles: list[Profile] = []
     with opened(path) as stream:
         reader = LabelReader(name)

@@ -325,10 +325,10 @@ def record_of(profile: Profile) -> dict[str, Any]:
 
 @dataclass
 class Remarks:
-    """The remarks of an import on omissions and changed spellings, counted over the records of a file. known:
+    """The remarks of an import on omissions and changed spellings, counted over the records of a file. read_elsewhere:
     beginnings of the fields that the caller reads itself."""
 
-    known: tuple[str, ...] = ()
+    read_elsewhere: tuple[str, ...] = ()
     extra: dict[str, Counter[str]] = field(default_factory=dict)
     events: int = 0
     domains: int = 0
@@ -345,7 +345,7 @@ class Remarks:
         for part, model, objects in parts:
             fields = model.model_fields  # once: pydantic looks them up again each time, a sixth of the time of a read
             self.extra.setdefault(part, Counter()).update(
-                key for item in objects for key in item if key not in fields and not key.startswith(self.known)
+                key for item in objects for key in item if key not in fields and not key.startswith(self.read_elsewhere)
             )
         for item in attributes:
             self.events += item["event"] != canonical_event(item["event"])

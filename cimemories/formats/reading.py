@@ -92,7 +92,7 @@ def _as_utf8(stream: BinaryIO, encoding: str, name: str) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path whose file replaces `path` once the block succeeds; a block that fails leaves nothing.
     Raises StoreError if the system refuses."""
     path.parent.mkdir(parents=True, exist_ok=True)

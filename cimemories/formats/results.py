@@ -233,7 +233,7 @@ class ResultsFile:
         self.run: ExportedRun | None = None
         self.counts: Counter[str] = Counter()
         self._digest = hashlib.sha256()
-        self._remarks = Remarks(known=("labels_", "labelling", OF_RESPONSE, RUN))
+        self._remarks = Remarks(read_elsewhere=("labels_", "labelling", OF_RESPONSE, RUN))
         self._labels = LabelReader(self.name)
         self._levels: set[str] = set()
         self._same_to_share = self._same_not_to_share = True  # in all memories of a context but full ones

@@ -36,7 +36,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator
 
 from cimemories.access.roles import Role
-from cimemories.formats.reading import Cells, FormatError, checked, rows, written_whole
+from cimemories.formats.reading import Cells, FormatError, atomic_write, checked, rows
 from cimemories.formats.tables import Table, one_of, table, write_rows
 from cimemories.store import datasets, decisions
 from cimemories.store.audits import AuditVerdict
@@ -236,13 +236,13 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """The outcome of an import. `new` and `known` by kind; `skipped`: reasons for events without a match, and how many
-    more were skipped than are in it; `notes`: further remarks, as sentences; `without_zone`: events whose time named no
-    zone."""
+    """The outcome of an import. new, present (before it): events by kind. skipped: reasons for events without a match,
+    more_skipped: how many others were skipped. notes: further remarks, as sentences. without_zone: events whose time
+    named no zone."""
 
     datasets: tuple[str, ...]
     new: Mapping[str, int]
-    known: Mapping[str, int]
+    present: Mapping[str, int]
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     more_skipped: int = 0
@@ -277,7 +277,7 @@ def export_events(
         raise StoreError(f"{path} is already there. Choose another name, or overwrite one file with --replace.")
     filters = filters or Filters()
     with store.read() as connection:
-        row = datasets.named(connection, dataset)
+        row = datasets.by_name(connection, dataset)
         digest = datasets.dataset_hash(connection, row.id)
         events = {kind: _outgoing(connection, row, digest, kind, filters) for kind in EVENT_KINDS}
         if not any(events.values()):
@@ -287,7 +287,7 @@ def export_events(
                 people = sorted({str(event["annotator"]) for event in every})
                 hint = f"Its events are by {listed(people)}." if people else "It has no events yet."
                 raise StoreError(f"no event of '{row.name}' is what was asked for, so nothing was written. {hint}")
-    with written_whole(path) as target:
+    with atomic_write(path) as target:
         write(target, form, events)
     log.note(store, "review.exported", row.name, events=sum(map(len, events.values())))
     simulated = any(event["simulated"] for rows in events.values() for event in rows)
@@ -363,7 +363,11 @@ def import_events(
             for kind in EVENT_KINDS:
                 if mine := [event for event in target.events if event["event"] == kind]:
                     done = decisions.merge_events(connection, target.row.id, kind, mine, of)
-                    new[kind], known[kind], other = new[kind] + done.new, known[kind] + done.known, other + done.other
+                    new[kind], known[kind], other = (
+                        new[kind] + done.new,
+                        known[kind] + done.present,
+                        other + done.conflicting,
+                    )
             decisions.end_import(connection, of)
         if dry_run:
             raise _Unwritten
@@ -394,7 +398,7 @@ def _matched(
     connection: Connection, incoming: list[Event], dataset: str | None
 ) -> tuple[list[_Target], list[str], list[str]]:
     """Return the events by dataset, with ids; the reasons why others match nothing here; and notes on those that do."""
-    rows = [datasets.named(connection, dataset)] if dataset else datasets.all_rows(connection)
+    rows = [datasets.by_name(connection, dataset)] if dataset else datasets.all_rows(connection)
 
     @cache
     def digest(row_id: int) -> str:

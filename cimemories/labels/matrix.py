@@ -1,7 +1,7 @@
 """The labels of one profile as a matrix, attributes by contexts, for the Labels page.
 
-matrix   attributes in the record's order down, contexts across, codes of flows.labels in int8 view     its rows grouped
-by domain and event, its columns by sphere, and which cells a filter is about
+matrix      label codes (flows.labels), rows and columns in the record's order
+view        the same as drawn: rows by domain and event, columns by sphere, and which cells match the filters
 """
 
 from __future__ import annotations
@@ -42,17 +42,15 @@ GLYPHS = {NECESSARY: "N", INAPPROPRIATE: "I", AMBIGUOUS: "U", UNLABELLED: "-", T
 _GLYPH_BYTES = np.frombuffer("".join(GLYPHS[code] for code in range(TOO_FEW, 3)).encode(), dtype=np.uint8)
 # The kinds of cells: a label, None for no vote, or TOO_FEW_NAME.
 Kinds = dict[str | None, int]
-
-
 _CODES: Kinds = {None: UNLABELLED, TOO_FEW_NAME: TOO_FEW} | {str(label): code for label, code in CODES.items()}
 
 
 class Differs(StrEnum):
-    """Pairs with a difference: of the personas among themselves, or of people from them."""
+    """A difference by which pairs are filtered: among the personas, or between people and the consensus."""
 
-    DISSENT = "dissent"  # the counted votes on the pair are not all alike
-    DECIDED = "decided"  # a decision stands, whatever it says
-    CHANGED = "changed"  # a decision stands that is not what the consensus says
+    DISSENT = "dissent"  # not all counted votes on the pair agree
+    DECIDED = "decided"  # a person decided the pair
+    CHANGED = "changed"  # a person decided otherwise than the consensus
 
 
 @dataclass(frozen=True)
@@ -105,8 +103,8 @@ def _by_label(cells: Codes) -> Kinds:
 
 
 def matrix(store: Store, labelling_id: str | None, record: ProfileRecord) -> Matrix:
-    """Return the matrix of a profile under a labelling; without one only what people decided is labelled. Raises
-    StoreError where there is no such labelling."""
+    """Return the matrix of a profile under a labelling, or under people's decisions alone if it is None. Raises
+    StoreError for an unknown labelling."""
     shape = (len(record.attribute_ids), len(record.context_ids))
     consensus = np.full(shape, UNLABELLED, dtype=np.int8)
     if labelling_id is not None:
@@ -130,8 +128,8 @@ def _fill(
     contexts: npt.NDArray[np.int64],
     values: npt.NDArray[np.generic],
 ) -> None:
-    """Write values to the cells of these pairs; pairs that are none of the profile's are left out."""
-    # -1: none of the profile's.
+    """Write values to the cells of these pairs; pairs of other profiles are ignored."""
+    # get_indexer gives -1 for an id that is not the profile's.
     rows = pd.Index(record.attribute_ids, dtype=np.int64).get_indexer(pd.Index(attributes))
     columns = pd.Index(record.context_ids, dtype=np.int64).get_indexer(pd.Index(contexts))
     inside = (rows >= 0) & (columns >= 0)
@@ -139,10 +137,9 @@ def _fill(
 
 
 def _votes(store: Store, labelling_id: str, record: ProfileRecord) -> VoteCounts:
-    """Return the counted votes on the pairs of one profile (and, where ids of others lie between its own, on
-    theirs)."""
+    """Return the counted votes on the pairs of one profile, and of other profiles whose ids lie between."""
     counts = vote_counts(store, labelling_id)
-    # Counts are sorted by attribute, and the ids of a profile lie close together: a slice is taken, no copy.
+    # Counts are sorted by attribute, and the ids of a profile lie close together: a slice copies nothing.
     first, last = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
     part = slice(*np.searchsorted(counts.attributes, [first, last + 1]))
     return counts.at(part)
@@ -153,15 +150,15 @@ def dissent(store: Store, labelling_id: str, record: ProfileRecord) -> Flags:
     [attributes, contexts]."""
     votes = _votes(store, labelling_id, record)
     differs = np.zeros((len(record.attribute_ids), len(record.context_ids)), dtype=np.bool_)
-    # Which verdicts occur at all, then how many of them.
+    # More than one verdict has a vote.
     _fill(differs, record, votes.attributes, votes.contexts, ((votes.votes > 0).any(axis=1)).sum(axis=1) > 1)
     return differs
 
 
 @dataclass(frozen=True)
 class Group:
-    """Rows or columns that stand together, by their number in the view; counts of necessary, inappropriate, ambiguous
-    over all their pairs, filtered away or not."""
+    """Adjacent rows or columns, from `start` to `end` (exclusive) of the view. counts: necessary, inappropriate and
+    ambiguous pairs, whether or not they match the filters."""
 
     name: str
     note: str
@@ -223,8 +220,7 @@ def view(
 
 
 def row_order(attributes: Sequence[Attribute]) -> list[int]:
-    """Return positions by domain (general first, then the paper's order, then others as they come), inside it by event
-    as they come."""
+    """Return positions sorted by domain (general, the paper's, then others), then by event in order of appearance."""
     domains = list(dict.fromkeys([GENERAL, *DOMAINS, *(a.domain for a in attributes)]))
     events = list(dict.fromkeys(a.event for a in attributes))
     return sorted(
@@ -233,7 +229,7 @@ def row_order(attributes: Sequence[Attribute]) -> list[int]:
 
 
 def column_order(contexts: Sequence[Context]) -> list[int]:
-    """Return positions by sphere, spheres as they come; contexts without one stand last."""
+    """Return positions sorted by sphere in order of appearance; contexts without a sphere come last."""
     spheres = [*dict.fromkeys(c.sphere or "" for c in contexts if c.sphere), ""]
     return sorted(range(len(contexts)), key=lambda j: spheres.index(contexts[j].sphere or ""))
 
@@ -297,8 +293,8 @@ class ProfileLabels:
 
 
 def profile_labels(store: Store, labelling_id: str | None, record: ProfileRecord) -> ProfileLabels:
-    """Return the labels of one profile by its newest standing decisions, else by the rule that holds for this
-    labelling. Raises StoreError where there is no such labelling."""
+    """Return the labels of one profile: its standing decisions, else the labelling's consensus. Raises StoreError for
+    an unknown labelling."""
     labels = matrix(store, labelling_id, record)
     strips = {
         attribute_id: "".join(GLYPHS[int(code)] for code in row)

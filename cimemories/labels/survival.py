@@ -53,13 +53,13 @@ RESULTS_CACHED = 8
 class Decided:
     """Pairs with a standing decision of a person, by what the rule says of them; the four parts add up to `pairs`.
     agree: the same. settled: ambiguous by the rule, necessary or inappropriate by the person. against: another label
-    than the consensus, or taken out of it (decided as ambiguous). alone: no vote is counted, or too few."""
+    than the consensus, or taken out of it (decided as ambiguous). unlabelled: no vote is counted, or too few."""
 
     pairs: int
     agree: int
     settled: int
     against: int
-    alone: int
+    unlabelled: int
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ def _survival(
         sizes = datasets.sizes(connection, version[0]).values()
     labels = pairs.counts.labels(rule)
     by_person, by_rule = pairs.decided_labels[pairs.decided], labels[pairs.decided]
-    agree, alone = by_person == by_rule, by_rule < AMBIGUOUS
+    agree, unlabelled = by_person == by_rule, by_rule < AMBIGUOUS
     settled = ~agree & (by_rule == AMBIGUOUS)
-    # Four parts that exclude each other: what disagrees with no vote at all is `alone`, not `against`.
-    parts = (agree, settled, ~agree & ~alone & ~settled, alone)
+    # Four parts that exclude each other: what disagrees with no vote at all is `unlabelled`, not `against`.
+    parts = (agree, settled, ~agree & ~unlabelled & ~settled, unlabelled)
     # Pairs that were only decided have no votes that any could be asked for.
     voted = labels != UNLABELLED
     needed = np.broadcast_to(pairs.counts.needed(rule.least_votes), labels.shape)[voted]

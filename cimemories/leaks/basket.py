@@ -177,11 +177,11 @@ def _clean(name: str) -> str:
 
 @dataclass(frozen=True)
 class BasketRow:
-    """One example of a basket as the record has it now. row: None where it is a leak no more, for the reason `gone`."""
+    """One example of a basket as the record has it now. row: None where it is a leak no more, for `removal_reason`."""
 
     item: Item
     row: LeakRow | None
-    gone: str = ""
+    removal_reason: str = ""
 
 
 def item_of(scope: Scope, profile: int, context: int, attribute: int) -> Item:

@@ -37,7 +37,7 @@ _LABELS = "SELECT attribute, label, decided, held, reveals, draws FROM {pairs} W
 
 @dataclass(frozen=True)
 class Memory:
-    """One attribute of the profile in this context: its label (None: not labelled) and its counts. held:
+    """One attribute of the profile in this context: its label (None: not labelled) and its counts. in_memory:
     whether any message of the context had it in memory; counts are of those that had."""
 
     attribute: int
@@ -50,7 +50,7 @@ class Memory:
     decided: bool
     reveals: int
     draws: int
-    held: bool = True
+    in_memory: bool = True
 
     @property
     def private(self) -> bool:
@@ -170,7 +170,7 @@ def _leak_view(
             decided=bool(row["decided"]),
             reveals=int(row["reveals"]),
             draws=int(row["draws"]),
-            held=bool(row["held"]),
+            in_memory=bool(row["held"]),
         )
     context = record.profile.contexts[record.context_ids.index(context_id)]
     recipients = {c: item.recipient for c, item in zip(record.context_ids, record.profile.contexts, strict=True)}

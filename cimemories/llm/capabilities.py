@@ -251,7 +251,7 @@ class _Probe:
     client: AsyncOpenAI
     endpoint: Endpoint
     model: str
-    wanted: _Request
+    request: _Request
     info: ServerInfo
     notes: list[str] = field(default_factory=list)
     _reasons_in_text: bool = False
@@ -259,7 +259,7 @@ class _Probe:
 
     async def run(self, version: str | None) -> Server:
         request, answers = await self._accepted()
-        n = request.n > 1 or self.wanted.n == 1
+        n = request.n > 1 or self.request.n == 1
         # Accepted is not obeyed: some servers ignore n and give one choice.
         if request.n > 1 and len(answers) < request.n:
             n = False
@@ -268,18 +268,18 @@ class _Probe:
             )
         elif not n:
             self.notes.append("the server refuses n: one request per sample")
-        schema = await self._schema(replace(request, n=1), answers) if self.wanted.schema != "none" else "json_schema"
+        schema = await self._schema(replace(request, n=1), answers) if self.request.schema != "none" else "json_schema"
         if self._reasons_in_text:
             self.notes.append(
                 f"the model's reasoning comes in its text and is told from it by its marks: {NEEDS_PARSER}"
             )
-        temperature = request.fields == self.wanted.fields
+        temperature = request.fields == self.request.fields
         if not temperature:
             self.notes.append(
-                f"the server refuses a temperature of {self.wanted.fields['temperature']:g} for this model: none is "
+                f"the server refuses a temperature of {self.request.fields['temperature']:g} for this model: none is "
                 "sent, so its default holds"
             )
-        if self.wanted.seed and not request.seed:
+        if self.request.seed and not request.seed:
             self.notes.append("the server refuses seeds: none is sent, so the same request may give another answer")
         if request.limit != LIMITS[0]:
             self.notes.append(f"the server takes the limit on tokens as {request.limit}")
@@ -287,7 +287,7 @@ class _Probe:
             **vars(self.info),
             n=n,
             schema=schema,
-            seed=request.seed if self.wanted.seed else None,
+            seed=request.seed if self.request.seed else None,
             temperature=temperature,
             token_limit=request.limit,
             version=version,
@@ -313,7 +313,7 @@ class _Probe:
 
     async def _accepted(self) -> tuple[_Request, Sequence[_Answer]]:
         """Return the request with as many of the wanted features as the server takes, and its answers."""
-        request = self.wanted
+        request = self.request
         for _ in range(6):  # as many as there are fields to be refused; a schema may be refused twice
             outcome = await self._ask(request)
             if not isinstance(outcome, _Refused):
@@ -326,7 +326,7 @@ class _Probe:
 
     async def _one_by_one(self, limit: str) -> tuple[_Request, Sequence[_Answer]]:
         """Start with the plainest request, and add each wanted feature that the server takes."""
-        request = _Request(limit=limit, fields=self.wanted.without_temperature)
+        request = _Request(limit=limit, fields=self.request.without_temperature)
         outcome = await self._ask(request)
         if isinstance(outcome, _Refused) and limit == LIMITS[0]:
             # The one field without which nothing is sent, so it alone is tried in both spellings before giving up.
@@ -350,7 +350,7 @@ class _Probe:
                 )
             )
         answers: Sequence[_Answer] = outcome
-        wanted = self.wanted
+        wanted = self.request
         features: tuple[tuple[str, Any], ...] = (
             ("fields", wanted.fields),
             ("n", wanted.n),

@@ -76,7 +76,7 @@ def origin_of(store: Store, simulated: bool, server: str | None, fresh: str | No
     if server is None:
         return Origin(simulated)
     with store.read() as connection:
-        same = calls.same(connection, server)
+        same = calls.declared_same(connection, server)
     return Origin(simulated, server, fresh, same.servers, same.before)
 
 
@@ -110,6 +110,6 @@ async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origi
             calls.keep_servers(connection, [server.text])
         current = origin_of(store, planned.simulated, server.text, planned.fresh)
         # A server that only moved keeps its answers from before the move; another build of the model shares none.
-        return replace(current, same=(was.text, *current.same)) if server.may_be(was) else current
+        return replace(current, tied=(was.text, *current.tied)) if server.may_be(was) else current
 
     return await asyncio.to_thread(store.retry, recorded)

@@ -76,7 +76,7 @@ class Servers:
             raise EndpointError(f"--serve names '{name}', and {WORD} is asked for {asked}. Use one name for both.")
 
 
-def own_address(base_url: str, model: str, serve: Iterable[str]) -> str:
+def single_address(base_url: str, model: str, serve: Iterable[str]) -> str:
     """Return the address of a single model. Raises as Servers does."""
     servers = Servers(serve)
     address = servers.at(base_url, model)
@@ -110,7 +110,7 @@ async def serving(
     addresses: Collection[str], workspace: Path, stopping: Callable[[], bool]
 ) -> AsyncIterator[dict[str, str]]:
     """Start the servers one after the other, wait until they are ready or `stopping`, yield their addresses, and stop
-    them at the end. Within `kept_between` a running one is reused, and left running. Raises VllmError if one fails."""
+    them at the end. Within `keep_running` a running one is reused, and left running. Raises VllmError if one fails."""
     kept = _kept.get()
     started: dict[str, str] = {} if kept is None else kept
     urls: dict[str, str] = {}
@@ -129,7 +129,7 @@ _kept: ContextVar[dict[str, str] | None] = ContextVar("kept", default=None)  # i
 
 
 @contextmanager
-def kept_between(workspace: Path) -> Iterator[None]:
+def keep_running(workspace: Path) -> Iterator[None]:
     """Leave servers that are started in this block running until work asks others, or to its end: the runs of a sweep
     share theirs."""
     servers: dict[str, str] = {}
@@ -144,7 +144,7 @@ def kept_between(workspace: Path) -> Iterator[None]:
 
 async def _ready(address: str, workspace: Path, started: dict[str, str], stopping: Callable[[], bool]) -> str:
     """Return the address of a server once it is ready; '' if the work is stopped before that."""
-    if address in started and not vllm_server.state_named(workspace, started[address]).live:
+    if address in started and not vllm_server.find_state(workspace, started[address]).live:
         del started[address]  # it failed since
     again = ANOTHER_PORT
     while not stopping():

@@ -253,7 +253,7 @@ def _write_one(item: Keep, connection: sa.Connection) -> None:
     _write(connection, [item])
 
 
-def asked_next(moves: Moves) -> Iterator[tuple[Ask, Branch] | Keep]:
+def next_asks(moves: Moves) -> Iterator[tuple[Ask, Branch] | Keep]:
     """Yield the next questions of branches in a plan, and of those that they start, and the rows that a run would
     record."""
     for branch, item in moves:
@@ -261,7 +261,7 @@ def asked_next(moves: Moves) -> Iterator[tuple[Ask, Branch] | Keep]:
             if isinstance(item, Keep):
                 yield item
             else:
-                yield from asked_next((started, started.begin()) for started in item.branches)
+                yield from next_asks((started, started.begin()) for started in item.branches)
             item = branch.tell(True)
         if item is not None:
             yield item, branch

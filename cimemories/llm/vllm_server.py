@@ -220,7 +220,7 @@ def servers(workspace: Path) -> list[ServerState]:
     return sorted(states, key=lambda state: (not state.live, -state.created))
 
 
-def state_named(workspace: Path, name: str) -> ServerState:
+def find_state(workspace: Path, name: str) -> ServerState:
     """Return a server by its id, by the port of a running one, or the newest that had that port. Raises VllmError."""
     states = servers(workspace)
     for state in states:
@@ -530,7 +530,7 @@ def wait(
     end = None if timeout is None else time.monotonic() + timeout
     before = None
     while True:
-        state = state_named(workspace, server_id)
+        state = find_state(workspace, server_id)
         if state != before and on_change is not None:
             on_change(state)
         before = state
@@ -550,7 +550,7 @@ def stop(workspace: Path, name: str) -> ServerState:
     VllmError for an unknown one, for one on another machine, and in a read-only app."""
     _refuse_read_only()
     workspace = workspace.absolute()
-    state = state_named(workspace, name)
+    state = find_state(workspace, name)
     if not state.live:
         return state
     if not state.here:
@@ -568,7 +568,7 @@ def stop(workspace: Path, name: str) -> ServerState:
         elif state.supervisor is not None:
             break  # None: it has not written its first state, so there is no process to signal yet
         time.sleep(LOOK_SECONDS / 2)
-        state = state_named(workspace, state.id)
+        state = find_state(workspace, state.id)
         if not state.live:
             return state
     # The supervisor is gone or does not act: end the server without it.
@@ -584,7 +584,7 @@ def stop(workspace: Path, name: str) -> ServerState:
 def forget(workspace: Path, server_id: str) -> None:
     """Remove the state and the logs of a server that has ended. Raises VllmError for a running or an unknown one."""
     _refuse_read_only()
-    state = state_named(workspace, server_id)
+    state = find_state(workspace, server_id)
     if state.live:
         raise VllmError(f"{state.id} is {state.phase}. Stop it first.")
     path = state_path(workspace, state.id)

@@ -283,7 +283,7 @@ def warm(store: Store, work_id: str) -> None:
     """Build the cached tables that rest on work which has just ended, so that no page has to wait for them."""
     if work.kind_of(work_id) is WorkKind.RUN:
         with store.read() as connection:
-            if runs.named(connection, work_id).explains:
+            if runs.by_id(connection, work_id).explains:
                 return  # its messages are of variants of one request: no flows are counted from them
         # Flows of its own: what pages need of it afterwards are the files that it writes.
         headline(Flows(store), resolve_scope(store, work_id))

@@ -367,7 +367,7 @@ def orders(
                 sides.append(by_value(pooled[order][side]))
             case Order.ALIKE:
                 beside = np.concatenate(values, axis=1 - side)
-                sides.append(alike(beside if side == 0 else beside.T))
+                sides.append(cluster_order(beside if side == 0 else beside.T))
             case _:
                 sides.append(np.arange(len(names)))
     if groups:
@@ -392,7 +392,7 @@ def by_value(values: Floats) -> Ints:
     return np.lexsort((-np.nan_to_num(values, nan=0.0), np.isnan(values)))
 
 
-def alike(values: Floats) -> Ints:
+def cluster_order(values: Floats) -> Ints:
     """Return positions that put like places side by side: average linkage with optimal leaf order (scipy). values:
     [places, cells], nan where a cell has no pair.
 

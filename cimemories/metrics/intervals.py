@@ -335,11 +335,11 @@ class Tallied:
 
 def common(first: FlowArrays, second: FlowArrays) -> tuple[FlowArrays, FlowArrays]:
     """Return both runs on their common flows (`shared`), each flow read at as many samples as both have: pure."""
-    one, two = alike((first, second))
+    one, two = aligned((first, second))
     return one, two
 
 
-def alike(every: Sequence[FlowArrays]) -> list[FlowArrays]:
+def aligned(every: Sequence[FlowArrays]) -> list[FlowArrays]:
     """Return runs on the flows that all share (`shared`), each flow read at as many samples as all have: pure."""
     parts = shared(every)
     if all(np.array_equal(parts[0].draws, other.draws) for other in parts[1:]):

@@ -36,18 +36,18 @@ def separates(p: float) -> bool:
 @dataclass(frozen=True)
 class Standing:
     """The highest of a family. first: its position; value: its number. ties: how many others have the very same number.
-    others: how many others there are; alike: how many of these no test separates from it, ties among them."""
+    others: how many others there are; indistinguishable: how many of them no test separates from it, ties included."""
 
     first: int
     value: float
     ties: int
     others: int
-    alike: int
+    indistinguishable: int
 
     @property
     def clear(self) -> bool:
         """True if there are others, and tests separate it from all of them."""
-        return self.others > 0 and not self.alike
+        return self.others > 0 and not self.indistinguishable
 
 
 def standing(

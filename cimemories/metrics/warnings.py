@@ -94,7 +94,7 @@ def labeller_warning(store: Store, run_id: str) -> str | None:
     """Return the warning for a run and the labelling that numbers rest on; None where there is no reason, or no
     labelling. Raises StoreError for a run that is not there."""
     with store.read() as connection:
-        run = runs.named(connection, run_id)
+        run = runs.by_id(connection, run_id)
     row = default_labelling(store, run.dataset)
     return None if row is None else family_warning(row.model, run.model)
 
@@ -227,7 +227,7 @@ def run_warnings(store: Store, run_id: str) -> tuple[str, ...]:
     """Return the warnings about a run's numbers, by its first judge; empty where there are none. Raises StoreError for
     a run that is not there."""
     with store.read() as connection:
-        run = runs.named(connection, run_id)
+        run = runs.by_id(connection, run_id)
         if not judgements.of_run(connection, run_id):
             return ("the run has no judge, so what its messages reveal is not known",)
     scope = resolve_scope(store, run_id)
@@ -243,7 +243,7 @@ def _mixed(store: Store, run_id: str) -> str | None:
         written = [source for source in sources if source.kind in ("respond", "rewrite")]
         names = list(dict.fromkeys(source.server for source in written))
         # Servers that people said are the same count as one.
-        same = calls.same(connection, names[0]).servers if names else ()
+        same = calls.declared_same(connection, names[0]).servers if names else ()
     if all(name in same for name in names[1:]):
         return None
     return f"its messages were written by {len(names)} servers: {'; '.join(source.sentence() for source in written)}"
@@ -346,7 +346,7 @@ def _wording(connection: sa.Connection, judge: JudgeRow) -> str | None:
         return f"whether the judge's prompt is still the one in seeds is not known ({problem})"
     if judge.prompt_hash in current:
         return None
-    recorded = runs.kept_prompts(connection, judge.prompt_hash)
+    recorded = runs.recorded_prompts(connection, judge.prompt_hash)
     if recorded is not None and recorded.source != FROM_SEEDS:
         return f"the judge {judge.name} used the prompt of {recorded.source}, not the one in seeds"
     return (

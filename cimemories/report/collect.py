@@ -96,7 +96,7 @@ def collect(
     return Report(
         title=title,
         subtitle=f"{subtitle}, {count(max(line.numbers.profiles for line in report_basis.lines), 'profile')}",
-        made=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
+        produced=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
         simulated=simulated_runs(report_basis),
         sections=tuple(sections),
     )

@@ -124,12 +124,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """made: when and by what, the one line that differs between two reports on the same record. simulated: which parts
-    of the results are, '' where none is."""
+    """produced: when and by what, the one line that differs between two reports on the same record. simulated: which
+    parts of the results are, '' if none is."""
 
     title: str
     subtitle: str
-    made: str
+    produced: str
     simulated: str
     sections: tuple[Section, ...]
 

@@ -30,7 +30,7 @@ CURVES_HEIGHT = 420
 SHARE_AXIS = {"range": [-0.01, 1.01], "tickformat": ".0%"}
 
 
-def drawn(drawing: Drawing | None, name: str, *, simulated: Parts) -> list[Figure]:
+def figures_of(drawing: Drawing | None, name: str, *, simulated: Parts) -> list[Figure]:
     """Return a drawing of the app as a figure of a report; nothing where there is none."""
     if drawing is None:
         return []

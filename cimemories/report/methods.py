@@ -139,7 +139,7 @@ def _context(basis: Basis) -> dict[str, object]:
     made_of = [
         (
             f"Violation@{line.numbers.n} of {basis.run_names[line.run.id]}",
-            sentences.made_of(item.violation[line.numbers.n]),
+            sentences.parts_text(item.violation[line.numbers.n]),
         )
         for line, item in bounds
     ]

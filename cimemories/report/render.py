@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from cimemories.charts import export, svg
-from cimemories.formats.reading import written_whole
+from cimemories.formats.reading import atomic_write
 from cimemories.leaks.table import as_markdown as leak_table
 from cimemories.leaks.table import rests_on
 from cimemories.report.document import (
@@ -133,7 +133,7 @@ def _text(report: Report, folder: str, form: str) -> str:
     lines = [f"# {markdown_escaped(report.title)}", ""]
     if report.simulated:
         lines += [f"> **Simulated.** {markdown_escaped(report.simulated)}", ""]
-    lines += [markdown_escaped(report.subtitle), "", markdown_escaped(report.made), ""]
+    lines += [markdown_escaped(report.subtitle), "", markdown_escaped(report.produced), ""]
     lines += [f"{i}. {markdown_escaped(section.title)}" for i, section in enumerate(report.sections, 1)]
     for section in report.sections:
         lines += ["", f"## {markdown_escaped(section.title)}"]
@@ -224,21 +224,21 @@ def write_report(
     # Again, though a caller has checked before: making a report takes a while, and a file may be there by now.
     check_report(path, force=force)
     if path.suffix.casefold() in HTML:
-        with written_whole(path) as draft:
+        with atomic_write(path) as draft:
             draft.write_text(as_html(report), encoding="utf-8")
         return [path]
     folder = figures_folder(path)
     text, pictures = markdown_files(report, folder.name, progress)
     if pictures:
         # Figures first: a text that is there never names one that is not.
-        with written_whole(folder) as draft:
+        with atomic_write(folder) as draft:
             draft.mkdir()
             for name, picture in pictures.items():
                 (draft / name).write_bytes(picture)
             shutil.rmtree(folder, ignore_errors=True)
     elif folder.exists():
         shutil.rmtree(folder)
-    with written_whole(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_text(text, encoding="utf-8")
     return [path, *(folder / name for name in pictures)]
 

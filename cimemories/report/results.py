@@ -286,7 +286,7 @@ def comparison(basis: Basis) -> Section | None:
         blocks.append(shown(settings, f"{settings.caption}: a difference may come from there"))
     # A plane of one run shows nothing.
     if sum(not math.isnan(line.balanced.value) for line in board.lines) > 1:
-        blocks += figures.drawn(charts.plane(board, run_names), "figure-plane", simulated=board.simulated)
+        blocks += figures.figures_of(charts.plane(board, run_names), "figure-plane", simulated=board.simulated)
     first, *others = basis.scopes
     differences = against(basis.flows, first, others, basis.rule, run_names)
     blocks.append(Points(tuple(text for item in differences for text in item.words)))
@@ -295,7 +295,7 @@ def comparison(basis: Basis) -> Section | None:
     blocks.append(shown(pairs, simulated=board.simulated, folded=True))
     for item in differences:
         if len(differences) == 1:
-            blocks += figures.drawn(charts.domains(item), "figure-difference", simulated=item.simulated)
+            blocks += figures.figures_of(charts.domains(item), "figure-difference", simulated=item.simulated)
         blocks.append(shown(item.domains, f"{' minus '.join(item.names[::-1])}, by domain", simulated=item.simulated))
     caption = f"Flows that change, against {run_names[first.run.id]}"
     changes = joined([item.changes for item in differences], caption)

@@ -48,25 +48,25 @@ class Pace:
 
 @dataclass(frozen=True)
 class Progress:
-    """An assigned slice. decisions: how many answers there are to give, `made` of them given: of an item no more count
-    than are wanted. done_by: the day on which the rest is made at the pace of all together; None if nothing was
+    """An assigned slice. decisions: how many answers are asked for; answered: how many of them were given, surplus
+    answers to an item aside. done_by: the day on which the rest will be done at the present pace; None if nothing was
     answered lately."""
 
     of: Assignment
     people: tuple[Pace, ...]
     decisions: int
-    made: int
+    answered: int
     done_by: date | None
 
     @property
     def left(self) -> int:
-        return self.decisions - self.made
+        return self.decisions - self.answered
 
     @property
     def sentence(self) -> str:
         """Return '120 of 400 decisions made; due 2026-12-01, done about 2026-12-03 at this pace: 2 days late'."""
         what = "attributes read" if self.of.kind == ATTRIBUTES else f"{ANSWERS[self.of.kind]}s made"
-        text = f"{count(self.made)} of {count(self.decisions)} {what}"
+        text = f"{count(self.answered)} of {count(self.decisions)} {what}"
         due = date.fromisoformat(self.of.due) if self.of.due else None
         if not self.left:
             return f"{text}: done"

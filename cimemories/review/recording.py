@@ -31,15 +31,15 @@ CAUSES = frozenset(map(str, Cause))
 class Event:
     """One answer or action of a person at the desk.
 
-    kind is say, skip, flag, comment or undo. card: the id of the item. says: the label or verdict of a `say`. text: of
-    a comment or a flag, and the reason of an adjudication, whose `cause` is why people differed. of: the uid of the
-    event that an undo takes back, None for the last one from before the page was opened.
+    kind is say, skip, flag, comment or undo. card: the id of the item. answer: the label or verdict of a `say`. text:
+    the comment, or the reason for a flag or an adjudication. cause: why people differed, of an adjudication. of: the
+    uid of the event that an undo takes back; None: the person's last one, made before the page was opened.
     """
 
     uid: str
     kind: str
     card: str
-    says: str | None
+    answer: str | None
     seconds: float = 0.0
     blind: bool = False
     text: str = ""
@@ -49,12 +49,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Recorded:
-    """back: the pair, of an audit the flow, that an undo of something decided before the page was opened leads back to.
-    gone: uids of events that the record cannot hold: an edit or a deletion took away their pair, of an audit their run.
-    new: decisions that the record did not have; verdicts are not counted."""
+    """The outcome of recording events. back: the pair (of an audit, the flow) whose decision from before the page was
+    opened was undone; the page returns to it. refused: uids of events that cannot be recorded, since their pair or run
+    was edited away or deleted. new: decisions added; verdicts are not counted."""
 
     back: Pair | Flow | None
-    gone: frozenset[str]
+    refused: frozenset[str]
     new: int = 0
 
 
@@ -91,15 +91,15 @@ def record(
     store: Store, dataset: DatasetRow, annotator: str, events: Sequence[Event], source: str = "queue"
 ) -> Recorded:
     """Record events of one person and dataset in their order, in one transaction. source: where they decided;
-    ADJUDICATED for events on cards of disputes, which need a cause, and are refused (`gone`) if another person has
-    decided the pair since: their decision would be overruled unseen.
+    ADJUDICATED for events on cards of disputes. These need a cause, and are refused if another person has decided the
+    pair since the card was shown: that decision would be overruled unseen.
 
-    Raises DatasetGone if the dataset was deleted, also where another dataset has its id by now, and StoreError where
-    nothing could be written: then nothing was, and the browser still holds all of it.
+    Raises DatasetGone if the dataset was deleted, even if another one has its id by now, and StoreError if the record
+    cannot be written: then nothing was, and the browser still has all events.
     """
     back: Pair | None = None
     new = 0
-    gone: set[str] = set()
+    refused: set[str] = set()
     dataset_id = dataset.id
     with store.write(Role.CURATOR if source == ADJUDICATED else Role.ANNOTATOR) as connection:
         decisions.take_turns(connection, dataset_id, annotator, alone=source == ADJUDICATED)
@@ -109,34 +109,34 @@ def record(
         # After the lock on the pairs, which waits for a deletion that has begun.
         if datasets.created(connection, dataset_id) != dataset.created:
             raise DatasetGone(f"the dataset {dataset.name} was deleted")
-        # Decisions one after the other are gathered and written together.
+        # Consecutive decisions are written together.
         waiting: list[NewDecision] = []
-        # Kept with the first decision that names it, so that a later release cannot change what people went by.
+        # Recorded with the decisions, so that a later release cannot change which guideline people followed.
         guideline = reviews.keep_guideline(connection).hash
         for event in events:
             pair = pair_of(event.card)
             if pair is not None and pair not in there:
-                gone.add(event.uid)
-            elif event.kind == "say" and event.says in LABEL_TEXTS and pair is not None and _trains(event, source):
-                mark = Mark(*pair, MarkKind.TRAINED, uid=event.uid, reason=str(event.says), seconds=event.seconds)
+                refused.add(event.uid)
+            elif event.kind == "say" and event.answer in LABEL_TEXTS and pair is not None and _trains(event, source):
+                mark = Mark(*pair, MarkKind.TRAINED, uid=event.uid, reason=str(event.answer), seconds=event.seconds)
                 reviews.add_marks(connection, dataset_id, annotator, [mark])
             elif event.kind == "say":
                 adjudicates = source == ADJUDICATED
-                if pair is None or event.says not in LABEL_TEXTS or (adjudicates and event.cause not in CAUSES):
-                    gone.add(event.uid)
+                if pair is None or event.answer not in LABEL_TEXTS or (adjudicates and event.cause not in CAUSES):
+                    refused.add(event.uid)
                     continue
-                # Read in the transaction that writes, in turn, or a decision could come between.
+                # Read in the transaction that writes, or a decision could come between.
                 is_new = adjudicates and not decisions.is_known(connection, dataset_id, event.uid)
                 if is_new:
                     history = decisions.history(connection, dataset_id, [pair[0]], pair[1])
                     # Another id: another person has decided the pair since the card was made.
                     if event.card != f"{card_id(pair)}.{last_unsettled(history, annotator)}":
-                        gone.add(event.uid)
+                        refused.add(event.uid)
                         continue
                 waiting.append(
                     NewDecision(
                         *pair,
-                        Label(event.says),
+                        Label(event.answer),
                         uid=event.uid,
                         reason=event.text.strip() if adjudicates else "",
                         cause=event.cause if adjudicates else None,
@@ -147,11 +147,11 @@ def record(
                     )
                 )
             else:
-                # In the order they were made: an undo must find the decision that it takes back.
+                # Written before the event: an undo must find the decision that it takes back.
                 new += decisions.add_all(connection, dataset_id, annotator, waiting)
                 waiting = []
                 if event.kind == "undo":
-                    # Of several undos the last one that leads anywhere decides where the page goes.
+                    # Of several undos the last one that returns a pair decides where the page goes.
                     undone = _undo(connection, dataset_id, annotator, event, adjudicated=source == ADJUDICATED)
                     back = undone or back
                 elif pair is not None and event.kind == "comment":
@@ -160,7 +160,7 @@ def record(
                     mark = Mark(*pair, MarkKind(event.kind), uid=event.uid, reason=event.text, seconds=event.seconds)
                     reviews.add_marks(connection, dataset_id, annotator, [mark])
         new += decisions.add_all(connection, dataset_id, annotator, waiting)
-    return Recorded(back, frozenset(gone), new)
+    return Recorded(back, frozenset(refused), new)
 
 
 def _trains(event: Event, source: str) -> bool:
@@ -171,11 +171,11 @@ def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event,
     """Take back what the event names, or else the annotator's last decision (`adjudicated`: adjudication), and return
     its pair."""
     if event.of is not None:
-        # The name may be that of a mark: decisions and marks are undone with the same key.
+        # The uid may be that of a mark: decisions and marks are undone with the same key.
         if not decisions.undo(connection, dataset_id, annotator, event.of, event.uid):
             reviews.take_back_mark(connection, dataset_id, annotator, event.of, event.uid)
         return None
-    # Sent again, it must not take back one decision more.
+    # An undo that is sent again must not take back another decision.
     if decisions.is_known(connection, dataset_id, event.uid):
         return None
     last = decisions.last_decision(connection, dataset_id, annotator, adjudicated=adjudicated)
@@ -190,9 +190,9 @@ def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event,
 
 @dataclass(frozen=True)
 class AuditState:
-    """A slice as one reviewer sees it. undecided: the items without a verdict of theirs, in the slice's order, of a
-    slice of attributes without those already found to leak; total: how many items they are to answer; audited: how many
-    of the slice have a verdict of any person."""
+    """A slice as one reviewer sees it. undecided: the items without a verdict of theirs, in the slice's order; in a
+    slice of attributes, without those already found to leak. total: how many items they are to answer; audited: how
+    many items of the slice have a verdict of any person."""
 
     undecided: list[Flow]
     audited: int
@@ -214,27 +214,26 @@ def audit_state(
     by_attribute: bool = False,
     assigned: Collection[Flow] | None = None,
 ) -> AuditState:
-    """Return the progress of these items, for this reviewer and in all. by_attribute: they are messages of attributes,
-    which one confirmed reveal settles. assigned: the items of this reviewer, in which only their verdict settles an
-    attribute. None: all items, without those that others have settled."""
+    """Return the progress of these items for this reviewer. by_attribute: the slice is of attributes, each settled by
+    one confirmed reveal. assigned: the reviewer's items, which only their own verdicts settle; None: all items, which
+    anyone's verdicts settle."""
     with store.read() as connection:
         of_run = audits.of_run(connection, run_id)
-    # Theirs are taken before standing: another person's newer verdict must not hide them.
+    # Filtered before `standing`: another person's newer verdict must not hide the reviewer's.
     mine = decisions.standing(item for item in of_run if item.annotator == annotator)
     answered = {flow: audit for flow, audit in decisions.standing(of_run).items() if flow in flows}
-    words = answered if assigned is None else {flow: audit for flow, audit in mine.items() if flow in flows}
-    settled = {flow[1] for flow, audit in words.items() if by_attribute and audits.says_revealed(audit.verdict)}
-    given = flows if assigned is None else assigned
-    undecided = [flow for flow in given if flow not in mine and flow[1] not in settled]
-    return AuditState(undecided, len(answered), len(given))
+    deciding = answered if assigned is None else {flow: audit for flow, audit in mine.items() if flow in flows}
+    settled = {flow[1] for flow, audit in deciding.items() if by_attribute and audits.says_revealed(audit.verdict)}
+    items = flows if assigned is None else assigned
+    undecided = [flow for flow in items if flow not in mine and flow[1] not in settled]
+    return AuditState(undecided, len(answered), len(items))
 
 
 @dataclass(frozen=True)
 class AuditSitting:
-    """The counts of a person's newest standing verdicts on a slice: all, and those that differ from the judge. A
-    verdict agrees where the judge says the same on whether the message reveals the attribute in full. missed: the
-    person sees a reveal where the judge claims none; claimed: the other way round. What the judge has not judged counts
-    as no claim."""
+    """A person's newest standing verdicts on a slice, compared with the judge on whether the message reveals the
+    attribute in full. missed: reveals that the person sees and the judge does not claim; claimed: the other way round.
+    What the judge has not judged counts as no claim."""
 
     verdicts: int
     missed: int
@@ -302,33 +301,32 @@ def _of_response(flow: Flow) -> str:
 def record_audit(
     store: Store, run: RunRow, annotator: str, events: Sequence[Event], flows: Collection[Flow]
 ) -> Recorded:
-    """Record events in their order, in one transaction, each once however often it comes; those of a slice that was on
-    the screen before this one (`flows`) too.
-    Events on messages of a run that was deleted are refused (`gone`).
+    """Record events in their order, in one transaction, each once however often it is sent. flows: the slice on the
+    screen; events may also be of the one before it. Events on messages of a deleted run are refused.
 
-    Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
+    Raises StoreError if the record cannot be written: then nothing was, and the browser still has all events.
     """
     back: Flow | None = None
-    gone: set[str] = set()
+    refused: set[str] = set()
     verdicts = {str(verdict): verdict for verdict in AuditVerdict}
     with store.write(Role.ANNOTATOR) as connection:
         there = audits.in_run(connection, run.id, run.created, (flow_of(event.card)[0] for event in events))
         for event in events:
             flow = flow_of(event.card)
             if event.kind == "undo" and event.of is None:
-                # Sent again, it must not take back one verdict more.
+                # An undo that is sent again must not take back another verdict.
                 if not audits.is_known(connection, run.dataset, event.uid):
                     last = audits.last_verdict(connection, run.dataset, annotator, flows)
                     if last is not None and audits.undo(connection, run.dataset, annotator, last.uid, event.uid):
                         back = last.place
             elif flow[0] not in there:
-                gone.add(event.uid)
+                refused.add(event.uid)
             elif event.kind == "undo" and event.of is not None:
                 audits.undo(connection, run.dataset, annotator, event.of, event.uid)
             elif event.kind == "say":
-                verdict = verdicts.get(event.says or "")
+                verdict = verdicts.get(event.answer or "")
                 if verdict is None:
-                    gone.add(event.uid)
+                    refused.add(event.uid)
                 else:
                     new = NewVerdict(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
                     audits.add_all(connection, run.dataset, annotator, [new])
@@ -336,4 +334,4 @@ def record_audit(
                 (context,) = judgements.of_responses(connection, flow[:1], "context")[flow[0]]
                 comment = f"{event.text} {_of_response(flow)}"
                 reviews.add_comment(connection, run.dataset, annotator, flow[1], context, comment, event.uid)
-    return Recorded(back, frozenset(gone))
+    return Recorded(back, frozenset(refused))

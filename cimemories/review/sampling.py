@@ -250,7 +250,7 @@ def expected_interval(labelled: Population, size: int) -> str:
     )
 
 
-def drawn_items(labelled: Population, size: int, seed: int) -> list[SliceItem]:
+def draw_items(labelled: Population, size: int, seed: int) -> list[SliceItem]:
     """Draw pairs in random order, so that any first part of them is a sample too. The same population, size and seed
     give the same pairs in the same order. weight: the size of the pair's stratum over how many it gives. Raises
     StoreError as `plan` does."""
@@ -282,7 +282,7 @@ def draw_slice(store: Store, labelling_id: str, *, size: int, seed: int, annotat
     size, name or annotator that will not do, or an unknown labelling."""
     labelled = population(store, labelling_id)
     planned = plan(labelled, size)
-    items = drawn_items(labelled, size, seed)
+    items = draw_items(labelled, size, seed)
     manifest = {
         "labelling": labelling_id,
         "rule": labelled.rule,

@@ -73,7 +73,7 @@ def status(store: Store, dataset: str) -> Status:
         .join(profile_context, profile_context.c.profile == profile.c.id)
     )
     with store.read() as connection:
-        row = datasets.named(connection, dataset)
+        row = datasets.by_name(connection, dataset)
         history = decisions.history(connection, row.id)
         notes = reviews.comments_of_dataset(connection, row.id)
         flagged = len(reviews.standing_marks(connection, row.id, reviews.MarkKind.FLAG))

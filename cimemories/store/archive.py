@@ -21,12 +21,12 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import canonical_json, content_hash, new_id
 from cimemories.store.rows import (
     count,
+    from_row,
     in_chunks,
     insert,
     insert_new,
     insert_one,
     insert_returning,
-    made,
     rows_in_chunks,
     rows_of,
 )
@@ -628,7 +628,7 @@ def _restore_calls(
             request_row = next(waiting, None)
         if request_row is None:
             break
-        answers = [made(Answer, row, content=row["response"], endpoint=None) for row in group]
+        answers = [from_row(Answer, row, content=row["response"], endpoint=None) for row in group]
         calls.keep_servers(connection, [server])
         item = request_of(request_row["body"])
         calls.record_all(connection, [Exchange(item, answers, kind, endpoint, simulated, server=server, fresh=fresh)])

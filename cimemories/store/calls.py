@@ -256,7 +256,7 @@ class Tie:
     created: str
 
 
-def known(connection: sa.Connection) -> list[ServerId]:
+def planned_servers(connection: sa.Connection) -> list[ServerId]:
     """Return the servers that work was planned on, by address."""
     return [ServerId.read(text) for text in connection.scalars(sa.select(server.c.id).order_by(server.c.id))]
 
@@ -296,7 +296,7 @@ def untie(connection: sa.Connection, one: str, other: str) -> None:
 def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
     """Return both addresses normalised and sorted; NOT_KNOWN is always the second."""
     # Only what the record knows or what looks like a URL: a typing error would tie nothing, unnoticed.
-    there = {item.address for item in known(connection)}
+    there = {item.address for item in planned_servers(connection)}
     addresses = []
     for text in (one, other):
         address = address_of(ServerId.read(text.strip()).address)
@@ -319,7 +319,7 @@ class Same:
     before: frozenset[str] = frozenset()
 
 
-def same(connection: sa.Connection, text: str) -> Same:
+def declared_same(connection: sa.Connection, text: str) -> Same:
     """Return what was declared the same server as this one, through others too. Of another address only servers count
     that report no other root or revision of the model."""
     tied = ties(connection)
@@ -336,7 +336,9 @@ def same(connection: sa.Connection, text: str) -> Same:
         }
         grown = not new <= addresses
         addresses |= new
-    others = (item for item in known(connection) if item.address in addresses - {mine.address} and item.may_be(mine))
+    others = (
+        item for item in planned_servers(connection) if item.address in addresses - {mine.address} and item.may_be(mine)
+    )
     known_before = any(item.second == NOT_KNOWN and item.first in addresses for item in tied)
     return Same(tuple(item.text for item in others), frozenset(addresses) if known_before else frozenset())
 
@@ -450,7 +452,7 @@ class Origin:
     simulated: bool
     server: str | None = None
     fresh: str | None = None
-    same: tuple[str, ...] = ()
+    tied: tuple[str, ...] = ()
     before: frozenset[str] = frozenset()
 
     def keys(self, body: str, draws: Iterable[int]) -> dict[int, str]:
@@ -459,7 +461,7 @@ class Origin:
 
     def older(self, body: str, draws: Sequence[int]) -> list[dict[int, str]]:
         """Return the keys of the same server's answers under its other names, one mapping a name."""
-        keys = [keys_of(body, draws, simulated=self.simulated, server=s, fresh=self.fresh) for s in self.same]
+        keys = [keys_of(body, draws, simulated=self.simulated, server=s, fresh=self.fresh) for s in self.tied]
         # Last, the keys from before servers were a part of them.
         return [*keys, keys_of(body, draws, simulated=self.simulated)] if self.counts_before else keys
 
@@ -538,7 +540,7 @@ def _chosen(
     # Its own answers first: another name of the server fills only the gaps.
     chosen = {draw: key for draw, key in current.items() if key in addresses}
     for number, keys in enumerate(older):
-        unnamed = number == len(origin.same)  # the last ones are of servers that are not known
+        unnamed = number == len(origin.tied)  # the last ones are of servers that are not known
         for draw, key in keys.items():
             if draw in chosen or key not in addresses:
                 continue
@@ -781,11 +783,11 @@ class Source:
     def sentence(self) -> str:
         """Return '360 of 480 messages come from http://gpu1:8000/v1 (120 of them were recorded before)'."""
         name = ANSWERS.get(self.kind, f"{self.kind} answers")
-        known = (
+        source = (
             "are of a server not known" if self.server == NOT_KNOWN else f"come from {ServerId.read(self.server).shown}"
         )
         before = f" ({self.recorded:,} of them were recorded before)" if self.recorded else ""
-        return f"{self.answers:,} of {self.of:,} {name} {known}{before}"
+        return f"{self.answers:,} of {self.of:,} {name} {source}{before}"
 
     def as_json(self) -> dict[str, object]:
         return vars(self) | {"server": None if self.server == NOT_KNOWN else self.server}

@@ -16,11 +16,11 @@ from cimemories.store.engine import StoreError, content_hash, new_id, now, plain
 from cimemories.store.rows import (
     count,
     exists,
+    from_row,
     insert,
     insert_new,
     insert_one,
     insert_returning,
-    made,
     rows_in_chunks,
     rows_of,
 )
@@ -120,7 +120,7 @@ def recalls_of(connection: sa.Connection, hashes: Collection[str]) -> dict[str, 
         return tuple(RecalledLine(each["text"], tuple(each["attributes"]), each["score"]) for each in row["lines"])
 
     rows = rows_in_chunks(connection, sa.select(recall), recall.c.hash, hashes)
-    return {row["hash"]: made(RecallRecord, row, lines=lines(row), cost=row["cost"] or None) for row in rows}
+    return {row["hash"]: from_row(RecallRecord, row, lines=lines(row), cost=row["cost"] or None) for row in rows}
 
 
 # ---- profile lists
@@ -400,11 +400,13 @@ def all_rows(connection: sa.Connection) -> list[DatasetRow]:
         if row["written"] or row["parent"] in by_simulator:
             by_simulator.add(row["id"])
         simulated = row["id"] in by_simulator
-        datasets.append(made(DatasetRow, row, simulated=bool(row["voted"]) or simulated, simulated_profiles=simulated))
+        datasets.append(
+            from_row(DatasetRow, row, simulated=bool(row["voted"]) or simulated, simulated_profiles=simulated)
+        )
     return datasets
 
 
-def named(connection: sa.Connection, name: str) -> DatasetRow:
+def by_name(connection: sa.Connection, name: str) -> DatasetRow:
     """Return the dataset of that name. Raises StoreError that lists what there is."""
     rows = all_rows(connection)
     if row := next((row for row in rows if row.name == name), None):
@@ -441,7 +443,7 @@ def with_source(connection: sa.Connection, source_hash: str) -> DatasetRow | Non
 def contexts(connection: sa.Connection, dataset_id: int) -> list[ContextRow]:
     """Return the contexts of a dataset in their order, whether or not any profile is tested in them."""
     rows = rows_of(connection, sa.select(context).where(context.c.dataset == dataset_id).order_by(context.c.ordinal))
-    return [ContextRow(row["id"], row["ordinal"], made(Context, row)) for row in rows]
+    return [ContextRow(row["id"], row["ordinal"], from_row(Context, row)) for row in rows]
 
 
 def profile_ids(connection: sa.Connection, dataset_id: int, limit: int | None = None) -> list[int]:
@@ -488,10 +490,10 @@ def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
     ).all()
     own = (Attribute(a.key, json.loads(a.value), a.domain, a.event, a.statement, a.spelling) for a in attributes)
     tested = (Context(c.task, c.recipient, c.sphere) for c in contexts)
-    return made(
+    return from_row(
         ProfileRecord,
         row,
-        profile=made(Profile, row, attributes=tuple(own), contexts=tuple(tested)),
+        profile=from_row(Profile, row, attributes=tuple(own), contexts=tuple(tested)),
         attribute_ids=tuple(a.id for a in attributes),
         context_ids=tuple(c.id for c in contexts),
     )

@@ -22,12 +22,12 @@ from cimemories.store.rows import (
     count,
     exists,
     fetch,
+    from_row,
     in_chunks,
     insert,
     insert_new,
     insert_one,
     insert_returning,
-    made,
     rows_in_chunks,
     rows_of,
 )
@@ -288,8 +288,8 @@ def last_decision(
 ) -> Decision | None:
     """Return what this annotator said last and has not taken back, of their own decisions, withdrawals among them, or
     of their adjudications; None if there is nothing left to take back."""
-    made = history(connection, dataset_id, where=decision.c.annotator == annotator)
-    tops = [stack[-1] for stack in stacks(made).values() if stack]
+    events = history(connection, dataset_id, where=decision.c.annotator == annotator)
+    tops = [stack[-1] for stack in stacks(events).values() if stack]
     # An undo that was carried to a new version has nothing beneath it that could come back.
     tops = [top for top in tops if top.label is not None or top.source != UNDO]
     tops = [top for top in tops if (top.source == ADJUDICATED) == adjudicated]
@@ -321,7 +321,7 @@ def newest(connection: sa.Connection, annotator: str | None = None) -> Newest | 
         .where(decision.c.id == last.scalar_subquery())
     )
     row = connection.execute(query).mappings().first()
-    return made(Newest, row, decision=made(Decision, row)) if row else None
+    return from_row(Newest, row, decision=from_row(Decision, row)) if row else None
 
 
 def last_id(connection: sa.Connection, dataset_id: int) -> int:
@@ -432,11 +432,11 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Merged:
-    """The outcome for the events of one kind. `other`: of a uid that is here with something else said, left out."""
+    """The outcome for the events of one kind. conflicting: of a uid that is here with something else said, left out."""
 
     new: int
-    known: int
-    other: int
+    present: int
+    conflicting: int
 
 
 @dataclass(frozen=True)
@@ -675,7 +675,7 @@ def imports(connection: sa.Connection, dataset_id: int) -> list[ReviewImport]:
     for of, kind, number in connection.execute(counted.where(item.review_import.in_(counts))):
         counts[of][kind] = number
     return [
-        made(ReviewImport, row, events={k: counts[row["id"]][k] for k in EVENT_KINDS if k in counts[row["id"]]})
+        from_row(ReviewImport, row, events={k: counts[row["id"]][k] for k in EVENT_KINDS if k in counts[row["id"]]})
         for row in rows
     ]
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from cimemories.model import Attribute, WorkStatus
 from cimemories.store import versions, work
 from cimemories.store.engine import StoreError, canonical_json, new_id, now, plain_name
-from cimemories.store.rows import in_chunks, insert, insert_one, made, rows_of
+from cimemories.store.rows import from_row, in_chunks, insert, insert_one, rows_of
 from cimemories.store.rows import settle as settle_rows
 from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
 from cimemories.store.tables import call, generation, generation_part
@@ -116,7 +116,7 @@ def unfinished(connection: sa.Connection, name: str, identity: str) -> str | Non
 def move(connection: sa.Connection, generation_id: str, endpoint: str, how: Mapping[str, object]) -> None:
     """Note where its server is now, and how it is asked there: `how` goes into the manifest. Raises StoreError while a
     living process works on it."""
-    row = work.held(connection, generation_id)
+    row = work.locked(connection, generation_id)
     work.require_idle([row])
     work.update(connection, generation_id, endpoint=endpoint, manifest=canonical_json({**row["manifest"], **how}))
 
@@ -128,7 +128,7 @@ def all_rows(connection: sa.Connection) -> list[GenerationRow]:
     return work.listed(connection, query, GenerationRow, "parts", *of_part)
 
 
-def named(connection: sa.Connection, generation_id: str) -> GenerationRow:
+def by_id(connection: sa.Connection, generation_id: str) -> GenerationRow:
     """Return the generation of that id. Raises StoreError if there is none."""
     row = next((row for row in all_rows(connection) if row.id == generation_id), None)
     if row is None:
@@ -157,7 +157,7 @@ def parts(connection: sa.Connection, generation_id: str, profile: int | None = N
     if profile is not None:
         query = query.where(generation_part.c.profile == profile)
     return [
-        made(
+        from_row(
             Part,
             row,
             attributes=tuple(Attribute(**item) for item in row["attributes"]),

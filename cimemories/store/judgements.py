@@ -16,11 +16,11 @@ from cimemories.store.rows import (
     count,
     exists,
     fetch,
+    from_row,
     in_chunks,
     insert,
     insert_new,
     insert_one,
-    made,
     rows_in_chunks,
     rows_of,
 )
@@ -65,9 +65,9 @@ def partial_memories(connection: sa.Connection, run_id: str) -> dict[str, frozen
     return {row.memory: frozenset(memories[row.memory]) for row in partial}
 
 
-def memory_holds(held: PartialMemories, memory: str | None, attribute_id: int) -> bool:
+def memory_holds(memories: PartialMemories, memory: str | None, attribute_id: int) -> bool:
     """Return whether a memory holds an attribute of its profile."""
-    return memory is None or memory not in held or attribute_id in held[memory]
+    return memory is None or memory not in memories or attribute_id in memories[memory]
 
 
 def _of_profiles(run_id: str, profiles: Sequence[int] | None) -> tuple[sa.ColumnElement[bool], ...]:
@@ -655,7 +655,7 @@ def judged_responses(
         claim = Reveal(item["attribute"], item["quote"], _span(item), item["strength"])
         reveals.setdefault(item["judgement"], []).append(claim)
     return [
-        made(
+        from_row(
             JudgedResponse,
             row,
             status=ResponseStatus(row["status"]),

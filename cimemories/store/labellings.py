@@ -23,7 +23,7 @@ from cimemories.store.engine import (
     plain_name,
 )
 from cimemories.store.rows import count as count_rows
-from cimemories.store.rows import in_chunks, insert, insert_new, made, rows_of
+from cimemories.store.rows import from_row, in_chunks, insert, insert_new, rows_of
 from cimemories.store.rows import settle as settle_rows
 from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
 from cimemories.store.tables import attribute, ballot, context, imported_vote, labelling, persona, profile, rule, vote
@@ -112,7 +112,7 @@ def personas(connection: sa.Connection, labelling_id: str) -> dict[int, Persona]
     query = sa.select(labelling.c.manifest).where(labelling.c.id == labelling_id)
     ids = connection.execute(query).scalar_one()["personas"]
     rows = rows_of(connection, sa.select(persona).where(persona.c.id.in_(ids)))
-    by_id = {row["id"]: made(Persona, row) for row in rows}
+    by_id = {row["id"]: from_row(Persona, row) for row in rows}
     return {i: by_id[i] for i in ids}
 
 
@@ -135,7 +135,7 @@ def add(
     row = connection.execute(sa.select(labelling).where(labelling.c.identity == identity)).mappings().one()
     if row["id"] != fresh:
         # Its worker would not see what is added, and the command that adds it would then be refused.
-        row = work.held(connection, row["id"])
+        row = work.locked(connection, row["id"])
         work.require_idle([row])
         there, asked = row["manifest"], manifest.get("asked")
         way = {name: manifest[name] for name in HOW if name in manifest}
@@ -507,7 +507,7 @@ def all_rules(connection: sa.Connection, dataset_id: int) -> list[RuleRow]:
     """Return the named rules of a dataset, oldest first; the paper's rule is not among them."""
     rows = rows_of(connection, sa.select(rule).where(rule.c.dataset == dataset_id).order_by(rule.c.id))
     return [
-        made(RuleRow, row, priors=priors, least_votes=least, both_lists=both)
+        from_row(RuleRow, row, priors=priors, least_votes=least, both_lists=both)
         for row in rows
         for priors, least, both in [rule_numbers(row["priors"])]
     ]
@@ -518,7 +518,7 @@ def current_rule(connection: sa.Connection, dataset_id: int) -> RuleRow | None:
     return next((row for row in all_rules(connection, dataset_id) if row.current), None)
 
 
-def rule_named(connection: sa.Connection, dataset_id: int, name: str) -> RuleRow:
+def rule_by_name(connection: sa.Connection, dataset_id: int, name: str) -> RuleRow:
     """Return the rule of that name. Raises StoreError that lists what there is."""
     rows = all_rules(connection, dataset_id)
     if row := next((row for row in rows if row.name == name), None):
@@ -606,14 +606,14 @@ def add_rule(
 def make_current_rule(connection: sa.Connection, dataset_id: int, name: str) -> None:
     """Let the labels of the dataset rest on the rule of that name; 'paper' goes back to the paper's rule. Raises
     StoreError for a name that is not there, or a frozen dataset."""
-    chosen = None if name.lower() == PAPER_RULE else rule_named(connection, dataset_id, name).id
+    chosen = None if name.lower() == PAPER_RULE else rule_by_name(connection, dataset_id, name).id
     _make_current(connection, dataset_id, chosen)
 
 
 def delete_rule(connection: sa.Connection, dataset_id: int, name: str) -> None:
     """Remove a rule; if it was current, the paper's rule holds again. Raises StoreError as
     `make_current_rule` does."""
-    row = rule_named(connection, dataset_id, name)
+    row = rule_by_name(connection, dataset_id, name)
     if row.current:
         _make_current(connection, dataset_id, None)
     connection.execute(sa.delete(rule).where(rule.c.id == row.id))

@@ -22,7 +22,7 @@ from cimemories.model import Label
 from cimemories.store.decisions import Pair, moment
 from cimemories.store.engine import StoreError, content_hash, later_than, now, plain_name, storable, text_hash
 from cimemories.store.rows import count as count_rows
-from cimemories.store.rows import exists, fetch, insert, insert_new, insert_one, made, rows_of
+from cimemories.store.rows import exists, fetch, from_row, insert, insert_new, insert_one, rows_of
 from cimemories.store.tables import (
     audit,
     claim,
@@ -149,7 +149,7 @@ def _comments(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[
     for row in rows:
         if row["resolves"] is None:
             who, why = settled.get(row["id"], (None, ""))
-            comments.append(made(Comment, row, resolved_by=who, resolution=why))
+            comments.append(from_row(Comment, row, resolved_by=who, resolution=why))
     return comments
 
 
@@ -193,7 +193,7 @@ def guideline_versions(connection: sa.Connection) -> list[Guideline]:
     """Return every version, oldest first; at least the one that ships."""
     rows = rows_of(connection, sa.select(guideline).order_by(guideline.c.id))
     if rows:
-        return [made(Guideline, row, version=number) for number, row in enumerate(rows, start=1)]
+        return [from_row(Guideline, row, version=number) for number, row in enumerate(rows, start=1)]
     folder = Path(os.environ.get("CIMEMORIES_SEEDS") or _HOME)
     text = _read(folder / FILE if (folder / FILE).is_file() else _HOME / FILE)
     return [Guideline(text_hash(text), text, SHIPPED_GUIDELINE, "", 1)]
@@ -443,7 +443,7 @@ def plan_changes(connection: sa.Connection, dataset_id: int) -> list[PlanChange]
     if not rows:
         held = sa.select(review_plan, sa.literal("").label("reason")).where(review_plan.c.dataset == dataset_id)
         rows = rows_of(connection, held)
-    return [made(PlanChange, row, plan=made(Plan, row)) for row in rows]
+    return [from_row(PlanChange, row, plan=from_row(Plan, row)) for row in rows]
 
 
 def set_overlap_plan(connection: sa.Connection, dataset_id: int, plan: Plan, annotator: str, reason: str) -> None:

@@ -41,7 +41,7 @@ def fetch(connection: sa.Connection, query: sa.Executable, kind: type[T], parame
     return [kind(**dict(zip(names, values(row), strict=True))) for row in result]
 
 
-def made(kind: type[T], row: Row | sa.RowMapping, **more: Any) -> T:
+def from_row(kind: type[T], row: Row | sa.RowMapping, **more: Any) -> T:
     """Return an object of a dataclass from the columns of a row that are named like its fields, and from `more`."""
     names = (name for name in _fields(kind) if name not in more and name in row)  # type: ignore[arg-type]
     return kind(**{name: row[name] for name in names}, **more)

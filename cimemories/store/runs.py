@@ -17,11 +17,11 @@ from cimemories.store.engine import StoreError, canonical_json, new_id, now, pla
 from cimemories.store.rows import (
     count,
     fetch,
+    from_row,
     in_chunks,
     insert_new,
     insert_one,
     insert_returning,
-    made,
     rows_in_chunks,
     rows_of,
 )
@@ -103,7 +103,7 @@ def keep_prompts(
     return digest
 
 
-def kept_prompts(connection: sa.Connection, digest: str) -> sa.Row | None:
+def recorded_prompts(connection: sa.Connection, digest: str) -> sa.Row | None:
     """Return the row of a wording, or None for one from before wordings were recorded."""
     return connection.execute(sa.select(prompt).where(prompt.c.hash == digest)).first()
 
@@ -185,7 +185,7 @@ def all_sweeps(connection: sa.Connection) -> list[SweepRow]:
     return _sweep_rows(connection, work.select(sweep).order_by(sweep.c.created, sweep.c.id))
 
 
-def sweep_named(connection: sa.Connection, sweep_id: str) -> SweepRow:
+def sweep_by_id(connection: sa.Connection, sweep_id: str) -> SweepRow:
     """Return one sweep by its id. Raises StoreError that says where to look."""
     rows = _sweep_rows(connection, work.select(sweep).where(sweep.c.id == sweep_id))
     if not rows:
@@ -197,7 +197,7 @@ def _sweep_rows(connection: sa.Connection, query: sa.Select) -> list[SweepRow]:
     cells = sa.select(run.c.sweep, sa.func.count().label("cells")).where(run.c.sweep.is_not(None)).group_by(run.c.sweep)
     counts = {row.sweep: row.cells for row in connection.execute(cells)}
     return [
-        made(SweepRow, row, status=work.shown_status(row), cells=counts.get(row["id"], 0))
+        from_row(SweepRow, row, status=work.shown_status(row), cells=counts.get(row["id"], 0))
         for row in rows_of(connection, query)
     ]
 
@@ -428,7 +428,7 @@ def of_sweep(connection: sa.Connection, sweep_id: str) -> list[RunRow]:
     return _rows(connection, work.select(run).where(run.c.sweep == sweep_id).order_by(run.c.cell))
 
 
-def named(connection: sa.Connection, run_id: str) -> RunRow:
+def by_id(connection: sa.Connection, run_id: str) -> RunRow:
     """Return one run by its id. Raises StoreError that says where to look."""
     rows = _rows(connection, work.select(run).where(run.c.id == run_id))
     if not rows:
@@ -450,7 +450,7 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
     for row in rows:
         counts = {"responses": dict(responses[row["id"]]), "judgements": dict(judged[row["id"]])}
         about = {"tags": tuple((row["tags"] or "").split()), "note": row["note"] or ""}
-        runs.append(made(RunRow, row, status=work.shown_status(row, _missing(**counts)), **counts, **about))
+        runs.append(from_row(RunRow, row, status=work.shown_status(row, _missing(**counts)), **counts, **about))
     return runs
 
 

@@ -19,7 +19,7 @@ from cimemories.model import canonical_event, is_bio
 from cimemories.store.datasets import revise
 from cimemories.store.decisions import UNDO, count_standing
 from cimemories.store.engine import StoreError, canonical_json, now, plain_name
-from cimemories.store.rows import count, exists, fetch, insert, insert_new, insert_one, made, rows_of
+from cimemories.store.rows import count, exists, fetch, from_row, insert, insert_new, insert_one, rows_of
 from cimemories.store.tables import (
     attribute,
     context,
@@ -329,7 +329,7 @@ def history(connection: sa.Connection, dataset_id: int, profile: int | None = No
     return [_row(row) for row in rows_of(connection, query.order_by(edit.c.created, edit.c.id))]
 
 
-def named(connection: sa.Connection, edit_id: int) -> EditRow:
+def edit_by_id(connection: sa.Connection, edit_id: int) -> EditRow:
     """Return one change of the history. Raises StoreError if there is none of that id."""
     row = connection.execute(sa.select(edit).where(edit.c.id == edit_id)).mappings().first()
     if row is None:
@@ -338,7 +338,7 @@ def named(connection: sa.Connection, edit_id: int) -> EditRow:
 
 
 def _row(row: sa.RowMapping) -> EditRow:
-    return made(EditRow, row, edit=made(Edit, row, before=_side(row["before"]), after=_side(row["after"])))
+    return from_row(EditRow, row, edit=from_row(Edit, row, before=_side(row["before"]), after=_side(row["after"])))
 
 
 def _side(side: Side | None) -> Side | None:
@@ -369,10 +369,10 @@ def content_mark(connection: sa.Connection, dataset_id: int) -> ContentMark:
     the current rule), 0 and '' for none. SQLite gives ids of what was deleted out again, so times are in it. A revision
     moves with every decision as well."""
     newest = sa.select(sa.func.max(edit.c.id)).where(edit.c.dataset == dataset_id)
-    made = sa.select(dataset.c.created).where(dataset.c.id == dataset_id)
+    created = sa.select(dataset.c.created).where(dataset.c.id == dataset_id)
     current = sa.select(rule.c.id, rule.c.created).where(rule.c.dataset == dataset_id, rule.c.current)
     held = connection.execute(current).first() or (0, "")
-    return str(connection.scalar(made) or ""), connection.scalar(newest) or 0, int(held[0]), str(held[1])
+    return str(connection.scalar(created) or ""), connection.scalar(newest) or 0, int(held[0]), str(held[1])
 
 
 def apply_edit(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
@@ -487,10 +487,10 @@ def _add_context(connection: sa.Connection, dataset_id: int, item: Edit, people:
     side = item.after or {}
     there = _find(connection, dataset_id, side)
     using = _places(connection, int(there["id"])) if there else {}
-    named = _profiles_of(side, people)
-    missing = [ordinal for ordinal in named if ordinal not in using]
+    ordinals = _profiles_of(side, people)
+    missing = [ordinal for ordinal in ordinals if ordinal not in using]
     # Where profiles are named, all of them must be without it; else it is added to those that lack it.
-    if not missing or (isinstance(side.get("places"), dict) and len(missing) < len(named)):
+    if not missing or (isinstance(side.get("places"), dict) and len(missing) < len(ordinals)):
         raise StoreError(f"{_context_text(side)} exists already. Change its task or its recipient.")
     if there is None:
         context_id, ordinal = _insert(connection, dataset_id, side)

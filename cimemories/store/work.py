@@ -1,11 +1,11 @@
-"""Leases on labellings, runs, sweeps and generations: held by one process, with a heartbeat, reclaimed from the dead.
+"""Leases on labellings, runs, sweeps and generations: held by one process, with a heartbeat, reclaimed when it dies.
 
     claim = work.claim(connection, "run-3f9a1c2e")
     with store.fenced(claim.hold).write() as connection: ...   # raises ClaimLost once another process has claimed it
 
-Whether a worker on another machine lives is told by the age of its heartbeat, by the clock of the database alone. That
-can be wrong (a worker that was cut off for a minute lives on), so a claim has a token: every write of a worker checks
-it in its own transaction, and a worker whose token is gone writes nothing more.
+A worker on another machine counts as dead once its heartbeat is old, by the clock of the database alone. That can be
+wrong (a worker that was cut off for a minute lives on), so a claim has a token: every write of a worker checks it in
+the same transaction, and a worker whose token was replaced writes nothing more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sqlalchemy.ext.compiler import compiles
 from cimemories.manifest import RunManifest
 from cimemories.model import JudgementStatus, ResponseStatus, WorkKind, WorkStatus
 from cimemories.store.engine import PATIENCE_SECONDS, StoreError, now
-from cimemories.store.rows import made, rows_of
+from cimemories.store.rows import from_row, rows_of
 from cimemories.store.tables import (
     ballot,
     generation,
@@ -54,8 +54,8 @@ T = TypeVar("T")
 
 # ---- the database's clock
 #
-# What is compared between machines (heartbeats, leases) goes by the clock of the database, never by the caller's: the
-# clocks of two machines differ by minutes more often than one thinks.
+# Times that machines compare (heartbeats, leases) are by the database's clock, never by the caller's: the clocks of two
+# machines often differ by minutes.
 
 
 class database_clock(sa.sql.functions.FunctionElement[float]):
@@ -113,8 +113,8 @@ class Claim:
         """Keep the claim until the transaction ends; every write of a worker is a heartbeat too. Raises ClaimLost if
         the claim does not stand any more."""
         # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here, so it cannot be claimed meanwhile.
-        held = connection.execute(_held(table_of(self.work_id)), {"work_id": self.work_id, "token": self.token})
-        if not held.rowcount:
+        beat = connection.execute(_heartbeat(table_of(self.work_id)), {"work_id": self.work_id, "token": self.token})
+        if not beat.rowcount:
             self._lose(connection)
 
     def share(self, connection: sa.Connection) -> None:
@@ -129,7 +129,7 @@ class Claim:
 
     def _lose(self, connection: sa.Connection) -> NoReturn:
         table = table_of(self.work_id)
-        # No row was changed: the rest only finds out why, for the message.
+        # The claim is lost already; this finds out why, for the message.
         row = connection.execute(sa.select(table).where(table.c.id == self.work_id)).first()
         if row is None:
             raise ClaimLost(f"{self.work_id} was deleted while it was being worked on.")
@@ -143,17 +143,17 @@ class Claim:
         )
 
 
-# With `_bumped` in every commit of a worker: made once, it takes 0.06 ms instead of 0.2.
+# Executed in every commit of a worker, like `_bumped`: a cached statement takes 0.06 ms instead of 0.2.
 @cache
-def _held(table: sa.Table) -> sa.Update:
-    mine = table.c.id == sa.bindparam("work_id"), table.c.claim == sa.bindparam("token")
-    return sa.update(table).where(*mine).values(heartbeat=database_clock())
+def _heartbeat(table: sa.Table) -> sa.Update:
+    claimed = table.c.id == sa.bindparam("work_id"), table.c.claim == sa.bindparam("token")
+    return sa.update(table).where(*claimed).values(heartbeat=database_clock())
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told apart from a later one that was given the same number by its start time, and from one on another
-    machine of the same name by `machine`."""
+    """A process. `process_started` tells it from a later one with the same number, `machine` from one on a machine of
+    the same name."""
 
     host: str
     machine: str | None
@@ -169,7 +169,7 @@ def me() -> Owner:
 @cache
 def _machine() -> str | None:
     """Return a name of this start of this machine and of the process namespace: a container sees its own processes
-    alone. None if the system does not say (not Linux); then the name of the host has to do."""
+    alone. None if the system does not say (not Linux); then the name of the host must do."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -243,11 +243,11 @@ def load(connection: sa.Connection, work_id: str) -> Row:
     return row
 
 
-def held(connection: sa.Connection, work_id: str) -> Row:
-    """Return the row of a piece of work, locked until the transaction ends, so that what is decided by it still holds
-    when it is written. Raises StoreError like `load`."""
+def locked(connection: sa.Connection, work_id: str) -> Row:
+    """Return the row of a piece of work, locked until the transaction ends, so that it cannot change before the caller
+    writes. Raises StoreError like `load`."""
     table = table_of(work_id)
-    # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here: of two claims one sees the other.
+    # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here: the second of two claims sees the first.
     connection.execute(sa.select(table.c.id).where(table.c.id == work_id).with_for_update())
     return load(connection, work_id)
 
@@ -266,7 +266,7 @@ def is_alive(row: Row) -> bool:
         return False
     # A heartbeat from the future was written before the clock was set back; a living worker soon writes another one.
     fresh = row["heartbeat_age"] is not None and abs(row["heartbeat_age"]) < STALE_SECONDS
-    # The name alone may be that of two machines, or of two containers; without `machine` it has to do.
+    # Two machines or containers may have the same host name; without `machine` the name must do.
     here = row["host"] == socket.gethostname() and row["machine"] in (None, _machine())
     # Queued and not claimed yet, or on a machine whose processes cannot be seen from here.
     if row["pid"] is None or not here:
@@ -276,7 +276,7 @@ def is_alive(row: Row) -> bool:
         # Older records give the time since 1970. Neither clock can be mistaken for the other: they differ by the time
         # at which the machine was started.
         same = abs(_started(process) - started) < 1.0 or abs(process.create_time() - started) < 1.0
-        # A zombie has ended; its parent has only not asked how.
+        # A zombie has ended; its parent has not read its exit status yet.
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
@@ -309,7 +309,7 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> C
     """Make this process the one that works on it; an earlier claim, even of this process, ends. Raises StoreError while
     another living process works on it. queued: only if it still waits for its worker, so that work which was cancelled
     in the meantime stays cancelled."""
-    row = held(connection, work_id)
+    row = locked(connection, work_id)
     owner = me()
     # Work of this very process may be claimed again, by a later attempt of its own.
     mine = row["pid"] == owner.pid and row["host"] == owner.host and row["machine"] in (None, owner.machine)
@@ -328,15 +328,16 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> C
 
 
 def take_turns(connection: sa.Connection, work_id: str) -> None:
-    """Let only this one of the processes that write under a claim go on until its transaction ends, so that what the
-    others committed can be counted. On SQLite only one process writes anyway."""
+    """Make the other processes that write under this claim wait until the transaction ends, so that their commits can
+    be counted. On SQLite only one process writes anyway."""
     table = table_of(work_id)
-    # FOR NO KEY UPDATE: waits for the others that take turns, and not for all that only share the claim.
+    # FOR NO KEY UPDATE: waits for others that take turns, but not for those that only share the claim.
     connection.execute(sa.select(table.c.id).where(table.c.id == work_id).with_for_update(key_share=True))
 
 
 def is_claimed(connection: sa.Connection, work_id: str) -> bool:
-    """Return whether a process works on it, or is about to; this holds until the transaction ends."""
+    """Return whether a process works on it, or is about to. The answer holds until the transaction ends: the row
+    is locked."""
     table = table_of(work_id)
     query = sa.select(table.c.status).where(table.c.id == work_id).with_for_update()
     return connection.scalar(query) in ACTIVE
@@ -352,7 +353,7 @@ def heartbeat(connection: sa.Connection, work_id: str) -> WorkStatus:
 
 
 def slow_down(connection: sa.Connection, work_id: str, reason: str) -> None:
-    """Record what slows down work that is under way, in the column for why it ended; '' for nothing."""
+    """Record what slows down active work ('' for nothing), in the column `error`."""
     table = table_of(work_id)
     active = sa.update(table).where(table.c.id == work_id, table.c.status.in_(ACTIVE))
     connection.execute(active.values(error=reason or None))
@@ -361,7 +362,7 @@ def slow_down(connection: sa.Connection, work_id: str, reason: str) -> None:
 def queue(connection: sa.Connection, work_id: str) -> None:
     """Mark work as about to be started, before its process is launched, so that a dead launch can be seen. Raises
     StoreError if a living process works on it already."""
-    row = held(connection, work_id)
+    row = locked(connection, work_id)
     if is_alive(row) and row["pid"] is not None:
         raise StoreError(f"{work_id} is already running as process {row['pid']}.")
     # Its claim goes as well: a former worker that still lives after all writes nothing more.
@@ -382,7 +383,7 @@ def request_pause(connection: sa.Connection, work_id: str) -> bool:
 def _stop(
     connection: sa.Connection, work_id: str, from_: Sequence[WorkStatus], request: WorkStatus, end: WorkStatus
 ) -> bool:
-    row = held(connection, work_id)
+    row = locked(connection, work_id)
     if row["status"] not in from_:
         return False
     if is_alive(row) and row["pid"] is not None:
@@ -420,9 +421,9 @@ def shown_status(row: Row, missing: int = 0) -> WorkStatus:
     return WorkStatus(row["status"])
 
 
-# ---- ended
+# ---- counts of work that has ended
 #
-# Counts of work that has ended, held in memory: a page that lists runs must not count millions of rows each time.
+# Cached in memory: a page that lists runs must not count millions of rows each time.
 
 
 Counts = Mapping[str, int]
@@ -439,8 +440,8 @@ def counts_by_work(
 ) -> dict[str, Counts]:
     """Return counts by status of each of these runs or labellings, empty for one without any.
 
-    count: makes those of some ids, and may leave out those without any; kind: what it counts. Ended work is counted
-    once for each of its revisions, which every write of content raises.
+    count: returns the counts of some ids, and may leave out ids without rows; kind: what it counts. Ended work is
+    counted once per revision, which every write of content raises.
     """
     address = connection.engine.url
     # created and finished beside the revision: a restored record may count on from an older number.
@@ -454,9 +455,9 @@ def counts_by_work(
     missing = [row["id"] for row in rows if row["id"] not in cached]
     if not missing:
         return cached
-    # Outside the lock, since it may take seconds. Two threads that count the same at once come to the same.
+    # Outside the lock, since it may take seconds. Two threads that count at once get the same result.
     counted = count(missing)
-    # Work without any rows is kept as empty, or it would be counted at every look.
+    # Work without rows is cached as empty, or it would be counted every time.
     fresh = {name: counted.get(name, {}) for name in missing}
     with _lock:
         _counts.update({keys[name]: counts for name, counts in fresh.items() if name in keys})
@@ -475,7 +476,7 @@ def listed(
     for row in rows:
         parts = dict(counts[row["id"]])
         missing = sum(parts.values()) - parts.get("ok", 0)
-        items.append(made(kind, row, status=shown_status(row, missing), **{field: parts}))
+        items.append(from_row(kind, row, status=shown_status(row, missing), **{field: parts}))
     return items
 
 
@@ -523,9 +524,9 @@ def counts_by_status(
 
 @dataclass(frozen=True)
 class Outcome:
-    """planned: responses of a run or sweep, ballots of a labelling, parts of a generation. missing: of these, how many
-    are not there whole. failed: of the missing, those that were tried; the others are still owed. A response is there
-    whole when it has a message, a judgement by every judge and, where asked for, a task check."""
+    """planned: responses of a run or sweep, ballots of a labelling, parts of a generation. missing: those of them that
+    are incomplete. failed: the missing ones that were tried; the others are still owed. A response is complete when it
+    has a message, a judgement by every judge and, where asked for, a task check."""
 
     planned: int
     missing: int
@@ -570,23 +571,22 @@ def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
     judges = connection.scalars(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).all()
     if not judges:
         return answers
-    # Counted over judgements rather than by a subquery for each response: a run may have a million of them. A response
-    # is whole where as many of its judgements are good as the run has judges.
-    # A response that no judge has come to has no row here at all, and so is not whole either.
+    # Counted over judgements: a subquery for each of a million responses is slow. A response is complete if it has as
+    # many good judgements as the run has judges; one that no judge has read has no row here, and is incomplete.
 
-    def having(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+    def number_of(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
         return sa.func.coalesce(sa.func.sum(sa.case((condition, 1), else_=0)), 0)
 
     bad = judgement.c.status.not_in((JudgementStatus.OK, JudgementStatus.OWED))
     judged = (
-        sa.select(having(judgement.c.status == JudgementStatus.OK).label("good"), having(bad).label("bad"))
+        sa.select(number_of(judgement.c.status == JudgementStatus.OK).label("good"), number_of(bad).label("bad"))
         .select_from(judgement.join(response, judgement.c.response == response.c.id))
         .where(response.c.run == run_id, response.c.status == ResponseStatus.OK, judgement.c.judge.in_(judges))
         .group_by(judgement.c.response)
         .subquery()
     )
     # A response counts once as spoiled, however many of its judges have failed.
-    query = sa.select(having(judged.c.good == len(judges)), having(judged.c.bad > 0))
+    query = sa.select(number_of(judged.c.good == len(judges)), number_of(judged.c.bad > 0))
     good, spoiled = connection.execute(query).one()
     return Outcome(answers.planned, answers.planned - int(good), answers.failed + int(spoiled))
 

@@ -196,7 +196,7 @@ def name() -> str:
     return str(st.session_state[KEY])
 
 
-def alike(text: str, people: Iterable[str]) -> str | None:
+def similar_name(text: str, people: Iterable[str]) -> str | None:
     """Return the person whose name is probably meant: the same but for case, accents and punctuation, or nearly so.
     None for an exact name, and for a name unlike all others."""
     people = list(people)
@@ -315,7 +315,7 @@ def _people() -> Sequence[str]:
 
 def _given(text: str) -> None:
     typed = _clean(text)
-    twin = alike(typed, _people())
+    twin = similar_name(typed, _people())
     if twin:
         st.session_state[_TWIN] = (typed, twin)
     elif typed:

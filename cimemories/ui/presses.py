@@ -4,8 +4,8 @@
 A button's own shortcut loses presses that come while the page still answers the one before. Here the browser keeps a
 log of presses until the page has confirmed them:
 
-    with presses.taken(KEY) as taken:            # before anything is drawn, which may end this run
-        for key in taken.keys: ...               # in their order, each once
+    with presses.pending(KEY) as pending:           # before anything is drawn, which may end this run
+        for key in pending.keys: ...             # in their order, each once
     presses.draw("jk", key=KEY)                  # shows them, and listens
 
 A new press ends the run that answers the one before, at that run's next call into Streamlit: one that draws,
@@ -59,7 +59,7 @@ KEYS = {
 
 
 @dataclass(frozen=True)
-class Taken:
+class Pending:
     """The presses of one run. keys: those since the last time, by button or key, in their order. led: whether presses
     started this run. Its address may then be out of date: the browser sends the one that it had when the key went
     down."""
@@ -80,7 +80,7 @@ class _State:
 
 
 @contextmanager
-def taken(key: str) -> Iterator[Taken]:
+def pending(key: str) -> Iterator[Pending]:
     """Yield the presses that are not done yet. They are done when the block ends, and come again in the next run if
     this one is ended inside it. The block must not call Streamlit."""
     state, log = _state(key), _log(key)
@@ -92,7 +92,7 @@ def taken(key: str) -> Iterator[Taken]:
         numbered = [*((press["seq"], str(press["key"])) for press in new), *state.buttons]
         keys = [name for _, name in sorted(numbered, key=itemgetter(0))]  # a key comes before the click that followed
         try:
-            yield Taken(keys, led=buttons > 0 or (bool(log) and state.sent != sent))
+            yield Pending(keys, led=buttons > 0 or (bool(log) and state.sent != sent))
         except Exception:
             _done(state, tab, sent, new, buttons)  # a press that fails would fail in every later run
             raise

@@ -26,7 +26,7 @@ from cimemories.ui import annotator, answers, once, page, safe, tables, url
 from cimemories.ui.page import least_votes, rule_sliders
 from pages.curate import consensus_figures
 from pages.curate.consensus_figures import MOST_BARS, PLURALS, chart_and_table, group_control
-from pages.curate.label_matrix import draw_scope, named
+from pages.curate.label_matrix import draw_scope, labelling_title
 
 TITLE = "Consensus"
 
@@ -230,7 +230,7 @@ def main() -> None:
     top = st.container()
     left, right, _ = st.columns([2, 3, 4])
     dataset, labelling = draw_scope(
-        store, rows, "consensus", left, right, lambda row: f"{named(row)} ({row.id})", voted=True
+        store, rows, "consensus", left, right, lambda row: f"{labelling_title(row)} ({row.id})", voted=True
     )
     if labelling is None:
         with top:

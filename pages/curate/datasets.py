@@ -34,7 +34,7 @@ from cimemories.store.upkeep import deleting
 from cimemories.text import count, sentence
 from cimemories.ui import annotator, answers, exports, once, page, safe, url
 from cimemories.ui.annotator import Draft
-from pages.curate.label_matrix import RESUMABLE, named
+from pages.curate.label_matrix import RESUMABLE, labelling_title
 from pages.curate.work import WAYS, draw_failures, draw_form, draw_resume, draw_running, worker_log
 
 _OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
@@ -138,7 +138,7 @@ def _freeze_form(store: Store, dataset: DatasetRow) -> None:
         labelling = st.selectbox(
             "Labelling",
             list(labellings),
-            format_func=safe.options(labellings, lambda i: named(labellings[i])).__getitem__,
+            format_func=safe.options(labellings, lambda i: labelling_title(labellings[i])).__getitem__,
             placeholder="None yet",
             key=f"{key}.labelling",
         )
@@ -285,7 +285,7 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
             "Labels of",
             list(labellings),
             format_func=safe.options(
-                labellings, lambda i: f"{named(labellings[i])}, {labellings[i].created[:10]}"
+                labellings, lambda i: f"{labelling_title(labellings[i])}, {labellings[i].created[:10]}"
             ).__getitem__,
             key=f"profiles.export.labelling.{dataset.id}",
         )
@@ -373,7 +373,7 @@ def draw_new(store: Store) -> None:
             _stopped(store, row)
         elif row.id in watched and row.dataset is not None:
             report = authoring.report(store, row.id)
-            _title(row, f"is written: {count(report.kept)} of {count(report.wanted, 'attribute')}.")
+            _title(row, f"is written: {count(report.written)} of {count(report.planned, 'attribute')}.")
             url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=row.dataset)
             with st.expander("Rejections and cost"):
                 safe.show(safe.lines(report.lines()))

@@ -41,7 +41,7 @@ from pages.curate.work import (
 # ---- dataset and labelling
 
 
-def named(row: LabellingRow) -> str:
+def labelling_title(row: LabellingRow) -> str:
     """Return a labelling as an option: model, status, votes, personas other than Westin's, and whether it is
     simulated."""
     simulated = ", simulated" if row.simulated else ""
@@ -59,7 +59,7 @@ def draw_scope(
     prefix: str,
     left: DeltaGenerator,
     right: DeltaGenerator,
-    title: Callable[[LabellingRow], str] = named,
+    title: Callable[[LabellingRow], str] = labelling_title,
     *,
     voted: bool = False,
     above: DeltaGenerator | None = None,

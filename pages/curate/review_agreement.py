@@ -204,15 +204,15 @@ def _confusion(drawn: Drawn) -> None:
     result, store, dataset, labelling = drawn.result, drawn.store, drawn.dataset, drawn.labelling
     assert labelling is not None
     with st.columns([3, 9])[0]:
-        who = choice("Whose labels", "who", [str(item.who) for item in result.against if item.who], str, EVERYONE)
-    item = next(item for item in result.against if item.who == who)
+        who = choice("Whose labels", "who", [str(item.person) for item in result.against if item.person], str, EVERYONE)
+    item = next(item for item in result.against if item.person == who)
     if not item.counts.sum():
         page.notice("None of these pairs has a counted vote, so there is nothing to compare.")
         return
     cells = {f"{LABEL_NAMES[i]}-{LABEL_NAMES[j]}": (ORDER[i], ORDER[j]) for i in range(3) for j in range(3)}
     named = url.get("cell") or ""
     texts = [safe.glyphed(LABELS[code]) for code in ORDER]
-    safe.inline(f"Rows: {item.who or EVERYONE}. Columns: the consensus. Click a cell to see its pairs.", muted=True)
+    safe.inline(f"Rows: {item.person or EVERYONE}. Columns: the consensus. Click a cell to see its pairs.", muted=True)
     with st.container(key="confusion"):
         _cells(item, texts, cells, named)
     chosen = cells.get(named)
@@ -223,14 +223,14 @@ def _confusion(drawn: Drawn) -> None:
         return
     slice_id = result.sampled.row.id if result.sampled else None
     data = answered(store, dataset.id, labelling.id, blind_only=result.blind_only, slice_id=slice_id)
-    pairs = cell_pairs(store, dataset.id, data, item.who, *chosen)
+    pairs = cell_pairs(store, dataset.id, data, item.person, *chosen)
     label, consensus = (str(LABELS[code]) for code in chosen)
-    safe.heading(f"{count(len(pairs), 'pair')}: {label} by {item.who or EVERYONE}, {consensus} by the consensus")
+    safe.heading(f"{count(len(pairs), 'pair')}: {label} by {item.person or EVERYONE}, {consensus} by the consensus")
     if pairs.empty:
         return
     selected = pair_table(
         pairs,
-        f"agreement.pairs.{item.who}.{label}.{consensus}",
+        f"agreement.pairs.{item.person}.{label}.{consensus}",
         {"people": ("text", "People")},
         "The pairs behind a cell of the confusion table",
         "Select a row to see its votes on the Labels page.",

@@ -294,8 +294,8 @@ def spread_by_keys(store: Store, dataset: DatasetRow, person: str) -> bool:
     """Answer the keys pressed since the pairs were drawn; returns whether the user is done with them."""
     spreading: _Spreading = st.session_state.setdefault(_SPREADING, _Spreading())
     outcome, back = "", False
-    with page.Reporting("Not all pairs were decided.", StoreError), presses.taken(f"{SPREAD}.keys") as taken:
-        for key in taken.keys:
+    with page.Reporting("Not all pairs were decided.", StoreError), presses.pending(f"{SPREAD}.keys") as pending:
+        for key in pending.keys:
             back = back or key == "k"
             if axis := _AXIS_KEYS.get(key):
                 spreading.axes ^= {axis}

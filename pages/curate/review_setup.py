@@ -254,13 +254,13 @@ def _import(store: Store, dataset: DatasetRow) -> None:
                 st.rerun()
         return
     done: Imported = checked[1]
-    new, present = sum(done.new.values()), sum(done.known.values())
+    new, present = sum(done.new.values()), sum(done.present.values())
     safe.inline(f"New here: {in_words(done.new) or 'nothing'}. {count(present)} are here already.", strong=True)
     for line in _remarks(done, zone):
         safe.inline(line, muted=True)
 
     def imported(done: Imported) -> None:
-        new, present = sum(done.new.values()), sum(done.known.values())
+        new, present = sum(done.new.values()), sum(done.present.values())
         page.keep_notices(
             _OUTCOME,
             f"{count(new)} new events imported, {count(present)} were already here. You can undo this below.",

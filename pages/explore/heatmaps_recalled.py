@@ -12,7 +12,7 @@ from cimemories.answer import Table
 from cimemories.answers.heatmap import WORDS
 from cimemories.answers.leaks import of_places
 from cimemories.answers.metrics import recalled, recalled_places
-from cimemories.charts.recalled import MOST_PLACES, most_said, recalled_bars, recalled_flow
+from cimemories.charts.recalled import MOST_PLACES, most_revealed, recalled_bars, recalled_flow
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
@@ -53,7 +53,7 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
     if frame.empty:
         page.notice(f"No judged sample of a flow that is {label} in a retained context.")
         return
-    shown = frame if flow else most_said(frame)
+    shown = frame if flow else most_revealed(frame)
     cut = f"; {len(shown)} of {count(len(frame))} shown, those that say most" if len(shown) < len(frame) else ""
     if flow and len(frame) > MOST_PLACES:
         cut = f"; the {MOST_PLACES - 1} with the most samples of {count(len(frame))}, the others together"

@@ -48,7 +48,7 @@ def draw() -> None:
 
 def _filtered(browsed: Browsed, examples: Examples) -> None:
     """Draw the filters and what they leave: its messages or its patterns."""
-    now = leaks_gallery.wanted(browsed.every)
+    now = leaks_gallery.url_filters(browsed.every)
     with page.behind(browsed.more):
         leaks_gallery.draw_condition()
     leaks_gallery.only_where()

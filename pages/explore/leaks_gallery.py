@@ -125,7 +125,7 @@ def _example(store: Store, item: BasketRow, number: int, of: int) -> None:
     with text:
         if item.row is None:
             safe.inline(f"{number + 1}. {item.item.run}", strong=True)
-            page.notice(item.gone)
+            page.notice(item.removal_reason)
         else:
             _row(item.row, number)
         page.bound(
@@ -267,7 +267,7 @@ WORDS = {
 BY_DEFAULT = {Facet.STRENGTH: [str(Strength.FULL)]}
 
 
-def wanted(every: bool) -> Filters:
+def url_filters(every: bool) -> Filters:
     """Return the filters as the URL has them. every: whether several runs are browsed, without which no run can be
     chosen."""
     filters: dict[str, Sequence[str]] = {}
@@ -456,13 +456,13 @@ def current(browsed: Browsed, examples: Examples, ids: Sequence[str]) -> str | N
     named = f"{run}.{attribute}.{context}" if somewhere and attribute is not None else None
     filtered = st.session_state.get(FILTERED, False)
     place, into = _place(), name()
-    with presses.taken(KEY) as taken:
+    with presses.pending(KEY) as pending:
         # A target remains from a run that ended before the URL had it.
-        moved = taken.led or place.target is not None
-        at = place.target or (place.at if taken.led else None) or named
+        moved = pending.led or place.target is not None
+        at = place.target or (place.at if pending.led else None) or named
         if (filtered and at not in ids) or (at is None and not somewhere):
             at = next(iter(ids), None)
-        for key in taken.keys:
+        for key in pending.keys:
             if key == "a":
                 _star(browsed, examples, at, into, place)
             else:
@@ -487,10 +487,10 @@ def current(browsed: Browsed, examples: Examples, ids: Sequence[str]) -> str | N
     return at
 
 
-def _star(browsed: Browsed, examples: Examples, wanted: str | None, into: str, place: _Place) -> None:
+def _star(browsed: Browsed, examples: Examples, example: str | None, into: str, place: _Place) -> None:
     """Put the example into the basket of this name, or take it out. Touches nothing of Streamlit's: see
-    presses.taken."""
-    row = examples.named([] if wanted is None else [wanted])
+    presses.pending."""
+    row = examples.named([] if example is None else [example])
     if row.empty:
         place.problems.append("Only leaks go into the basket, and this flow is not one.")
         return

@@ -173,7 +173,7 @@ def _label(pair: PairView, *, imported: bool) -> None:
 def _memory(view: LeakView, sample: Sample) -> None:
     used = {r.attribute for s in view.samples for r in s.reveals if r.strength == Strength.FULL}
     here = {r.attribute for r in sample.reveals if r.strength == Strength.FULL}
-    held = [m for m in view.memories.values() if m.held]
+    held = [m for m in view.memories.values() if m.in_memory]
 
     def gravity(item: Memory) -> int:
         return 2 if item.private else int(item.label == Label.NECESSARY)

@@ -143,7 +143,9 @@ def interval_parts(chosen: RunScope, key: str) -> None:
         if fig := bars.interval_parts(varying):
             charts.show(fig, key=f"{key}.bars", alt="Shares of the variance of each number; its table is below.")
         answers.twin(question.interval_parts(numbers.n, bounds), f"{key}.table", height="content")
-        texts = [f"{name} {percent(i.value)} {bounds_text(i)}: {sentences.made_of(i)}" for name, i in varying.items()]
+        texts = [
+            f"{name} {percent(i.value)} {bounds_text(i)}: {sentences.parts_text(i)}" for name, i in varying.items()
+        ]
         unseen = sentences.unseen(bounds.completeness.users)
         safe.inline(" ".join(map(sentence, [*texts, unseen])), muted=True)
 

@@ -103,7 +103,7 @@ def test_processes_that_ours_start_know_the_users_umask(monkeypatch: pytest.Monk
     try:
         files.adopt_umask()
         assert files.users_umask() == 0o027
-        with files.written_for_user(tmp_path / "out", tmp_path / "workspace"):
+        with files.with_users_umask(tmp_path / "out", tmp_path / "workspace"):
             (tmp_path / "out").touch()
         (tmp_path / "ours").touch()
     finally:

@@ -168,7 +168,7 @@ def test_an_operator_writes_the_batch_file_of_a_run(
     assert export_batch(sqlite_store, run, tmp_path / "owed.jsonl").lines == 4
     # What it claimed of the run is given back under the same role.
     with sqlite_store.read() as connection:
-        assert runs.named(connection, run).status is WorkStatus.INTERRUPTED
+        assert runs.by_id(connection, run).status is WorkStatus.INTERRUPTED
 
 
 def test_a_person_is_their_account_and_nobody_can_take_anothers_name_or_role(store: Store) -> None:

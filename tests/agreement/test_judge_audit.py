@@ -163,11 +163,11 @@ def test_unweighted_figures_are_those_of_scikit_learn(items: list[tuple[str, str
     if any(truth) or any(says):
         assert quality.f1.value == pytest.approx(f1_score(truth, says, zero_division=0.0))
     else:
-        assert quality.f1.value is None and quality.f1.why
+        assert quality.f1.value is None and quality.f1.reason
     if len({*truth, *says}) > 1:
         assert quality.kappa.value == pytest.approx(cohen_kappa_score(truth, says))
     else:
-        assert quality.kappa.value is None and quality.kappa.why
+        assert quality.kappa.value is None and quality.kappa.reason
     assert (quality.precision.value is None) == (not any(says))
     assert (quality.recall.value is None) == (not any(truth))
 
@@ -190,10 +190,10 @@ def test_baselines_and_a_judge_without_judgements_say_what_is_undefined(sqlite_s
     audit = judge_audit.judge_audit(flows, scope, slice_id)
     good, late = audit.judges
     assert (good.precision.value, good.recall.value, good.kappa.value, audit.coverage) == (1, 1, 1, pytest.approx(1))
-    assert (late.items, late.missing, late.agreement.value, late.agreement.why) == (0, 40, None, judge_audit.NO_ITEM)
+    assert (late.items, late.missing, late.agreement.value, late.agreement.reason) == (0, 40, None, judge_audit.NO_ITEM)
     never, always = audit.baselines
     assert (never.precision.value, never.recall.value, never.kappa.value) == (None, 0.0, 0.0)
-    assert never.precision.why == judge_audit.NOTHING_CLAIMED
+    assert never.precision.reason == judge_audit.NOTHING_CLAIMED
     share = audit.judges[0].weighted[0].sum() / audit.judges[0].weighted.sum()
     assert (always.precision.value, always.recall.value) == (pytest.approx(share), 1.0)
     cell = judge_audit.cell_items(flows, audit, good.judge, "full", "full")
@@ -248,7 +248,7 @@ def test_with_everything_audited_the_corrected_rate_is_the_true_rate(run: tuple[
     if estimate.sensitivity.value + estimate.specificity.value > 1 + 1e-9:
         assert estimate.corrected.value == pytest.approx(truth.mean())
     else:
-        assert (estimate.corrected.value, estimate.corrected.low, estimate.corrected.why) == (None, None, CHANCE)
+        assert (estimate.corrected.value, estimate.corrected.low, estimate.corrected.reason) == (None, None, CHANCE)
 
 
 @settings(max_examples=settings().max_examples // 2)
@@ -300,9 +300,9 @@ def test_undefined_is_said_and_not_a_number() -> None:
     assert np.isnan(rogan_gladen(0.2, 0.5, 0.5)) and rogan_gladen(0.02, 0.9, 0.9) == 0.0
     assert rogan_gladen(0.2, 0.8, 0.9) == pytest.approx(0.1 / 0.7)
     none = np.zeros(0, np.int64)
-    assert corrected(JUDGE, exposed(none, none), frame([])).observed.why == NO_EXPOSURE
+    assert corrected(JUDGE, exposed(none, none), frame([])).observed.reason == NO_EXPOSURE
     nothing = whole(np.zeros((3, 2), bool), np.zeros((3, 2), bool))
-    assert (nothing.corrected.value, nothing.corrected.why) == (None, NO_REVEAL)
+    assert (nothing.corrected.value, nothing.corrected.reason) == (None, NO_REVEAL)
 
 
 def test_the_rate_is_of_inappropriate_pairs_in_retained_contexts_alone(sqlite_store: Store) -> None:
@@ -328,7 +328,7 @@ def test_the_rate_is_of_inappropriate_pairs_in_retained_contexts_alone(sqlite_st
     first, blind = (correction(flows, scope, audit, j.judge) for j in audit.judges)
     assert (first.exposures, first.audited) == (25, 25)
     assert (first.observed.value, first.corrected.value) == pytest.approx((8 / 25, 8 / 25))
-    assert (blind.observed.value, blind.sensitivity.value, blind.corrected.why) == (0.0, 0.0, CHANCE)
+    assert (blind.observed.value, blind.sensitivity.value, blind.corrected.reason) == (0.0, 0.0, CHANCE)
 
 
 def test_the_observed_rate_covers_users_who_differ() -> None:

@@ -128,7 +128,7 @@ def test_what_is_undefined_is_no_number(
         comparison = compare(first, second, 3)
     assert (comparison.kappa.value, comparison.ac1.value) == pytest.approx((kappa_value, ac1_value))
     if kappa_value is None:
-        assert (comparison.kappa.low, comparison.kappa.high, comparison.kappa.why) == (None, None, why)
+        assert (comparison.kappa.low, comparison.kappa.high, comparison.kappa.reason) == (None, None, why)
     if len(first) > 1:  # also where resamples are all alike
         agreement = comparison.agreement
         assert agreement.low is not None and 0 <= agreement.low <= agreement.value <= agreement.high <= 1
@@ -146,7 +146,7 @@ def test_what_is_undefined_is_no_number(
 )
 def test_alpha_without_overlap_or_spread_says_why(counts: list[list[int]], why: str) -> None:
     alpha = krippendorff_alpha(counts)
-    assert (alpha.value, alpha.low, alpha.high, alpha.why) == (None, None, None, why)
+    assert (alpha.value, alpha.low, alpha.high, alpha.reason) == (None, None, None, why)
 
 
 def test_resampling_kinds_is_resampling_items() -> None:
@@ -164,10 +164,10 @@ def test_resampling_kinds_is_resampling_items() -> None:
 
 def test_no_interval_where_resamples_are_undefined_or_alike() -> None:
     same = statistics.bootstrap_estimate(1.0, np.ones(9), 5)
-    assert (same.low, same.high, same.why) == (None, None, statistics.NO_SPREAD)
-    assert (one := compare([0], [1], 2)).agreement.value is None and one.agreement.why == statistics.TOO_FEW
+    assert (same.low, same.high, same.reason) == (None, None, statistics.NO_SPREAD)
+    assert (one := compare([0], [1], 2)).agreement.value is None and one.agreement.reason == statistics.TOO_FEW
     often = statistics.bootstrap_estimate(1.0, np.array([np.nan] * 2 + list(range(18))), 5)
-    assert (often.low, often.why) == (None, statistics.OFTEN_UNDEFINED)
+    assert (often.low, often.reason) == (None, statistics.OFTEN_UNDEFINED)
     rare = compare([0] * 9 + [1], [0] * 10, 2)  # a third of the resamples have one answer alone
     assert rare.kappa.value == 0 and rare.kappa.low < 0 < rare.kappa.high
     assert rare.agreement.low == pytest.approx(0.7) and rare.agreement.high == 1

@@ -121,15 +121,15 @@ def test_together_people_say_what_most_say_and_on_a_tie_what_was_said_last(world
 def test_one_annotator_and_no_overlap_are_said_and_no_number(world: World) -> None:
     empty = people_agreement(world.store, world.data, world.labelling)
     assert (empty.answered, empty.among.pairs, empty.among.alpha.value) == (0, 0, None)
-    assert empty.against[0].comparison.kappa.why == statistics.TOO_FEW and math.isnan(empty.among.share)
+    assert empty.against[0].comparison.kappa.reason == statistics.TOO_FEW and math.isnan(empty.among.share)
     world.say("Ada", {0: INA, 1: INA, 9: NEC})
     world.say("Bob", {2: NEC})
     agreement = people_agreement(world.store, world.data, world.labelling)
-    assert (agreement.among.alpha.value, agreement.among.alpha.why) == (None, statistics.NO_OVERLAP)
+    assert (agreement.among.alpha.value, agreement.among.alpha.reason) == (None, statistics.NO_OVERLAP)
     everyone, ada, bob = agreement.against
     assert (everyone.answered, everyone.unlabelled, everyone.comparison.items) == (4, 1, 3)
-    assert ada.comparison.kappa.why == statistics.ONE_ANSWER and ada.comparison.ac1.value == 1
-    assert (bob.who, bob.comparison.ac1.value, bob.comparison.ac1.why) == ("Bob", None, statistics.TOO_FEW)
+    assert ada.comparison.kappa.reason == statistics.ONE_ANSWER and ada.comparison.ac1.value == 1
+    assert (bob.person, bob.comparison.ac1.value, bob.comparison.ac1.reason) == ("Bob", None, statistics.TOO_FEW)
     without = people_agreement(world.store, world.data, None)
     assert without.against[0].unlabelled == 4 and without.rule is None
 
@@ -139,12 +139,12 @@ def test_figures_are_the_definitions_overall_and_by_group(world: World) -> None:
     world.say("Bob", {0: INA, 1: INA, 2: NEC, 3: NEC, 4: AMB, 5: INA, 7: NEC, 11: INA})
     world.say("Cleo", {4: INA, 5: INA})
     agreement = people_agreement(world.store, world.data, world.labelling)
-    assert (agreement.among.pairs, agreement.among.same, agreement.among.people) == (6, 3, 3)
+    assert (agreement.among.pairs, agreement.among.unanimous, agreement.among.people) == (6, 3, 3)
     counts = [[0, 0, 2], [0, 1, 1], [0, 2, 0], [0, 1, 1], [2, 0, 1], [0, 0, 3], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
     assert agreement.among.alpha.value == pytest.approx(krippendorff_alpha(counts).value)
     consensus = np.array(LABELS).reshape(-1)
     ada = agreement.against[1]
-    assert ada.who == "Ada"
+    assert ada.person == "Ada"
     labels = [X, N, N, X, A, X, A]
     assert ada.comparison.kappa.value == pytest.approx(cohen_kappa_score(labels, consensus[:7]))
     assert ada.counts[N, X] == 1 and ada.counts[A, N] == 1 and ada.counts.sum() == 7
@@ -165,7 +165,7 @@ def test_blind_only_leaves_out_what_was_said_with_the_votes_in_sight(world: Worl
     world.say("Bob", {0: INA, 2: NEC}, blind=True)
     agreement = people_agreement(world.store, world.data, world.labelling, blind_only=True)
     assert (agreement.answered, agreement.among.pairs) == (3, 1)
-    assert [(item.who, item.answered) for item in agreement.against] == [(None, 3), ("Ada", 2), ("Bob", 2)]
+    assert [(item.person, item.answered) for item in agreement.against] == [(None, 3), ("Ada", 2), ("Bob", 2)]
 
 
 def keep(world: World, items: Sequence[SliceItem]) -> int:
@@ -203,18 +203,18 @@ def test_a_slice_speaks_for_its_population(world: World) -> None:
 def test_draws_and_personas_are_measured_apart(store: Store) -> None:
     data = add_dataset(store, 1, 3, 2).id
     agreement = draws_agreement(store, add_labels(store, data, [[[X, N], [A, A], [N, UNLABELLED]]], draws=4))
-    assert [(item.persona, item.pairs, item.same) for item in agreement.draws] == [
+    assert [(item.persona, item.pairs, item.unanimous) for item in agreement.draws] == [
         ("fundamentalist", 5, 5),
         ("pragmatic", 5, 5),
         ("unconcerned", 5, 5),
     ]
     # The first two personas say X N ? ? N, the third X N N N N.
     counts = [[0, 3, 0], [3, 0, 0], [1, 0, 2], [1, 0, 2], [3, 0, 0]]
-    assert (agreement.pairs, agreement.same) == (5, 3)
+    assert (agreement.pairs, agreement.unanimous) == (5, 3)
     assert agreement.personas.value == pytest.approx(krippendorff_alpha(counts).value)
     single = draws_agreement(store, add_labels(store, data, [[[X, X], [X, X], [X, X]]], name="single"))
-    assert all(item.alpha.why == statistics.NO_OVERLAP and item.pairs == 0 for item in single.draws)
-    assert single.personas.why == statistics.ONE_ANSWER
+    assert all(item.alpha.reason == statistics.NO_OVERLAP and item.pairs == 0 for item in single.draws)
+    assert single.personas.reason == statistics.ONE_ANSWER
 
 
 def test_a_majority_is_more_than_half() -> None:

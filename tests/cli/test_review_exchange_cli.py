@@ -40,10 +40,10 @@ def test_what_was_exported_is_imported_once(sqlite_store: Store, tmp_path: Path,
     counts = {"decision": 4, "mark": 2, "comment": 3, "audit": 2}
     assert exported == {"path": str(out), "format": form, "counts": counts, "simulated": True}
     again = shown(sqlite_store, "import", out)
-    assert (again["datasets"], again["new"], again["known"]) == ([row.name], dict.fromkeys(counts, 0), counts)
+    assert (again["datasets"], again["new"], again["present"]) == ([row.name], dict.fromkeys(counts, 0), counts)
     if form != "jsonl":
         one = shown(sqlite_store, "import", out / f"decisions.{form}")
-        assert one["known"] == {"decision": 4, "mark": 0, "comment": 0, "audit": 0}
+        assert one["present"] == {"decision": 4, "mark": 0, "comment": 0, "audit": 0}
 
 
 def test_filters_and_words_for_people(sqlite_store: Store, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, d
     assert [trace.text[0] for trace in marks] == [trace.name.split()[0] for trace in marks] == ["1", "2", "3", "4"]
     assert "not drawn, since missing messages allow only a smaller n: part" in drawing.subtitle
     with store.read() as connection:
-        rows = [runs.named(connection, run_id) for run_id in (best, part)]
+        rows = [runs.by_id(connection, run_id) for run_id in (best, part)]
     assert [line.n for line in run_lines(Flows(store), rows)] == [5, 3]
     alone = board_of(store, part)
     assert takeaway(Flows(store), alone).startswith("Only 80.0 % of the planned messages are judged")

@@ -15,7 +15,7 @@ from hostile import IncomingRequest, Reply, completion, error, hostile_server
 
 from cimemories.curation import authoring, execution
 from cimemories.curation.authoring import estimate, people, report
-from cimemories.curation.authoring_rules import alike, broken_rules
+from cimemories.curation.authoring_rules import broken_rules, normalized
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import WorkError
 from cimemories.model import DOMAINS, GENERAL, WorkStatus
@@ -47,7 +47,7 @@ def test_profiles_by_the_simulator(store: Store) -> None:
     assert result.row.status == ("finished" if whole else "finished with failures"), "parts may be short"
     assert (result.row.simulated, result.dataset_name) == (True, "new")
     assert sum(result.row.parts.values()) == PARTS
-    assert result.wanted == WANTED
+    assert result.planned == WANTED
     assert result.rejected, "the simulator writes some of it badly on purpose"
     with store.read() as connection:
         (row,) = datasets.all_rows(connection)
@@ -60,7 +60,7 @@ def test_profiles_by_the_simulator(store: Store) -> None:
     assert origin is not None
     assert origin.id == result.row.id
     assert origin.manifest["prompts"], "which words it was asked in"
-    assert row.attributes == result.kept + 4 * PROFILES
+    assert row.attributes == result.written + 4 * PROFILES
     for profile, person in zip(people_, people(PROFILES, seed=5, locale="en_US", events=EVENTS), strict=True):
         assert (profile.name, profile.sex, profile.address, profile.age) == (
             *(person.name, person.sex, person.address),
@@ -70,7 +70,7 @@ def test_profiles_by_the_simulator(store: Store) -> None:
         assert 21 <= profile.age <= 70
         for place, attribute in enumerate(profile.attributes[4:], start=4):
             before = profile.attributes[:place]
-            broken = broken_rules(attribute, [a.key for a in before], [alike(a.statement) for a in before])
+            broken = broken_rules(attribute, [a.key for a in before], [normalized(a.statement) for a in before])
             assert list(broken) == [], "no rule is broken in the record"
         own = [a for a in profile.attributes if a.event == profile.events[0]]
         assert [a.domain for a in own] == sorted((a.domain for a in own), key=DOMAINS.index)
@@ -127,7 +127,7 @@ def test_people_are_adults_of_their_locale_with_names_of_their_own() -> None:
 def test_each_call_holds_the_person_and_all_that_was_written_before(sqlite_store: Store) -> None:
     with hostile_server(good) as server:
         result = write(sqlite_store, spec(server.url, model="m"))
-    assert (result.kept, result.missing, result.rejected) == (WANTED, 0, {})
+    assert (result.written, result.missing, result.rejected) == (WANTED, 0, {})
     assert len(server.chats) == PARTS
     assert all("seed" not in request.body for request in server.chats), "no seed unless one is asked for"
     for person in people(PROFILES, seed=5, locale="en_US", events=EVENTS):
@@ -199,7 +199,7 @@ def test_a_server_that_answers_rubbish_ends_in_a_clear_report_and_no_dataset(
         assert len(server.chats) == made == 3 * PARTS, "each part was asked for three times, and never again"
     assert reason in str(caught.value)
     result = report(sqlite_store, generation_id)
-    assert (result.row.status, result.kept, result.row.dataset) == ("failed", 0, None)
+    assert (result.row.status, result.written, result.row.dataset) == ("failed", 0, None)
     assert result.rejected[reason] >= 3 * PARTS
     assert dataset_hashes(sqlite_store) == []
 
@@ -281,7 +281,7 @@ def test_the_very_same_is_gone_on_with_and_a_deleted_dataset_written_anew_withou
         with pytest.raises(StoreError, match="'new' exists already"):
             authoring.plan(sqlite_store, spec(server.url, model="m"))
         with sqlite_store.write() as connection:
-            datasets.delete(connection, datasets.named(connection, "new").id)
+            datasets.delete(connection, datasets.by_name(connection, "new").id)
         assert authoring.plan(sqlite_store, spec(server.url, model="m")) == first
         execution.execute(sqlite_store, first)
         assert dataset_hashes(sqlite_store) == [before]
@@ -297,11 +297,11 @@ def test_a_generation_that_is_running_is_not_moved_by_one_that_is_refused(store:
             authoring.plan(store, spec(there.url, model="m"))
         with store.write() as connection:
             claim.hold(connection)
-            assert generations.named(connection, generation_id).endpoint == here.url
+            assert generations.by_id(connection, generation_id).endpoint == here.url
             work.finish(connection, generation_id, WorkStatus.PAUSED)
         assert authoring.plan(store, spec(there.url, model="m")) == generation_id
         with store.read() as connection:
-            assert generations.named(connection, generation_id).endpoint == there.url
+            assert generations.by_id(connection, generation_id).endpoint == there.url
 
 
 def test_a_generation_takes_the_key_and_the_timeout_that_it_is_given_again(sqlite_store: Store) -> None:
@@ -337,7 +337,7 @@ def test_a_generation_that_is_paused_stays_paused(sqlite_store: Store) -> None:
         server.chat = pauses
         execution.execute(sqlite_store, generation_id, concurrency=1)
         with sqlite_store.read() as connection:
-            row = generations.named(connection, generation_id)
+            row = generations.by_id(connection, generation_id)
         assert (row.status, row.error, row.dataset) == (WorkStatus.PAUSED, None, None)
         assert 0 < row.settled < row.expected
         server.chat = good
@@ -361,7 +361,7 @@ def test_nothing_is_written_down_for_what_cannot_be_done(sqlite_store: Store) ->
     with sqlite_store.read() as connection:
         assert generations.all_rows(connection) == []
         with pytest.raises(StoreError, match="there is no 'generation-x'"):
-            generations.named(connection, "generation-x")
+            generations.by_id(connection, "generation-x")
 
 
 def test_the_plan_grows_with_the_profiles(sqlite_store: Store) -> None:
@@ -402,4 +402,4 @@ def test_on_a_failing_server_every_part_is_written_in_the_end(sqlite_store: Stor
     result = report(sqlite_store, generation_id)
     assert not set(result.row.parts) & set(generations.RETRIABLE)
     assert result.dataset_name == "new"
-    assert result.kept > 0.9 * WANTED
+    assert result.written > 0.9 * WANTED

@@ -40,7 +40,7 @@ def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
         assert made >= before, "what was recorded stays"
         before = made
         with store.read() as connection:
-            row = generations.named(connection, generation_id)
+            row = generations.by_id(connection, generation_id)
         assert (row.dataset is None) == (row.settled < row.expected), "all of it or nothing"
         assert row.dataset is not None or row.status == "interrupted"
     assert hits >= min(kills, 2)
@@ -92,7 +92,7 @@ def test_the_command_line(database: Database) -> None:
     listed = cli_inside(database.environment, "datasets", "generations", "--json", "--workspace", database.workspace)
     (row,) = json.loads(listed.stdout)
     assert (row["id"], row["dataset_name"], row["simulated"]) == (made.stdout.strip(), "new", True)
-    assert row["kept"] + row["missing"] == row["wanted"] == 11
+    assert row["written"] + row["missing"] == row["planned"] == 11
     for wrong, message in [
         (("--offline", "-m", "x"), "not both"),
         (("-m", "x"), "where is 'x' served"),

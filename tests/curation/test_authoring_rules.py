@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories.curation import authoring_rules
-from cimemories.curation.authoring_rules import Reason, alike, broken_rules, carries, review
+from cimemories.curation.authoring_rules import Reason, broken_rules, carries, normalized, review
 from cimemories.curation.offline import generate_profiles
 from cimemories.llm.replies import AnswerError, read_object
 from cimemories.model import DOMAINS, GENERAL, Attribute
@@ -194,7 +194,7 @@ def test_what_is_accepted_keeps_every_rule(answer: dict, wanted: dict[str, int])
     accepted, rejected = review(answer, wanted, EVENT, HELD, 1)
     held = list(HELD)
     for attribute in accepted:
-        assert list(broken_rules(attribute, [a.key for a in held], [alike(a.statement) for a in held])) == []
+        assert list(broken_rules(attribute, [a.key for a in held], [normalized(a.statement) for a in held])) == []
         assert attribute.domain in wanted
         assert attribute.event == EVENT
         assert re.fullmatch(r"[a-z][a-z0-9_]*", attribute.key)

@@ -79,7 +79,7 @@ def test_from_the_command_line_to_the_record(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     store = open_store(tmp_path)
     with store.read() as connection:
-        stored = datasets.profile_records(connection, datasets.named(connection, "small").id)
+        stored = datasets.profile_records(connection, datasets.by_name(connection, "small").id)
     store.close()
     expected = list(generate_profiles(2, seed=17, locale=locale))
     assert [(r.profile.name, r.profile.address, r.profile.attributes) for r in stored] == [

@@ -51,7 +51,7 @@ def planned(store: Store, url: str, **changes: object) -> str:
     profiles = small_profiles(1, CONTEXTS)
     add(store, profiles)
     with store.read() as connection:
-        row = datasets.named(connection, DATASET)
+        row = datasets.by_name(connection, DATASET)
     add_labels(store, row.id, np.random.default_rng(1).integers(0, 2, (1, len(profiles[0].attributes), CONTEXTS)))
     return planning.plan(store, simulated(url, samples=SAMPLES, **changes))
 

@@ -78,8 +78,8 @@ def test_a_bill_worked_out_by_hand(sqlite_store: Store) -> None:
         connection.execute(sa.update(run).values(manifest=canonical_json(manifest), sweep=sweep_id))
     unknown = costs.cost_of(sqlite_store, with_judge)
     assert unknown.amount is None and unknown.unpriced == ("judge",)
-    assert unknown.known == pytest.approx(message) and "judge" in unknown.text
-    assert costs.cost_of(sqlite_store, sweep_id).known == pytest.approx(message)  # once, though two runs used it
+    assert unknown.known_amount == pytest.approx(message) and "judge" in unknown.text
+    assert costs.cost_of(sqlite_store, sweep_id).known_amount == pytest.approx(message)  # once, though two runs used it
 
 
 def _call(
@@ -237,7 +237,7 @@ def test_a_server_that_reports_no_tokens_leaves_the_cost_unknown_and_ends_a_capp
         asked = len(server.chats)
         assert asked < 20 and "resume" not in str(stopped.value)
         cost = costs.cost_of(store, run_id)
-        assert (cost.amount, cost.known, cost.uncounted, cost.unpriced) == (None, 0.0, ("m",), ())
+        assert (cost.amount, cost.known_amount, cost.uncounted, cost.unpriced) == (None, 0.0, ("m",), ())
         assert cost.text == "not known: the server of m does not report tokens"
         assert "does not report tokens" in progress(run_progress(store, run_id), "m").cost
         with pytest.raises(WorkError, match="Plan it again without a cap"):
@@ -271,7 +271,7 @@ def test_what_was_counted_stays_known_where_some_tokens_are_not(sqlite_store: St
         connection.execute(sa.update(run).where(run.c.id == run_id).values(manifest=manifest))
     cost = costs.cost_of(sqlite_store, run_id)
     assert [stage.used.uncounted for stage in cost.stages] == [1]
-    assert (cost.amount, cost.known, cost.paid) == (None, 2.0, 2.0)
+    assert (cost.amount, cost.known_amount, cost.paid) == (None, 2.0, 2.0)
     assert cost.text == "2.00 EUR plus an unknown cost for test-model"
 
 
@@ -366,12 +366,12 @@ def test_what_was_paid_does_not_depend_on_the_clocks_of_two_machines(store: Stor
         connection.execute(sa.update(run).where(run.c.id == run_id).values(created="2999-01-01T00:00:00.000Z"))
     runs.execute(store, run_id)
     cost = costs.cost_of(store, run_id)
-    assert cost.paid == cost.known > 0
+    assert cost.paid == cost.known_amount > 0
     again = planning.plan(store, priced(name="again"))
     with store.write() as connection:
         connection.execute(sa.update(run).where(run.c.id == again).values(created="2000-01-01T00:00:00.000Z"))
     runs.execute(store, again)
-    assert costs.cost_of(store, again).known == cost.known
+    assert costs.cost_of(store, again).known_amount == cost.known_amount
     assert costs.cost_of(store, again).paid == 0, "the record had it all"
 
 

@@ -58,7 +58,7 @@ def test_numbers_do_not_depend_on_concurrency_order_or_worker(
         shutil.copytree(source, Path(name) / "copy")
         store = open_store(Path(name) / "copy")
         with store.read() as connection:
-            row = store_runs.named(connection, run_id)
+            row = store_runs.by_id(connection, run_id)
             judges = [*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)]
         for _ in range(data.draw(st.integers(0, 2), label="workers that stop on the way")):
             limit = data.draw(st.integers(1, 25), label="after so many answers")

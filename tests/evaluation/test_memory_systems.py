@@ -293,7 +293,7 @@ def test_what_is_recorded_as_recalled_is_what_stood_in_the_prompt(store: Store) 
 def test_a_run_is_planned_repeated_and_found_again_by_its_system(store: Store) -> None:
     run_id = ran(store, by("system:bm25:k=4"))
     with store.read() as connection:
-        row = store_runs.named(connection, run_id)
+        row = store_runs.by_id(connection, run_id)
     planned = row.manifest.memory.system
     assert planned is not None and planned.name == "bm25" and planned.options["k"] == 4
     assert row.composition == "system:bm25:k=4" and "bm25s" in planned.version
@@ -557,7 +557,7 @@ def test_a_served_embedding_model_is_asked_for_vectors_once_a_profile(store: Sto
     # All of it is the whole memory, whatever the vectors are; where they are served is no part of the name.
     assert figures(store, run_id) == figures(store, ran(store, by("full")))
     with store.read() as connection:
-        row = store_runs.named(connection, run_id)
+        row = store_runs.by_id(connection, run_id)
     assert row.composition == "system:embedding:k=1000,model=sim-judge"
     assert row.manifest.memory.system is not None and row.manifest.memory.system.server is not None
 

@@ -131,7 +131,7 @@ def test_all_work_goes_to_the_right_address(sqlite_store: Store, pasted: str) ->
         progress = runs.execute(sqlite_store, run_id)
     assert labelling_row(sqlite_store, labelling_id).endpoint == url
     with sqlite_store.read() as connection:
-        assert generations.named(connection, report.row.id).endpoint == url
+        assert generations.by_id(connection, report.row.id).endpoint == url
     row = row_of(sqlite_store, run_id)
     assert (row.endpoint, row.manifest.judges[-1].base_url) == (url, url)
     assert (progress.done, progress.failed) == (row.expected, {})

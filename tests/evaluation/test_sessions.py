@@ -31,7 +31,7 @@ from cimemories.evaluation.spec import MESSAGE_TOKENS, JudgeSpec, RunSpec, comma
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
-from cimemories.llm.scripts import Keep, asked_next
+from cimemories.llm.scripts import Keep, next_asks
 from cimemories.model import Context
 from cimemories.seeds import SeedError, load_prompt
 from cimemories.store import calls, datasets
@@ -105,7 +105,7 @@ def test_each_task_is_asked_with_the_messages_before_it(sqlite_store: Store, ses
         orders.add(tuple(order))
         of = dict(zip(record.context_ids, record.profile.contexts, strict=True))
         before = [c for c in order[: order.index(context)] if by_place[profile, c, sample]["status"] == "ok"]
-        before = before if sessions.kept is None else before[-sessions.kept :]
+        before = before if sessions.window is None else before[-sessions.window :]
         assert row["earlier"] == str(before)
         lines = [f"- {' '.join(a.statement.split())}" for a in record.profile.attributes]
         for c in before:
@@ -386,7 +386,7 @@ def test_the_chain_is_that_of_a_walk_by_hand(
     status = calls.OK if text else "server error"
     for branch in next(message_branches(writer, slots)):
         moves = [(branch, branch.begin())]
-        while following := [item for item in asked_next(moves) if not isinstance(item, Keep)]:
+        while following := [item for item in next_asks(moves) if not isinstance(item, Keep)]:
             ((ask, now),) = following
             asked.setdefault(ask.request.messages[0][1], []).append(now.draw)
             moves = [now.after(Answer("", now.draw, status, "", 0.0, "", content=text))]

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("one_connection")
 
 def status(store: Store, sweep_id: str) -> tuple[WorkStatus, str | None]:
     with store.read() as connection:
-        row = runs.sweep_named(connection, sweep_id)
+        row = runs.sweep_by_id(connection, sweep_id)
     return row.status, row.error
 
 
@@ -147,7 +147,7 @@ def test_the_cap_of_a_sweep_ends_it_and_a_higher_one_goes_on(sqlite_store: Store
     add(store, small_profiles(contexts=3))
     free = planned(store, memory=["full"])
     sweeps.execute(store, free)
-    whole = costs.cost_of(store, free).known
+    whole = costs.cost_of(store, free).known_amount
     sweep_id = planned(store, memory=["full"], sampling={"top_p": 0.5}, cap=whole / 2)
     with pytest.raises(WorkError, match="cap on cost is reached"):
         sweeps.execute(store, sweep_id, concurrency=1)

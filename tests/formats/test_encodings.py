@@ -56,7 +56,7 @@ def test_review_events_are_read_as_a_spreadsheet_saves_them(
         cells = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
         with path.open("w", encoding=encoding, newline="") as stream:
             csv.writer(stream, delimiter=delimiter).writerows(cells)
-    assert import_events(sqlite_store, tmp_path / "out").known == counts
+    assert import_events(sqlite_store, tmp_path / "out").present == counts
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -67,7 +67,7 @@ def test_review_events_as_json_lines_are_read_in_any_encoding(
     path = tmp_path / "out.jsonl"
     counts = export_events(sqlite_store, row.name, path).counts
     path.write_bytes(path.read_text(encoding="utf-8").encode(encoding))
-    assert import_events(sqlite_store, path).known == counts
+    assert import_events(sqlite_store, path).present == counts
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def revealed(store: Store, run_id: str) -> dict[Any, Any]:
     """What became of each sample, and what it reveals where and with which words, by positions."""
     outcomes = {}
     with store.read() as connection:
-        run = runs.named(connection, run_id)
+        run = runs.by_id(connection, run_id)
         judge = judgements.of_run(connection, run_id)[0]
         for p, profile_id in enumerate(runs.profile_ids(connection, run_id)):
             record = datasets.profile_record(connection, profile_id)
@@ -148,7 +148,7 @@ def recalled_at(store: Store, run_id: str) -> dict[Any, Any]:
 
 def settings_of(store: Store, run_id: str) -> Any:
     with store.read() as connection:
-        row = runs.named(connection, run_id)
+        row = runs.by_id(connection, run_id)
     parts = row.manifest.memory.system, row.manifest.sessions
     about = [part and (part.model_dump(exclude={"server", "template"})) for part in parts]
     return row.composition, row.manifest.mitigation.kind, about
@@ -348,7 +348,7 @@ def test_each_number_of_attributes_not_to_share_is_a_run_with_the_memory_of_ever
     result = import_bytes(sqlite_store, data, "results.jsonl", model="qwen3-32b")
     record = records(sqlite_store, result.dataset.id)[0]
     with sqlite_store.read() as connection:
-        rows = [runs.named(connection, run_id) for run_id in result.runs]
+        rows = [runs.by_id(connection, run_id) for run_id in result.runs]
         planned = connection.execute(sa.select(response).order_by(response.c.id)).mappings().all()
         held = datasets.memories_of(connection, {row["memory"] for row in planned})
     assert [(r.composition, r.samples, r.expected, r.judged) for r in rows] == [
@@ -414,7 +414,7 @@ def test_files_of_the_authors_compositions_are_named_and_counted_as_theirs(sqlit
     )
     result = import_bytes(sqlite_store, all_share, "all-share.jsonl")
     with sqlite_store.read() as connection:
-        rows = [runs.named(connection, run_id) for run_id in result.runs]
+        rows = [runs.by_id(connection, run_id) for run_id in result.runs]
     assert [row.composition for row in rows] == ["all_share+0", "all_share+1", "all_share+2"]
     # Every inappropriate attribute stays in the denominator, 2 of them, whatever a memory left out.
     numbers = [headline(*ask(sqlite_store, row.id)) for row in rows]
@@ -434,7 +434,7 @@ def test_files_of_the_authors_compositions_are_named_and_counted_as_theirs(sqlit
 def composed(store: Store, data: bytes, name: str) -> list[str]:
     result = import_bytes(store, data, name)
     with store.read() as connection:
-        return [runs.named(connection, run_id).composition for run_id in result.runs]
+        return [runs.by_id(connection, run_id).composition for run_id in result.runs]
 
 
 def spoilt(**changes: Any) -> bytes:
@@ -577,7 +577,7 @@ def test_a_simulated_judge_does_not_make_the_messages_simulated(store: Store, ot
     path.write_text("".join(json.dumps(line) + "\n" for line in changed))
     result = import_file(other, path)
     with other.read() as connection:
-        (row,) = (runs.named(connection, run_id) for run_id in result.runs)
+        (row,) = (runs.by_id(connection, run_id) for run_id in result.runs)
     assert row.simulated and row.simulated_parts == ("judge",)
     assert any("a simulator judged the messages" in note for note in result.notes)
     export_run(other, row.id, again)
@@ -595,7 +595,7 @@ def test_on_the_command_line_a_run_goes_out_and_comes_back(sqlite_store: Store, 
     back = cli_inside(environment, "import", tmp_path / "misleading.csv", "--model", "m", "--json")
     printed = json.loads(back.stdout)
     with sqlite_store.read() as connection:
-        assert runs.named(connection, printed["imported_runs"][0]).model == "m"
+        assert runs.by_id(connection, printed["imported_runs"][0]).model == "m"
     refused = cli_inside(environment, "import", out, "--format", "profiles")
     assert refused.returncode == 1 and "its content is results" in refused.stderr
 
@@ -627,7 +627,7 @@ def test_a_judge_reads_an_imported_run_that_lacks_a_message(sqlite_store: Store,
     judge_again(sqlite_store, imported, [JudgeSpec()])
     execute(sqlite_store, imported)
     with sqlite_store.read() as connection:
-        row = runs.named(connection, imported)
+        row = runs.by_id(connection, imported)
         second = judgements.of_run(connection, imported)[1]
         read = judgements.judged_draws(connection, imported, [second.id]).all()
     assert (row.status, row.responses) == ("finished with failures", {"failed": 1, "ok": 3})

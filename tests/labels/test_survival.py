@@ -73,7 +73,7 @@ def test_people_are_counted_apart_and_change_no_share(store: Store) -> None:
     decide(store, data.id, second.attribute_ids[0], places[1], Label.AMBIGUOUS)  # X: taken out, against
     decide(store, data.id, first.attribute_ids[2], places[1], Label.INAPPROPRIATE)  # nobody voted
     result = survival(store, labelling)
-    assert result.decisions == labels_survival.Decided(pairs=5, agree=1, settled=1, against=2, alone=1)
+    assert result.decisions == labels_survival.Decided(pairs=5, agree=1, settled=1, against=2, unlabelled=1)
     assert (result.share, result.pairs) == (before.share, before.pairs)
     by_context = {(r["user"], r["context"]): r for r in contexts(store, labelling).frame.to_dict("records")}
     assert by_context["Person 1", places[0]]["necessary"] == 1  # by the person alone

@@ -184,7 +184,7 @@ def test_flows_with_too_few_votes_are_in_no_number_and_said(store: Store) -> Non
     numbers = headline(flows, scope)
     assert numbers.too_few == 2
     assert "2 pairs have too few counted votes for a label: in no number" in numbers.notes
-    assert covered.whole[TOO_FEW_FLOWS] == 2 and covered.whole["unlabelled"] == 0 and covered.pairs == 6
+    assert covered.totals[TOO_FEW_FLOWS] == 2 and covered.totals["unlabelled"] == 0 and covered.pairs == 6
     sensitivity = study(flows, [scope])
     (now,), (any_number,) = sensitivity.at(sensitivity.base), sensitivity.at(replace(sensitivity.base, least_votes=1))
     assert now.retained[0] == 0, "the first context has lost its one inappropriate attribute, the second its necessary"
@@ -233,7 +233,7 @@ def test_a_decision_goes_before_too_few_votes(store: Store) -> None:
             label=Label.INAPPROPRIATE,
         )
     assert matrix(store, labelling, record).effective[0].tolist() == [X, TOO_FEW]
-    assert survival(store, labelling).decisions.alone == 1
+    assert survival(store, labelling).decisions.unlabelled == 1
 
 
 # ---- named rules

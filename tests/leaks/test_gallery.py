@@ -290,8 +290,8 @@ def test_a_basket_shows_what_stands_now_and_says_what_is_gone(sqlite_store: Stor
     conveyed = item_of(scope, person.id, person.context_ids[0], person.attribute_ids[2])
     first, second, third = basket_rows(flows, [leak, conveyed, Item(run="run-gone", profile=1, context=1, attribute=1)])
     assert first.row is not None and (first.row.claimed, first.row.draws) == (5, 5)
-    assert second.row is None and "no longer a leak" in second.gone
-    assert third.row is None and "run-gone" in third.gone
+    assert second.row is None and "no longer a leak" in second.removal_reason
+    assert third.row is None and "run-gone" in third.removal_reason
     with sqlite_store.write() as connection:
         runs.delete(connection, scope.run.id)
     assert basket_rows(flows, [leak])[0].row is None

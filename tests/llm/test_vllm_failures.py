@@ -78,7 +78,7 @@ def test_a_server_that_fails_says_why_with_vllms_own_words(
     assert problem.value.cause == WANTED[model][0]
     code, log = fake_vllm.ENDINGS[model]
     assert problem.value.lines[-1] in log
-    failed = vllm_server.state_named(tmp_path, state.id)
+    failed = vllm_server.find_state(tmp_path, state.id)
     assert (failed.phase, failed.exit_code) == (vllm_server.Phase.FAILED, code)
 
 

@@ -98,10 +98,10 @@ def test_it_stops_with_what_started_it_though_that_is_killed_and_its_engines_too
     }
     owner.kill()
     owner.wait()
-    until(lambda: vllm_server.state_named(workspace, bound.id).phase == Phase.STOPPED)
-    assert vllm_server.state_named(workspace, bound.id).error == "with what had started it"
+    until(lambda: vllm_server.find_state(workspace, bound.id).phase == Phase.STOPPED)
+    assert vllm_server.find_state(workspace, bound.id).error == "with what had started it"
     until(lambda: not lives(engines[bound.id]))
-    assert vllm_server.state_named(workspace, kept.id).phase == Phase.READY and lives(engines[kept.id])
+    assert vllm_server.find_state(workspace, kept.id).phase == Phase.READY and lives(engines[kept.id])
     vllm_server.stop(workspace, kept.id)
     until(lambda: not lives(engines[kept.id]))
 
@@ -111,9 +111,9 @@ def test_a_killed_supervisor_takes_its_server_along_and_nothing_is_said_to_be_re
     ready = vllm_server.wait(workspace, state.id, timeout=SOON)
     assert ready.supervisor is not None and ready.server is not None
     os.kill(ready.supervisor.pid, signal.SIGKILL)
-    until(lambda: vllm_server.state_named(workspace, state.id).phase == Phase.FAILED)
+    until(lambda: vllm_server.find_state(workspace, state.id).phase == Phase.FAILED)
     until(lambda: ready.server is not None and not ready.server.alive)  # the kernel ends it, in its own time
-    assert "killed" in vllm_server.state_named(workspace, state.id).error
+    assert "killed" in vllm_server.find_state(workspace, state.id).error
 
 
 def test_one_that_does_not_end_when_asked_is_killed(workspace: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_port_in_use_is_found_before_anything_starts(workspace: Path) -> None:
 def test_whoever_else_answers_at_its_port_is_not_taken_for_it(workspace: Path, tmp_path: Path) -> None:
     """While it loads its port is closed: a server of another workspace may open it, or be about to."""
     state = started(workspace, "org/never-ready", port=None)
-    until(lambda: vllm_server.state_named(workspace, state.id).server is not None)
+    until(lambda: vllm_server.find_state(workspace, state.id).server is not None)
     other = started(tmp_path / "other", "org/never-ready", port=None)
     assert other.port != state.port
     vllm_server.stop(tmp_path / "other", other.id)
@@ -365,7 +365,7 @@ def test_a_state_file_that_cannot_be_read_or_is_of_another_machine_hurts_nobody(
         vllm_server.stop(workspace, "server-far")
     vllm_server.state_path(workspace, "server-far").unlink()
     with pytest.raises(VllmError, match="no managed server 'server-far'"):
-        vllm_server.state_named(workspace, "server-far")
+        vllm_server.find_state(workspace, "server-far")
 
 
 def test_the_documentation_lists_every_flag_that_a_page_takes() -> None:

@@ -129,7 +129,7 @@ def everything(flows: Flows, ids: list[str]) -> list[Any]:
     for by in groups.By:
         numbers.append(groups.breakdown(flows, scopes[0], by, 3).to_dict("list"))
         covered = flow_coverage(flows, scopes[0], by)
-        numbers += [covered.whole, covered.frame.to_dict("list")]
+        numbers += [covered.totals, covered.frame.to_dict("list")]
     numbers += accumulated(flows, scopes[0])
     numbers.append(per_norm(flows, scopes[0]))
     for first, second in (scopes, scopes[::-1]):

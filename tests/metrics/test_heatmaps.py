@@ -18,10 +18,10 @@ from cimemories.metrics import heatmap
 from cimemories.metrics.heatmap import (
     Grid,
     Order,
-    alike,
     as_first,
     as_frame,
     by_value,
+    cluster_order,
     flows_of_both,
     most_leaked,
     on_places,
@@ -155,13 +155,13 @@ def test_like_places_stand_beside_each_other_whatever_is_missing() -> None:
     values = np.array(
         [[0.0, 0.1, nan], [1.0, nan, 0.9], [nan, nan, nan], [0.0, 0.2, 0.1], [nan, 1.0, 1.0], [0.05, nan, 0.0]]
     )
-    order = alike(values).tolist()
+    order = cluster_order(values).tolist()
     assert sorted(order) == list(range(6)) and order[-1] == 2  # what has no value at all comes last
     low, high = sorted(order.index(i) for i in (0, 3, 5)), sorted(order.index(i) for i in (1, 4))
     assert low[2] - low[0] == 2 and high[1] - high[0] == 1
-    assert alike(values[:2]).tolist() == [0, 1]
-    assert alike(np.full((3, 2), nan)).tolist() == [0, 1, 2]
-    assert sorted(alike(np.array([[nan, 1.0], [1.0, nan], [nan, 0.5], [0.2, nan]])).tolist()) == [0, 1, 2, 3]
+    assert cluster_order(values[:2]).tolist() == [0, 1]
+    assert cluster_order(np.full((3, 2), nan)).tolist() == [0, 1, 2]
+    assert sorted(cluster_order(np.array([[nan, 1.0], [1.0, nan], [nan, 0.5], [0.2, nan]])).tolist()) == [0, 1, 2, 3]
     assert ids(grid(values.tolist()), Order.ALIKE, Order.DATASET)[0][-1] == "r2"
 
 

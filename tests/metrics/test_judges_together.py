@@ -89,7 +89,7 @@ def test_agreement_that_chance_explains_is_undefined_and_says_why(sqlite_store: 
         work.bump(connection, run_id)
     [pair] = judges_agreement(Flows(sqlite_store), run_id).pairs
     assert (pair.agreement.value, pair.kappa.value, pair.ac1.value) == (1.0, None, 1.0)
-    assert "all answers are the same" in pair.kappa.why
+    assert "all answers are the same" in pair.kappa.reason
 
 
 def test_what_is_missing_adds_up_to_the_messages_that_are_not_judged(sqlite_store: Store) -> None:
@@ -133,7 +133,7 @@ def test_what_is_missing_adds_up_to_the_messages_that_are_not_judged(sqlite_stor
 def test_a_message_that_does_not_do_its_task_does_not_shine(store: Store) -> None:
     run_id = one_context(store)
     with store.write() as connection:
-        row = runs.named(connection, run_id)
+        row = runs.by_id(connection, run_id)
         profile = runs.profile_ids(connection, run_id)[0]
         assert task_checks(connection, row) == ()
         checker = judgements.judge_id(
@@ -145,7 +145,7 @@ def test_a_message_that_does_not_do_its_task_does_not_shine(store: Store) -> Non
             status = JudgementStatus.OK if verdict else JudgementStatus.UNPARSED
             judgements.settle(connection, item.response, checker, status=status, verdict=verdict)
         work.bump(connection, run_id)
-        [check] = task_checks(connection, runs.named(connection, run_id))
+        [check] = task_checks(connection, runs.by_id(connection, run_id))
     assert (check.yes, check.partly, check.no, check.unchecked) == (6, 1, 1, 2)
     assert check.share == pytest.approx(7 / 8)
     flows, scope = ask(store, run_id)
@@ -278,7 +278,7 @@ def test_prompts_that_a_server_cut_in_silence_are_told(sizes: list[PromptSize], 
 def test_claims_that_could_not_be_used_are_counted(sqlite_store: Store) -> None:
     run_id = one_context(sqlite_store)
     with sqlite_store.read() as connection:
-        dataset = runs.named(connection, run_id).dataset
+        dataset = runs.by_id(connection, run_id).dataset
     other = add_run(sqlite_store, dataset, 10, [[[1], [10]]])
     with sqlite_store.write() as connection:
         of_run = sa.select(tables.response.c.id).where(tables.response.c.run == run_id).limit(2)

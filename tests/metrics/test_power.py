@@ -340,7 +340,7 @@ def test_compare_prints_the_noise_floor_beside_the_difference(pilots: tuple[Stor
 def test_pilots_for_a_real_run_are_real_ones_first_and_the_newest_of_them(pilots: tuple[Store, list[str]]) -> None:
     store, (one, two, few) = pilots
     with store.read() as connection:
-        dataset = runs.named(connection, one).dataset
+        dataset = runs.by_id(connection, one).dataset
     assert [row.id for row in pilot_runs(store, dataset, "full", simulated=False)] == [few, two, one]
     simulated = add_run(store, dataset, 1, {}, simulated=True)
     assert [row.id for row in pilot_runs(store, dataset, "full", simulated=False)] == [few, two, one, simulated]

@@ -244,7 +244,7 @@ def test_where_nothing_chooses_all_that_is_stored_is_recalled_and_no_number_is_a
         whole = flow_arrays(flows, scope)
         counts = count_recalled(store, scope, whole)
         assert counts.recalled.tolist() == whole.draws.tolist()
-        assert counts.said.tolist() == whole.reveals.tolist()
+        assert counts.recalled_reveals.tolist() == whole.reveals.tolist()
         assert not recalls(flows, scope)
         assert recalled_numbers(flows, scope, 1) is None
         assert metrics(flows, scope).recalled is None

@@ -232,7 +232,7 @@ def test_ties_and_what_cannot_be_tested_are_not_separable() -> None:
 def test_the_most_is_claimed_only_where_every_test_agrees(rows: list[tuple[float, float]]) -> None:
     values, p = zip(*rows, strict=True)
     result = standing(values, p)
-    assert result is not None and 0 <= result.alike <= result.others == len(rows) - 1
+    assert result is not None and 0 <= result.indistinguishable <= result.others == len(rows) - 1
     adjusted = holm([x for i, x in enumerate(p) if i != result.first])
     text = sentences.groups("A", "domain", 5, ("finance", result))
     if "gives away most" in text:
@@ -315,8 +315,8 @@ def test_the_largest_of_equal_cells_is_rarely_called_the_most() -> None:
     standings = [equal_cells(generator, 10, 20, 4) for _ in range(300)]
     # Neither that it is the most, nor that it is separable from any other.
     assert sum(item.clear for item in standings) <= 6
-    assert sum(item.alike < item.others for item in standings) <= 0.065 * 300
-    assert sum(equal_cells(generator, 2, 3, 3).alike < 2 for _ in range(200)) <= 0.065 * 200
+    assert sum(item.indistinguishable < item.others for item in standings) <= 0.065 * 300
+    assert sum(equal_cells(generator, 2, 3, 3).indistinguishable < 2 for _ in range(200)) <= 0.065 * 200
     assert equal_cells(generator, 10, 4, 60, more=0.95).clear
 
 
@@ -362,7 +362,7 @@ def test_ten_groups_at_zero_are_no_finding_and_a_real_one_is() -> None:
     for _ in range(100):
         users = generator.beta(1, 40, (10, 1, 1))
         result = standing_of(generator.binomial(5, np.broadcast_to(users, shape)))
-        claims += result is not None and result.alike < result.others
+        claims += result is not None and result.indistinguishable < result.others
     assert claims <= 9
 
 

@@ -398,18 +398,18 @@ def test_an_interval_says_what_it_is_made_of() -> None:
     # What is printed adds up to the interval that stands beside it.
     assert math.sqrt(sum(width**2 for width in widths.values())) == pytest.approx((item.high - item.low) / 2)
     half, *parts = (f"{100 * width:.1f}" for width in ((item.high - item.low) / 2, *widths.values()))
-    assert sentences.made_of(item) == (
+    assert sentences.parts_text(item) == (
         f"of the ±{half} points: users {parts[0]}, contexts {parts[1]}, labels {parts[2]}, samples {parts[3]}; "
         "what the judge gets wrong is not in it"
     )
     judged = share_interval(crossed([0.1, 0.2, 0.3, 0.4, 0.5], [0.0, 0.0, 0.0]), judge=0.001)
-    assert sentences.made_of(judged).startswith("of the ±") and "judge" in sentences.made_of(judged)
-    assert "not in it" not in sentences.made_of(judged)
+    assert sentences.parts_text(judged).startswith("of the ±") and "judge" in sentences.parts_text(judged)
+    assert "not in it" not in sentences.parts_text(judged)
     few = share_interval(crossed([0.1, 0.2, 0.3], [-0.02, 0.0, 0.02]))
-    assert "users" not in sentences.made_of(few) and "attributes" in sentences.made_of(few)
+    assert "users" not in sentences.parts_text(few) and "attributes" in sentences.parts_text(few)
     alike = intervals_of(a_run(np.zeros((6, 5, 4), np.int64), 3), (1,)).violation[1]
-    assert sentences.made_of(alike).startswith("nothing varies among these profiles")
-    assert sentences.made_of(UNDEFINED) == ""
+    assert sentences.parts_text(alike).startswith("nothing varies among these profiles")
+    assert sentences.parts_text(UNDEFINED) == ""
 
 
 def test_few_profiles_are_said_to_leave_out_rare_kinds_of_users() -> None:

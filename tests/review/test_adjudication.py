@@ -63,7 +63,7 @@ def settled_by(
 def settle(store: Store, row: DatasetRow, item: Disputed, who: str, label: Label, cause: str, reason: str = "") -> bool:
     """Settle a pair as the browser does; whether it was recorded."""
     event = settled_by(item, who, label, cause, reason)
-    return not record(store, row, who, [event], source=ADJUDICATED).gone
+    return not record(store, row, who, [event], source=ADJUDICATED).refused
 
 
 def effective(store: Store, row: DatasetRow) -> dict[tuple[int, int], Label | None]:
@@ -136,10 +136,10 @@ def test_what_somebody_said_meanwhile_is_not_gone_past(store: Store) -> None:
     assert len(disputes(store, row.id).open) == 1
     # Sent again, it is known, whoever has decided in between.
     sent = settled_by(item, "Dot", A, Cause.SLIP, uid="one")
-    assert not record(store, row, "Dot", [sent], source=ADJUDICATED).gone
+    assert not record(store, row, "Dot", [sent], source=ADJUDICATED).refused
     say(store, row, "Bob", pairs[0], N, created="2999-01-01T00:00:00.000Z")
     again = record(store, row, "Dot", [sent], source=ADJUDICATED)
-    assert (again.gone, again.new) == (frozenset(), 0)
+    assert (again.refused, again.new) == (frozenset(), 0)
     assert disputes(store, row.id).open == ()
 
 
@@ -164,7 +164,7 @@ def test_of_two_who_settle_a_pair_at_once_the_second_is_told(store: Store) -> No
     for item in disputes(store, row.id).open:
         sent = [(who, settled_by(item, who, label, Cause.SLIP)) for who, label in (("Dot", N), ("Eve", X))]
         both = at_once(*(partial(record, store, row, who, [event], source=ADJUDICATED) for who, event in sent))
-        assert sorted(len(done.gone) for done in both) == [0, 1]
+        assert sorted(len(done.refused) for done in both) == [0, 1]
 
 
 def test_an_answer_that_is_sent_twice_at_once_is_recorded_once(store: Store) -> None:

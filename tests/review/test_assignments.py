@@ -80,7 +80,7 @@ def test_each_pair_of_a_slice_is_decided_by_as_many_people_as_the_assignment_say
         made = Counter((d.attribute, d.context) for d in decisions.history(connection, dataset))
     assert len(made) == 6 and set(made.values()) == {wanted}
     (item,) = assignments.progress(store, dataset_id=dataset)
-    assert (item.decisions, item.made, item.left) == (6 * wanted, 6 * wanted, 0)
+    assert (item.decisions, item.answered, item.left) == (6 * wanted, 6 * wanted, 0)
     assert item.sentence.endswith("decisions made: done")
     assert assignments.assigned_to(store, "Ada") == []
 
@@ -105,7 +105,7 @@ def test_progress_and_pace_by_hand() -> None:
     # Of pair 0 two others have decided, so Cleo is not asked; Bob has two of ten, Ada four.
     assert (ada.left, bob.left, cleo.left) == (6, 8, 9)
     # Pair 0 has three deciders, of whom two count; 1, 2, 3 and 9 have one.
-    assert (done.decisions, done.made) == (20, 6)
+    assert (done.decisions, done.answered) == (20, 6)
     # 14 left at 3 a day: five days from now, three after the day that it is due.
     assert done.sentence == "6 of 20 decisions made; due 2026-11-25, done about 2026-11-28 at this pace: 3 days late"
     idle = assignments.progress_of(item, pairs, [], NOW)
@@ -128,7 +128,7 @@ def test_an_adjudicated_slice_is_done_for_the_queue_and_for_its_progress(
             settled = [NewDecision(*pair, Label.AMBIGUOUS, source="adjudicated", cause="slip") for pair in pairs]
             decisions.add_all(connection, dataset, who, settled)
     (progress,) = assignments.progress(store)
-    assert (progress.made, progress.left) == (18, 0)
+    assert (progress.answered, progress.left) == (18, 0)
     ada = next(pace for pace in progress.people if pace.person == "Ada")
     assert (ada.answered, ada.blind) == (6, 6)
     for who in people:
@@ -317,7 +317,7 @@ def test_each_item_of_an_audit_is_read_by_as_many_people_as_the_assignment_says(
         read_one(store, dataset, run_id, slice_id, person, AuditVerdict.FULL if person == "Ada" else AuditVerdict.NONE)
     (item,) = assignments.progress(store, dataset_id=dataset)
     wanted, size = overlap or 3, 2 if kind == ATTRIBUTES else 12
-    assert item.of.items == size and (item.decisions, item.made, item.left) == (size * wanted, size * wanted, 0)
+    assert item.of.items == size and (item.decisions, item.answered, item.left) == (size * wanted, size * wanted, 0)
     assert [pace.answered for pace in item.people] == [pace.share for pace in item.people]
     assert sum(pace.share for pace in item.people) == size * wanted
     with store.read() as connection:

@@ -47,7 +47,7 @@ def test_what_goes_out_comes_back_whole_and_once(store: Store, tmp_path: Path, f
     assert done.counts == {"decision": 4, "mark": 2, "comment": 3, "audit": 2}
     assert done.simulated, "the run is the simulator's"
     again = import_events(store, out)
-    assert (sum(again.new.values()), again.known) == (0, done.counts)
+    assert (sum(again.new.values()), again.present) == (0, done.counts)
     links = supersedes(store)
     forget(store, row.id)
     for expected in (done.counts, dict.fromkeys(done.counts, 0)):
@@ -256,11 +256,11 @@ def test_an_import_is_undone_whole_and_the_file_can_come_again(store: Store, tmp
         assert (newest.name, newest.annotator, newest.undone) == ("all.jsonl", "Cem", None)
         assert newest.events == {"decision": 4, "mark": 2, "comment": 3, "audit": 2}
         with store.read() as connection:
-            revision = datasets.named(connection, row.name).revision
+            revision = datasets.by_name(connection, row.name).revision
         assert undo_import(store, row.id, newest.id, "Cem") == (11, 0)
         assert events(store, row.id) == empty
         with store.read() as connection:
-            assert datasets.named(connection, row.name).revision > revision
+            assert datasets.by_name(connection, row.name).revision > revision
         with pytest.raises(StoreError, match="undone already"):
             undo_import(store, row.id, newest.id, "Cem")
     # The known is no part of an import, and one that brings nothing is none.

@@ -84,7 +84,7 @@ def test_training_comes_first_and_is_no_decision(store: Store) -> None:
     assert (row["tests_right"], row["tests_right_items"], row["own"]) == (0.5, 2, 2)
     # Progress and agreement are of the slice: tests stand for no other pair.
     (progress,) = assignments.progress(store, dataset_id=dataset)
-    assert (progress.made, progress.decisions, progress.of.training, progress.of.tests) == (0, 4, 3, 2)
+    assert (progress.answered, progress.decisions, progress.of.training, progress.of.tests) == (0, 4, 3, 2)
 
 
 def _drawn(store: Store, slice_id: int) -> list[audits.SliceItem]:

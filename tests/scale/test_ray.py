@@ -125,7 +125,7 @@ def test_labels_and_profiles_are_made_by_workers_too(store: Store, cluster: str)
     )
     execution.execute(store, written, concurrency=4, engine=TWO)
     with store.read() as connection:
-        assert datasets.named(connection, "written").profiles == 3
+        assert datasets.by_name(connection, "written").profiles == 3
 
 
 def test_a_worker_that_is_killed_is_replaced_and_asks_nothing_twice(

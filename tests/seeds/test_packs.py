@@ -43,7 +43,7 @@ def personas(*entries: dict[str, object], **fields: object) -> dict[str, object]
 
 def shown(store: Store) -> list[datasets.ProfileRecord]:
     with store.read() as connection:
-        return datasets.profile_records(connection, datasets.named(connection, "small").id)
+        return datasets.profile_records(connection, datasets.by_name(connection, "small").id)
 
 
 class TestShipped:
@@ -248,7 +248,7 @@ class TestAdding:
         assert add_pack(store, "small", "germany", annotator="Ada") == (0, 31)
         assert shown(store) == after
         with store.read() as connection:
-            edits = versions.history(connection, datasets.named(connection, "small").id)
+            edits = versions.history(connection, datasets.by_name(connection, "small").id)
         assert {(row.edit.action, row.annotator, row.reason) for row in edits} == {("add", "Ada", "pack germany")}
         assert len(edits) == 31
 

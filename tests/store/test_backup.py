@@ -124,7 +124,7 @@ def test_rows_are_copied_as_they_are_kept(store: Store, tmp_path: Path) -> None:
     given = with_event("losing_a_job", "losing a job", "  Losing A  Job")
     import_bytes(store, json.dumps(given).encode(), "profiles.json", DATASET)
     with store.write() as connection:
-        dataset = datasets.named(connection, DATASET).id
+        dataset = datasets.by_name(connection, DATASET).id
         places = decisions.event_positions(connection, dataset)
         pair = next(iter(places.attributes.values())), next(iter(places.contexts.values()))
         decisions.add_all(connection, dataset, "Ada", [decisions.NewDecision(*pair, Label.NECESSARY)])
@@ -196,10 +196,10 @@ def test_work_under_way_is_interrupted_in_the_restored_record(sqlite_store: Stor
     restore(tmp_path / "backup.zip", tmp_path / "elsewhere")
     again = open_store(tmp_path / "elsewhere")
     with again.read() as connection:
-        assert store_runs.named(connection, run_id).status == WorkStatus.INTERRUPTED
+        assert store_runs.by_id(connection, run_id).status == WorkStatus.INTERRUPTED
     runs.execute(again, run_id)
     with again.read() as connection:
-        assert store_runs.named(connection, run_id).status == WorkStatus.FINISHED
+        assert store_runs.by_id(connection, run_id).status == WorkStatus.FINISHED
     again.close()
 
 

@@ -17,8 +17,8 @@ from cimemories.review.sampling import (
     LEVELS,
     Plan,
     allocation,
+    draw_items,
     draw_slice,
-    drawn_items,
     expected_interval,
     plan,
     population,
@@ -128,9 +128,9 @@ def test_the_same_seed_draws_the_same_pairs_and_weights_add_up(sqlite_store: Sto
     _, labelling = wide(sqlite_store)
     pairs = population(sqlite_store, labelling)
     assert len(pairs) == 239
-    items = drawn_items(pairs, 60, seed=3)
-    assert items == drawn_items(population(sqlite_store, labelling), 60, seed=3)
-    assert items != drawn_items(pairs, 60, seed=4)
+    items = draw_items(pairs, 60, seed=3)
+    assert items == draw_items(population(sqlite_store, labelling), 60, seed=3)
+    assert items != draw_items(pairs, 60, seed=4)
     assert len({(item.attribute, item.context) for item in items}) == 60
     assert sum(item.weight for item in items) == pytest.approx(239)
     labels = consensus_labels(sqlite_store, labelling).set_index(["attribute", "context"])["label"]
@@ -147,7 +147,7 @@ def test_every_pair_is_as_likely_as_its_weight_says(sqlite_store: Store) -> None
     times: Counter[tuple[int, int]] = Counter()
     weights = {}
     for seed in range(400):
-        for item in drawn_items(pairs, 40, seed):
+        for item in draw_items(pairs, 40, seed):
             times[item.attribute, item.context] += 1
             weights[item.attribute, item.context] = item.weight
     assert len(times) == 239
@@ -161,7 +161,7 @@ def test_fewer_pairs_than_strata_make_strata_coarser(sqlite_store: Store) -> Non
     pairs = population(sqlite_store, wide(sqlite_store)[1])
     assert len(pairs.strata[0][0]) == len(pairs.strata[1][0]) == 18 and len(pairs.strata[2][0]) == 3
     assert [plan(pairs, n).level for n in (18, 17, 3, 2, 1)] == [LEVELS[0], LEVELS[2], LEVELS[2], LEVELS[3], LEVELS[3]]
-    assert all(sum(i.weight for i in drawn_items(pairs, n, 0)) == pytest.approx(239) for n in (1, 2, 3, 17, 18, 239))
+    assert all(sum(i.weight for i in draw_items(pairs, n, 0)) == pytest.approx(239) for n in (1, 2, 3, 17, 18, 239))
 
 
 def test_the_expected_interval_is_said_before_and_holds(sqlite_store: Store) -> None:
@@ -178,7 +178,7 @@ def test_the_expected_interval_is_said_before_and_holds(sqlite_store: Store) -> 
     right = np.random.default_rng(1).random(239) < 0.8
     truth = dict(zip(zip(pairs.attributes, pairs.contexts, strict=True), right, strict=True))
     shares = [
-        sum(i.weight * truth[i.attribute, i.context] for i in drawn_items(pairs, 60, seed)) / 239 for seed in range(300)
+        sum(i.weight * truth[i.attribute, i.context] for i in draw_items(pairs, 60, seed)) / 239 for seed in range(300)
     ]
     inside = np.abs(np.array(shares) - right.mean()) <= wanted.half_width(0.8)
     assert inside.mean() > 0.9
@@ -192,7 +192,7 @@ def test_a_drawn_slice_is_kept_and_its_progress_counted(store: Store) -> None:
     made = draw_slice(store, labelling, size=50, seed=9, name="audit", annotator="Ada")
     with store.read() as connection:
         row, items = audits.slice_row(connection, made), audits.slice_items(connection, made)
-    assert items == drawn_items(population(store, labelling), 50, 9)
+    assert items == draw_items(population(store, labelling), 50, 9)
     assert (row.kind, row.seed, row.items, row.manifest["population"]) == ("labels", 9, 50, 239)
     assert progress(store, data, items) == {}
     with store.write() as connection:

@@ -334,7 +334,7 @@ def test_deleting_a_run_leaves_its_dataset_and_calls(store: Store) -> None:
         runs.delete(connection, run_id)
     assert counts(store) == {**before, "call": called, "request": called, "judge": 1}
     with pytest.raises(StoreError, match="no run"), store.read() as connection:
-        runs.named(connection, run_id)
+        runs.by_id(connection, run_id)
 
 
 def test_an_attribute_of_the_biography_is_marked_by_its_exact_key(store: Store) -> None:

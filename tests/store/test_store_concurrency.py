@@ -264,7 +264,7 @@ RESTS_ON_A_DATASET = {
 def test_what_is_planned_on_a_dataset_that_is_being_deleted_is_refused_in_words(store: Store, what: str) -> None:
     add(store, small_profiles(contexts=2))
     with store.read() as connection:
-        dataset = datasets.named(connection, "small").id
+        dataset = datasets.by_name(connection, "small").id
     plan = RESTS_ON_A_DATASET[what]
     answer = while_writing(store, lambda c: datasets.delete(c, dataset), lambda: plan(store, dataset))
     assert "was deleted" in answer or "no dataset named 'small'" in answer, answer
@@ -323,7 +323,7 @@ def test_work_is_refused_while_its_process_lives_and_taken_over_when_it_is_dead(
 
     def shown() -> WorkStatus:
         with store.read() as connection:
-            return runs.named(connection, run_id).status
+            return runs.by_id(connection, run_id).status
 
     started = psutil.Process(sleeper.pid).create_time()
     here = socket.gethostname()

@@ -319,7 +319,7 @@ def test_a_settled_response_stays_and_only_a_failure_is_asked_again(store: Store
         assert again == [False, False, False, False, True]
         context_ids = [row.id for row in datasets.contexts(connection, dataset.id)]
         runs.plan(connection, run_id, [person], context_ids, 5)
-        assert runs.named(connection, run_id).responses == {"ok": 2, "empty": 1, "refused": 1, "truncated": 1}
+        assert runs.by_id(connection, run_id).responses == {"ok": 2, "empty": 1, "refused": 1, "truncated": 1}
 
 
 def test_a_judgement_stays_unless_it_had_only_failed(store: Store) -> None:
@@ -352,8 +352,8 @@ def test_a_judgement_stays_unless_it_had_only_failed(store: Store) -> None:
             ("second-judge", 1),
         ]
         assert judgements.reveal_counts(connection, run_id, [another]).all() == []
-        assert runs.named(connection, run_id).judgements == {"ok": 1, "unparsed": 1}
-        assert math.isclose(runs.named(connection, run_id).coverage or 0, 0.5)
+        assert runs.by_id(connection, run_id).judgements == {"ok": 1, "unparsed": 1}
+        assert math.isclose(runs.by_id(connection, run_id).coverage or 0, 0.5)
 
 
 @pytest.mark.parametrize(

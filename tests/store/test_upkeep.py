@@ -137,7 +137,7 @@ def test_calls_of_what_was_deleted_go_and_all_others_stay(store: Store) -> None:
     deleting.delete(store, planned)
     assert calls(store) == kept + added, "deleting keeps what was paid for"
     planned_purge = purging.plan(store)
-    assert (planned_purge.calls, planned_purge.kept) == (added, 0)
+    assert (planned_purge.calls, planned_purge.kept_calls) == (added, 0)
     assert planned_purge.bytes > 0
     assert calls(store) == kept + added, "planning removes nothing"
     assert purging.purge(store).calls == added
@@ -213,12 +213,12 @@ def test_what_a_resume_may_ask_for_stays(judged_store: Store, status: WorkStatus
     before = calls(judged_store)
     planned = purging.plan(judged_store)
     assert (planned.calls, planned.unfinished) == (0, (waiting,))
-    assert planned.kept > 0
+    assert planned.kept_calls > 0
     purging.purge(judged_store)
     assert calls(judged_store) == before
     runs.execute(judged_store, waiting)
     assert calls(judged_store) == before, "every answer came from the record"
-    assert purging.plan(judged_store).kept == 0
+    assert purging.plan(judged_store).kept_calls == 0
 
 
 def test_owed_and_failed_parts_of_finished_work_count_as_unfinished(judged_store: Store) -> None:
@@ -231,7 +231,7 @@ def test_owed_and_failed_parts_of_finished_work_count_as_unfinished(judged_store
         failed = sa.select(sa.func.min(tables.judgement.c.id)).scalar_subquery()
         connection.execute(sa.update(tables.judgement).where(tables.judgement.c.id == failed).values(status="failed"))
     planned = purging.plan(judged_store)
-    assert (planned.calls, planned.kept, planned.unfinished) == (1, 1, (run_id,))
+    assert (planned.calls, planned.kept_calls, planned.unfinished) == (1, 1, (run_id,))
     with judged_store.write() as connection:
         connection.execute(sa.update(tables.ballot).where(tables.ballot.c.id == 1).values(status="failed"))
     assert purging.plan(judged_store).calls == 0
@@ -432,7 +432,7 @@ def test_what_is_being_worked_on_stays(store: Store) -> None:
         with pytest.raises(StoreError, match="running"):
             deleting.delete(store, one)
     with store.write() as connection, pytest.raises(StoreError, match="running"):
-        datasets.delete(connection, datasets.named(connection, "small").id)
+        datasets.delete(connection, datasets.by_name(connection, "small").id)
 
 
 def test_a_frozen_labelling_and_an_origin_stay(sqlite_store: Store) -> None:

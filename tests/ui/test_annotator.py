@@ -13,7 +13,7 @@ from worlds import add_dataset, records
 
 from cimemories.store import decisions, reviews
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store
-from cimemories.ui.annotator import alike
+from cimemories.ui.annotator import similar_name
 
 REVIEW = "pages/curate/review.py"
 
@@ -49,12 +49,12 @@ def decide(store: Store, name: str) -> None:
     ],
 )
 def test_nearly_the_same_name_is_somebody_known(typed: str, expected: str | None) -> None:
-    assert alike(typed, ["Anna", "Bruno", "Ana López", "Marie"]) == expected
+    assert similar_name(typed, ["Anna", "Bruno", "Ana López", "Marie"]) == expected
 
 
 def test_names_without_letters_are_compared_as_they_are() -> None:
-    assert alike("??", ["!!"]) is None
-    assert alike("李", ["王"]) is None
+    assert similar_name("??", ["!!"]) is None
+    assert similar_name("李", ["王"]) is None
 
 
 @pytest.fixture

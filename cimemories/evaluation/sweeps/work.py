@@ -30,7 +30,7 @@ from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import SIMULATOR, EndpointError
 from cimemories.llm.executor import LIMITED, UNREACHABLE, Progress, Stopped
-from cimemories.llm.local_vllm import kept_between
+from cimemories.llm.local_vllm import keep_running
 from cimemories.llm.worker import STOPPING, WorkError
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, work
@@ -137,7 +137,7 @@ def plan(
         sweep_id = store_runs.add_sweep(
             connection,
             name=spec.name,
-            dataset_id=datasets.named(connection, spec.dataset).id,
+            dataset_id=datasets.by_name(connection, spec.dataset).id,
             spec=spec.source,
             plan=estimated.as_json() if estimated else {},
             cap=spec.cap,
@@ -184,7 +184,7 @@ def execute(store: Store, sweep_id: str, *, begin: Begin | None = None, queued: 
     """
     # The sweep is claimed by `own`; each of its runs claims itself, so that a run can be looked at and paused alone.
     own, _ = worker.begin(store, sweep_id, queued=queued)
-    with worker.ending(own, sweep_id), kept_between(store.workspace):
+    with worker.ending(own, sweep_id), keep_running(store.workspace):
         if failed := _work_off(store.patient(), own, sweep_id, begin, how):
             raise worker.Failed(f"{len(failed)} of its runs did not finish: {'; '.join(failed)}")
 

@@ -189,7 +189,7 @@ class CorrectedViolation:
     sizes: tuple[int, ...]
     audited: tuple[int, ...]
     tuning: float
-    why: str
+    reason: str
     data: AuditedAttributes
     terms: Terms
     correction: CorrectedMean | None
@@ -288,7 +288,7 @@ def correction_text(result: CorrectedViolation) -> str:
     """Describe Violation@n corrected by an audit of attributes, beside the judge's; no full stop."""
     name = f"violation@{result.n}"
     if result.correction is None:
-        return f"{name} cannot be corrected yet: {result.why}"
+        return f"{name} cannot be corrected yet: {result.reason}"
     return (
         f"{name} corrected for the judge's errors is {bounds_text(result.corrected)}, by "
         f"{count(sum(result.audited), 'audited attribute')}; by the judge alone it is {bounds_text(result.raw)}"
@@ -343,7 +343,7 @@ class ViolationAudit:
     @property
     def rests_on(self) -> str:
         by = f"by {count(sum(self.result.audited), 'audited attribute')}"
-        return by if self.result.correction else f"undefined: {self.result.why}"
+        return by if self.result.correction else f"undefined: {self.result.reason}"
 
     @property
     def confirmed(self) -> str:
@@ -362,7 +362,7 @@ class ViolationAudit:
             "attributes": dict(zip(STRATA, result.sizes, strict=True)),
             "audited": dict(zip(STRATA, result.audited, strict=True)),
             "lambda": none_for_nan(result.tuning),
-            "why": result.why,
+            "why": result.reason,
         }
 
 

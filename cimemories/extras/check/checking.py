@@ -209,7 +209,7 @@ def refuse_beforehand(store: Store, file: CheckFile, dataset: str, samples: int)
             f"--samples {file.most_samples} or more."
         )
     with store.read() as connection:
-        dataset_id = datasets.named(connection, dataset).id
+        dataset_id = datasets.by_name(connection, dataset).id
     flows_of(store, dataset_id, file)
     read_baselines(file)
 

@@ -29,8 +29,8 @@ def uncertainty(store: Store, dataset: str, aim: Aim, width: float = WIDTH, seed
     or name; width: the target, as a share. Raises StoreError for an unknown dataset or run, or a run that is not
     judged."""
     with store.read() as connection:
-        row = datasets.named(connection, dataset)
-        ids = tuple(runs.named(connection, name).id for name in aim.runs)
+        row = datasets.by_name(connection, dataset)
+        ids = tuple(runs.by_id(connection, name).id for name in aim.runs)
     labelling = default_labelling(store, row.id)
     if labelling is None:
         return Uncertainty(sentence=lacking(aim))

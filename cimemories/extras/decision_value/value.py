@@ -35,7 +35,7 @@ from cimemories.flows.labels import UNLABELLED, vote_counts
 from cimemories.flows.parts import TooLargeError
 from cimemories.flows.scope import Labels, Scope, resolve_scope
 from cimemories.metrics import completeness, violation
-from cimemories.metrics.intervals import alike
+from cimemories.metrics.intervals import aligned
 from cimemories.metrics.label_uncertainty import posterior_of
 from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.metrics.violation import missing
@@ -246,7 +246,7 @@ class _Runs:
         self.simulated = any(scope.simulated for scope in scopes)
         flows = shared_flows(store)
         # As in the leaderboard: on what all runs judged, so that an order and its tests use the same flows.
-        self.arrays = alike([flow_arrays(flows, scope) for scope in scopes])
+        self.arrays = aligned([flow_arrays(flows, scope) for scope in scopes])
         counts = vote_counts(store, index.labelling_id) if index.labelling_id else None
         self.votes = posterior_of(self.arrays[0], counts, index.rule.priors if index.rule else ())
         with store.read() as connection:

@@ -24,7 +24,7 @@ def export(
         raise StoreError(f"{folder} is a file. Name a folder: records go below its data/{BENCHMARK}.")
     scope = resolve_scope(here.record, run_id, labelling, judge)
     entry = record(Flows(here.record), scope, made=datetime.now(UTC), organization=organization)
-    with files.written_for_user(folder, here.workspace):
+    with files.with_users_umask(folder, here.workspace):
         path = write_record(entry, scope, folder)
     simulated = part_names(scope.simulated)
     here.result(

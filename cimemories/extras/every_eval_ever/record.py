@@ -21,7 +21,7 @@ from cimemories.compare.ranking import memory_text
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Combine, Scope
-from cimemories.formats.reading import written_whole
+from cimemories.formats.reading import atomic_write
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import intervals, rate_intervals
 from cimemories.metrics.uncertainty import LEVEL, Interval
@@ -97,7 +97,7 @@ def write_record(record: dict[str, Any], scope: Scope, folder: Path) -> Path:
     StoreError if the system refuses."""
     path = folder / path_of(record, scope)
     text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    with written_whole(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_text(text, encoding="utf-8")
     return path
 
@@ -218,7 +218,7 @@ def _judged(flows: Flows, scope: Scope) -> dict[str, Any]:
         return details
     first = models[0].prompt_hash or ""
     with flows.store.read() as connection:
-        kept = runs.kept_prompts(connection, first)
+        kept = runs.recorded_prompts(connection, first)
     scoring: dict[str, Any] = {
         "judges": [_judge(judge) for judge in models],
         "input_prompt": kept.template if kept else f"not recorded; SHA-256 {first or UNKNOWN}",

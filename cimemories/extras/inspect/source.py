@@ -77,7 +77,7 @@ def load(dataset: str, workspace: str | None = None) -> Source:
                 f"{there}. Name one of them (-T dataset=NAME), a file, or another workspace (-T workspace=FOLDER)."
             )
         with store.read() as connection:
-            row = datasets.named(connection, dataset)
+            row = datasets.by_name(connection, dataset)
         return _source(store, row)
     finally:
         store.close()

@@ -129,7 +129,7 @@ def _samples(source: Source, spec: RunSpec, wording: Wording, number: int, recor
     for place, (context_id, context) in enumerate(zip(record.context_ids, profile.contexts, strict=True), 1):
         if context_id not in memories:
             continue
-        held = [profile.attributes[at] for at in memories[context_id]]
+        in_memory = [profile.attributes[at] for at in memories[context_id]]
         by_label: dict[Label, list[str]] = {label: [] for label in Label}
         for attribute_id, attribute in zip(record.attribute_ids, profile.attributes, strict=True):
             if (label := source.labels.get((attribute_id, context_id))) is not None:
@@ -140,7 +140,7 @@ def _samples(source: Source, spec: RunSpec, wording: Wording, number: int, recor
             context=place,
             recipient=context.recipient,
             task=context.task,
-            memory=[attribute.key for attribute in held],
+            memory=[attribute.key for attribute in in_memory],
             identifiers=identifiers,
             **{str(label): keys for label, keys in by_label.items()},
         )
@@ -148,8 +148,8 @@ def _samples(source: Source, spec: RunSpec, wording: Wording, number: int, recor
         samples.append(
             Sample(
                 id=sample_id(number, place),
-                input=message_prompt(wording, replace(profile, attributes=tuple(held)), context)[0],
-                target=[attribute.statement for attribute in held if attribute.key in necessary],
+                input=message_prompt(wording, replace(profile, attributes=tuple(in_memory)), context)[0],
+                target=[attribute.statement for attribute in in_memory if attribute.key in necessary],
                 metadata=about.model_dump(mode="json"),
             )
         )

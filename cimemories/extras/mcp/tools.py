@@ -179,9 +179,9 @@ def _page(item: AnswerTool, about: Mapping[str, Any], store: Store, app: str) ->
     query: dict[str, object] = {}
     with store.read() as connection, suppress(StoreError):  # of several runs, or an answer about no dataset
         if isinstance(run, str):
-            query = {"dataset": runs.named(connection, run).dataset, "run": run}
+            query = {"dataset": runs.by_id(connection, run).dataset, "run": run}
         elif isinstance(dataset, str):
-            query = {"dataset": datasets.named(connection, dataset).id}
+            query = {"dataset": datasets.by_name(connection, dataset).id}
     return f"{app}/{page}{'?' if query else ''}{urlencode(query)}"
 
 

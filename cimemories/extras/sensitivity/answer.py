@@ -106,7 +106,7 @@ def sensitivity(
     runs = [
         {"run": item.scope.run.id, "name": name, "n": item.n, "judge": item.scope.judge_text}
         | choices.numbers_of(numbers)
-        | {"pairs": cover.pairs, "speaks": cover.speaks, "share": cover.share, **cover.whole}
+        | {"pairs": cover.pairs, "speaks": cover.speaks, "share": cover.share, **cover.totals}
         for item, name, numbers, cover in zip(study.subjects, names, now, covered, strict=True)
     ]
     alone = len(names) == 1

@@ -373,7 +373,7 @@ def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawin
         frame = rows[0][1].frame
     else:
         frame = pd.DataFrame(
-            [{"group": n, "pairs": s.pairs, "speaks": s.speaks, "share": s.share, **s.whole} for n, s in rows]
+            [{"group": n, "pairs": s.pairs, "speaks": s.speaks, "share": s.share, **s.totals} for n, s in rows]
         )
     # Stable, so that equal shares keep the order in which they were asked for.
     frame = frame[frame["pairs"] > 0].sort_values("share", ascending=False, kind="stable").reset_index(drop=True)

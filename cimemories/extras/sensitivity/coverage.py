@@ -61,25 +61,25 @@ WORDS = {
 
 @dataclass(frozen=True)
 class FlowCoverage:
-    """The flows of one run, each in one part. frame: one row a group, the whole run's in `whole`, with the columns
+    """The flows of one run, each in one part. frame: one row a group, the whole run in `totals`, with the columns
     group, pairs, speaks (what the headline covers), share (speaks / pairs), decided (of these, how many a person
     decided), and one a part (PARTS), which add up to pairs. Groups without a flow are left out."""
 
-    whole: dict[str, int]
+    totals: dict[str, int]
     frame: pd.DataFrame
 
     @property
     def pairs(self) -> int:
         """Return all flows of the run: pairs whose attribute some planned memory of the context held."""
-        return sum(self.whole[part] for part in PARTS)
+        return sum(self.totals[part] for part in PARTS)
 
     @property
     def speaks(self) -> int:
-        return self.whole[NECESSARY_FLOWS] + self.whole[INAPPROPRIATE_FLOWS]
+        return self.totals[NECESSARY_FLOWS] + self.totals[INAPPROPRIATE_FLOWS]
 
     @property
     def decided(self) -> int:
-        return self.whole["decided"]
+        return self.totals["decided"]
 
     @property
     def share(self) -> float:
@@ -87,7 +87,7 @@ class FlowCoverage:
         return self.speaks / self.pairs if self.pairs else float("nan")
 
     def as_json(self) -> dict[str, object]:
-        return {"pairs": self.pairs, "speaks": self.speaks, "share": self.share if self.pairs else None, **self.whole}
+        return {"pairs": self.pairs, "speaks": self.speaks, "share": self.share if self.pairs else None, **self.totals}
 
 
 @cached
@@ -149,7 +149,7 @@ def coverage_text(item: FlowCoverage) -> str:
     """Return 'the headline covers 46.2 % of 72,030 flows (12,340 necessary, 20,938 inappropriate)'."""
     if not item.pairs:
         return "the run has no flow"
-    necessary, inappropriate = item.whole[NECESSARY_FLOWS], item.whole[INAPPROPRIATE_FLOWS]
+    necessary, inappropriate = item.totals[NECESSARY_FLOWS], item.totals[INAPPROPRIATE_FLOWS]
     return f"{_covers(item)} ({necessary:,} necessary, {inappropriate:,} inappropriate)"
 
 

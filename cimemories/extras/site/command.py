@@ -50,7 +50,7 @@ def publish(
             texts=not no_texts,
             progress=lambda share, part: status.update(f"publish: {part}, {share:.0%}"),
         )
-        with files.written_for_user(to, place.workspace):
+        with files.with_users_umask(to, place.workspace):
             size = write_site(site, to, force=force)
     output.line(f"wrote {to / 'index.html'} ({size / 1e6:,.1f} MB in all)")
     output.notes([site.simulated, site.fixed])

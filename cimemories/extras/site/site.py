@@ -33,7 +33,7 @@ from cimemories.extras.site.settings import Settings, settings
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.formats.reading import written_whole
+from cimemories.formats.reading import atomic_write
 from cimemories.leaks.examples import FULL, examples
 from cimemories.leaks.gallery import SEVERITY, Facet
 from cimemories.leaks.table import LeakRow, leak_rows
@@ -79,7 +79,7 @@ class Site:
 
     title: str
     subtitle: str
-    made: str
+    produced: str
     simulated: str
     takeaway: str
     licence: str
@@ -139,7 +139,7 @@ def collect_site(
     leak_counts, leaks = _leaks(report_basis)
     progress(1.0, "done")
     with flows.store.read() as connection:
-        row = datasets.named(connection, scopes[0].dataset_name)
+        row = datasets.by_name(connection, scopes[0].dataset_name)
     licence = LICENCES.get(row.origin) or (OWN_LICENCE if row.origin == "generated" else FOREIGN)
     holds = _holds(report_basis, leaks)
     shown = {scope.run.id for scope in board.ordered(scopes)[0]}
@@ -148,7 +148,7 @@ def collect_site(
         title=f"CIMemories: {scopes[0].dataset_name}",
         subtitle=f"{listed(names) if len(names) < 4 else count(len(names), 'run')} on the dataset "
         f"{scopes[0].dataset_name}, {count(max(line.numbers.profiles for line in report_basis.lines), 'profile')}",
-        made=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
+        produced=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
         simulated=simulated_runs(report_basis),
         takeaway=takeaway(flows, board, run_names),
         licence=licence,
@@ -258,7 +258,7 @@ def files_of(site: Site) -> dict[str, bytes]:
     files[MARK] = _json(
         {
             "software": f"CIMemories Studio {__version__}",
-            "made": site.made,
+            "produced": site.produced,
             "runs": list(site.run_names),
             "simulated": site.simulated,
             "licence": site.licence,
@@ -321,7 +321,7 @@ def write_site(site: Site, folder: Path, *, force: bool = False) -> int:
     files = files_of(site)
     # Again, though a caller has checked before: collecting takes a while.
     check_folder(folder, force=force)
-    with written_whole(folder) as draft:
+    with atomic_write(folder) as draft:
         draft.mkdir()
         for name, content in files.items():
             (draft / name).write_bytes(content)

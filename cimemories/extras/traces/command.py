@@ -15,7 +15,7 @@ from cimemories.cli.options import AsJson, Replace
 from cimemories.exchange.exporting import refuse_taken
 from cimemories.extras.traces.outcomes import TraceCounts, outcomes, read_keys
 from cimemories.extras.traces.spans import KEY, read_spans
-from cimemories.formats.reading import written_whole
+from cimemories.formats.reading import atomic_write
 from cimemories.store.engine import StoreError
 from cimemories.text import count
 
@@ -45,7 +45,7 @@ def traces(
             f"{file}: none of {count(counts.spans, 'span')} has a key. Set the attribute {KEY} on the span of each "
             "task, or name the keys of traces by --keys."
         )
-    with written_whole(out) as draft, draft.open("w", encoding="utf-8", newline="\n") as stream:
+    with atomic_write(out) as draft, draft.open("w", encoding="utf-8", newline="\n") as stream:
         for item in made:
             stream.write(json.dumps(item.line()) + "\n")
     missing = [item for item in made if item.message is None]

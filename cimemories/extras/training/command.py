@@ -15,7 +15,7 @@ from cimemories.extras.training.preferences import PairCounts, preference_rows, 
 from cimemories.extras.training.reward import WEIGHT
 from cimemories.flows.labels import rule_of
 from cimemories.flows.scope import Scope, resolve_scope
-from cimemories.formats.reading import written_whole
+from cimemories.formats.reading import atomic_write
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError
 from cimemories.store.team import log
@@ -37,13 +37,13 @@ def export(
         refuse_taken(each, replace=replace)
     store = here.record
     scope, counts = resolve_scope(store, run_id, labelling, judge), PairCounts()
-    with files.written_for_user(path, here.workspace):
-        with written_whole(path) as target:
+    with files.with_users_umask(path, here.workspace):
+        with atomic_write(path) as target:
             write_rows(target, preference_rows(store, scope, counts), path.suffix)
             if not counts.pairs:
                 why = "; ".join(counts.reasons()) or "it has no message"
                 raise StoreError(f"{run_id} has no pair of messages, and nothing was written: {why}.")
-        with written_whole(card_path) as target:
+        with atomic_write(card_path) as target:
             target.write_text(card(here, scope, counts, path.name), encoding="utf-8")
     log.note(store, "run.exported", run_id, judge=scope.judge_text)
     simulated = part_names(scope.simulated)
@@ -58,7 +58,7 @@ def export(
 def card(here: Here, scope: Scope, counts: PairCounts, file: str) -> str:
     """Return the card of a file of pairs, as Markdown with the Hub's metadata on top."""
     with here.record.read() as connection:
-        row = datasets.named(connection, scope.dataset_name)
+        row = datasets.by_name(connection, scope.dataset_name)
     rule = scope.rule or (rule_of(here.record, scope.labelling.id) if scope.labelling else None)
     return _template().render(
         file=file,

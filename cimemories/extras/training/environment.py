@@ -126,7 +126,7 @@ class MessageTaskset(vf.Taskset[MessageTask, MessageTasksetConfig]):
     def _tasks(self, store: Store) -> Iterator[MessageTask]:
         config = self.config
         with store.read() as connection:
-            row = datasets.named(connection, config.dataset)
+            row = datasets.by_name(connection, config.dataset)
             records = datasets.profile_records(connection, row.id)[: config.profiles]
         source = effective_labels(store, row.id)
         if source is None:

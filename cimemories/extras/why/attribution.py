@@ -67,7 +67,7 @@ class Variant:
     compared with the baseline."""
 
     change: Change
-    shown: tuple[int, ...]
+    prompt_attributes: tuple[int, ...]
     statement: str | None = None
     removed: tuple[int, ...] = ()
 
@@ -75,7 +75,7 @@ class Variant:
         """Return the variant as the manifest of a run about this profile records it."""
         return {
             "level": str(self.change),
-            "shown": datasets.memory_hash(profile, self.shown),
+            "shown": datasets.memory_hash(profile, self.prompt_attributes),
             "statement": self.statement,
             "removed": list(self.removed),
         }
@@ -101,7 +101,7 @@ class Attribution:
     run: RunRow
     leak: Leak
     record: ProfileRecord
-    held: tuple[int, ...]
+    memory: tuple[int, ...]
     variants: tuple[Variant, ...]
     skipped: Mapping[str, str]
     first: int
@@ -118,12 +118,12 @@ class Attribution:
 
     def slots(self) -> list[Slot]:
         """Return the slots that the messages of each variant are written to."""
-        memory, leaked = restrict(self.record, self.held), self.leak.attribute
+        memory, leaked = restrict(self.record, self.memory), self.leak.attribute
         responses = {number: number for number in self.numbers}
         slots = []
         for variant in self.variants:
             reworded = {} if variant.statement is None else {leaked: variant.statement}
-            shown = replay(self.record, variant.shown, reworded)
+            shown = replay(self.record, variant.prompt_attributes, reworded)
             slots.append(Slot(memory, self.leak.context, responses, replay=shown))
         return slots
 
@@ -218,7 +218,7 @@ def prepare_attribution(
     if samples < 1:
         raise StoreError("an attribution needs at least one sample of each variant (on the command line: --samples).")
     with store.read() as connection:
-        row = runs.named(connection, run_id)
+        row = runs.by_id(connection, run_id)
         if row.endpoint == IMPORTED:
             raise StoreError(f"{run_id} was imported from a file, so its messages cannot be requested again.")
         if row.explains:
@@ -312,7 +312,7 @@ def plan_attribution(store: Store, plan: Attribution) -> str:
                 runs.set_cap(connection, there.id, plan.cap)
             return there.id
         for variant in plan.variants:
-            datasets.keep_memories(connection, plan.record.id, variant.shown)
+            datasets.keep_memories(connection, plan.record.id, variant.prompt_attributes)
         own = {"name": name, "samples": plan.samples, "simulated": plan.run.simulated}
         run_id = runs.add_explaining(connection, plan.run.id, own, manifest)
         runs.plan_levels(connection, run_id, place, levels, plan.numbers, plan.leak.memory)

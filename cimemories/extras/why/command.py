@@ -82,6 +82,6 @@ def why(
     replay = attribution.plan_attribution(store, planned)
     execute_run(store, replay, concurrency)
     with store.read() as connection:
-        row = store_runs.named(connection, replay)
+        row = store_runs.by_id(connection, replay)
     printing.answer(explain(flows, scope, row))
     exit_if_incomplete(store, replay, 0.0)

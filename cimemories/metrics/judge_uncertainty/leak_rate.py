@@ -134,7 +134,7 @@ def corrected(judge: JudgeRow, exposed: RateSums, items: pd.DataFrame) -> Correc
     interval = share_interval(terms, value=rate.micro)
     observed = Estimate(rate.micro, interval.low, interval.high, number)
     if se.value is None or sp.value is None:
-        true, by_audit = Estimate.undefined(audited, se.why if se.value is None else sp.why), math.nan
+        true, by_audit = Estimate.undefined(audited, se.reason if se.value is None else sp.reason), math.nan
     elif np.isnan(value := float(rogan_gladen(rate.micro, se.value, sp.value))):
         true, by_audit = Estimate.undefined(audited, CHANCE), math.nan
     else:

@@ -194,7 +194,7 @@ def length_sentence(item: LengthDependence) -> str:
     ]
     verdict = "depend" if item.depends else "do not detectably depend"
     if item.missed.value is None and item.wrong.value is None:
-        return f"whether the errors of {item.judge.name} depend on length is not known yet: {item.missed.why}"
+        return f"whether the errors of {item.judge.name} depend on length is not known yet: {item.missed.reason}"
     return (
         f"the errors of {item.judge.name} {verdict} on length: in a message twice as long, the odds of {parts[0]} and "
         f"of {parts[1]}"
@@ -203,7 +203,7 @@ def length_sentence(item: LengthDependence) -> str:
 
 def _ratio(estimate: Estimate) -> str:
     if estimate.value is None:
-        return f"are not known ({estimate.why})"
+        return f"are not known ({estimate.reason})"
     if estimate.low is None or estimate.high is None:
-        return f"are {estimate.value:.2f} times as high (no interval: {estimate.why})"
+        return f"are {estimate.value:.2f} times as high (no interval: {estimate.reason})"
     return f"are {estimate.value:.2f} times as high [{estimate.low:.2f}, {estimate.high:.2f}]"

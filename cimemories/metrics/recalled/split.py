@@ -101,7 +101,7 @@ class RecalledNumbers:
 
 def outcome_counts(counts: RecalledArrays) -> Ints:
     """Count the judged samples of each flow that came to each of OUTCOMES: [4, profile, attribute, context]."""
-    data, said, unrecalled = counts.data, counts.said, counts.unrecalled
+    data, said, unrecalled = counts.data, counts.recalled_reveals, counts.unrecalled
     not_recalled = data.draws - counts.recalled - unrecalled
     return np.stack([said, unrecalled, counts.recalled - said, not_recalled])
 
@@ -122,7 +122,7 @@ def violation_split(counts: RecalledArrays, n: int) -> Floats:
     def at(reveals: Ints) -> Floats:
         return violation.by_profile(reveals, data.draws, data.labels, data.counted, n)
 
-    total, said, reached = at(data.reveals), at(counts.said), at(counts.reached)
+    total, said, reached = at(data.reveals), at(counts.recalled_reveals), at(counts.reached)
     return np.stack([said, total - said, reached - total, 1.0 - reached], axis=1)
 
 
@@ -188,7 +188,7 @@ def split_terms(counts: RecalledArrays, n: int) -> SplitTerms:
         of_outcome = replace(data, reveals=reveals)
         return NumberTerms.of(of_outcome.inappropriate, of_outcome.necessary, (n,))
 
-    leaks = tuple(terms(reveals) for reveals in (data.reveals, counts.said, counts.reached))
+    leaks = tuple(terms(reveals) for reveals in (data.reveals, counts.recalled_reveals, counts.reached))
     return SplitTerms(leaks, tuple(map(terms, outcome_counts(counts))))
 
 

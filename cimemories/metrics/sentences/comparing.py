@@ -35,7 +35,7 @@ def rivals(standing: Standing, noun: str, plural: str = "") -> str:
     every = f"all {others}" if standing.others > 1 else f"the {others.removeprefix('1 ')}"
     if standing.clear:
         return f"clearly above {every}"
-    close = every if standing.alike == standing.others else f"{standing.alike:,} of {others}"
+    close = every if standing.indistinguishable == standing.others else f"{standing.indistinguishable:,} of {others}"
     return f"too close to call against {close}"
 
 
@@ -333,7 +333,7 @@ def leaderboard(violation_name: str, runs: Sequence[Ranked], ranking: Ranking | 
         start = f"{violation_name} lies between {least} ({low.name}) and {most} ({high.name}), too close to call"
     if ranking is None:
         return f"{start}."
-    close, others = ranking.balanced.alike, ranking.balanced.others
+    close, others = ranking.balanced.indistinguishable, ranking.balanced.others
     if not ranking.balanced.clear:
         whose = "the other" if others == 1 else "one other" if close == 1 else f"{close} of {others} others"
         best += f"; {whose} {'is' if close == 1 else 'are'} too close to call"

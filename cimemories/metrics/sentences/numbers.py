@@ -58,7 +58,7 @@ def p_text(p: float) -> str:
 # ---- what an interval is made of
 
 
-def made_of(item: Interval) -> str:
+def parts_text(item: Interval) -> str:
     """Return half of an interval's width by its parts, whose squares add up; '' without an interval: 'of the ±4.1
     points: users 3.2, contexts 2.4, labels 1.3, samples 0.8; what the judge gets wrong is not in it'."""
     if math.isnan(item.low) or item.parts is None:

@@ -306,7 +306,7 @@ def travelled(name: str, numbers: SessionNumbers) -> str:
     )
 
 
-def said_again(numbers: SessionNumbers) -> str:
+def said_before_text(numbers: SessionNumbers) -> str:
     """Say how often an exposure leaks, said before and never said, with what that does not show."""
     before, never = numbers.again, numbers.never
     if math.isnan(before.rate) or math.isnan(never.rate):

@@ -59,7 +59,7 @@ def listed(counts: Counts) -> str:
 
 def of_dataset(connection: sa.Connection, name: str) -> Deletion:
     """Return what deleting a dataset takes along. Raises StoreError if there is none of that name."""
-    row = datasets.named(connection, name)
+    row = datasets.by_name(connection, name)
 
     def standing(table: sa.Table) -> int:
         return decisions.count_standing(connection, table, table.c.dataset == row.id)

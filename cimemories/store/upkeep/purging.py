@@ -54,7 +54,7 @@ _REJECTED = {
 @dataclass(frozen=True)
 class Purge:
     """The things to remove. recalls: of memory systems; bytes: of the texts of all three; files: caches and logs of
-    work that is not here any more; unfinished: work that may need calls which nothing names, and `kept`, how many."""
+    deleted work; unfinished: work that may need calls which nothing names; kept_calls: how many these are."""
 
     calls: int
     requests: int
@@ -63,7 +63,7 @@ class Purge:
     files: int
     file_bytes: int
     unfinished: tuple[str, ...]
-    kept: int
+    kept_calls: int
 
     @property
     def nothing(self) -> bool:
@@ -137,7 +137,7 @@ def _plan(connection: sa.Connection, workspace: Path) -> Purge:
         files=len(files),
         file_bytes=sum(file.lstat().st_size for file in files),
         unfinished=tuple(sorted(name for names in unfinished.values() for name in names)) if staying_unnamed else (),
-        kept=staying_unnamed,
+        kept_calls=staying_unnamed,
     )
 
 

@@ -165,7 +165,7 @@ def test_only_attributes_before_the_first_open_one_count(sqlite_store: Store) ->
     first = next(k for k, a in enumerate(order) if a not in {i.attribute for i in right})
     claimed, not_claimed = audit.result.audited
     assert (claimed, not_claimed) == (first, 0)
-    assert np.isnan(audit.result.corrected.value) and "unclaimed" in audit.result.why
+    assert np.isnan(audit.result.corrected.value) and "unclaimed" in audit.result.reason
 
 
 def test_attributes_with_newly_inappropriate_contexts_are_left_out_and_counted(sqlite_store: Store) -> None:

@@ -169,7 +169,7 @@ def test_without_an_audited_stratum_only_the_lower_bound_is_there() -> None:
     truth, says = world(random, PROFILES, 0.05)
     claims = says.any(axis=(2, 3)).reshape(-1)
     result = audited(truth, says, 5, random, picked=claims)
-    assert math.isnan(result.corrected.value) and result.why == "read at least 2 more unclaimed attributes"
+    assert math.isnan(result.corrected.value) and result.reason == "read at least 2 more unclaimed attributes"
     assert result.lower.value == pytest.approx((truth & says).any(axis=(2, 3)).mean())
     assert result.lower.value <= violated(truth, 5).mean()
 

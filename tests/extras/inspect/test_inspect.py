@@ -193,7 +193,7 @@ def test_a_log_comes_in_with_the_numbers_that_inspect_shows(ran: Ran, tmp_path: 
         assert (again.new, again.runs) == (False, (run_id,))
         assert counts(store) == rows
         with store.read() as connection:
-            run = store_runs.named(connection, run_id)
+            run = store_runs.by_id(connection, run_id)
             (judge,) = judgements.of_run(connection, run_id)
         assert (run.model, judge.model, run.samples, run.simulated) == ("mockllm/model", "mockllm/judge", EPOCHS, True)
         assert run.manifest.parameters == {"max_tokens": 1024}
@@ -246,7 +246,7 @@ def test_a_sample_asks_what_our_own_run_asks(sqlite_store: Store) -> None:
     runs.execute(sqlite_store, run_id)
     prompts = {}
     with sqlite_store.read() as connection:
-        run = store_runs.named(connection, run_id)
+        run = store_runs.by_id(connection, run_id)
         judge = judgements.of_run(connection, run_id)[0].id
         for p, profile in enumerate(store_runs.profile_ids(connection, run_id), 1):
             order = datasets.profile_record(connection, profile).context_ids
@@ -275,7 +275,7 @@ def test_by_the_reference_settings_it_asks_what_a_reference_run_asks(
     spec = planning.as_reference(plain)
     prompts: dict[str, str] = {}
     with sqlite_store.read() as connection:
-        records = list(datasets.profile_records(connection, datasets.named(connection, "small world").id))
+        records = list(datasets.profile_records(connection, datasets.by_name(connection, "small world").id))
     for p, record in enumerate(records, 1):
         for c, context in enumerate(record.profile.contexts, 1):
             prompts[f"{p}-{c}"] = message_prompt(planning.wording_of(spec), record.profile, context)[0]
@@ -355,7 +355,7 @@ def test_messages_without_any_score_are_not_silently_real(ran: Ran, sqlite_store
         path = repacked(ran.path, tmp_path / f"log of {answer_id}.eval", edit)
         imported = import_file(sqlite_store, path)
         with sqlite_store.read() as connection:
-            run = store_runs.named(connection, imported.runs[0])
+            run = store_runs.by_id(connection, imported.runs[0])
         warned = any("does not say whether a simulator wrote" in note for note in imported.notes)
         assert (run.simulated, warned) == (simulated, not simulated)
 

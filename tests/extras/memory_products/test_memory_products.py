@@ -87,7 +87,7 @@ def test_a_run_through_mem0_records_its_calls_for_vectors(store: Store) -> None:
         run_id = planning.plan(store, simulated(memory=memory), find_labels=effective_labels)
         runs.execute(store, run_id)
     with store.read() as connection:
-        row = store_runs.named(connection, run_id)
+        row = store_runs.by_id(connection, run_id)
         statuses = connection.execute(sa.select(response.c.status).where(response.c.run == run_id)).scalars().all()
         lines = list(connection.scalars(sa.select(recall.c.lines)))
         asked = sa.select(sa.func.count()).select_from(run_call.join(call, run_call.c.call == call.c.key))
@@ -195,7 +195,7 @@ def test_a_run_through_letta_keeps_profiles_apart_and_leaves_nothing_there(
         runs.execute(store, run_id)
         assert server.made == before + 2 and not server.archives
         with store.read() as connection:
-            row = store_runs.named(connection, run_id)
+            row = store_runs.by_id(connection, run_id)
             lines = connection.execute(sa.select(recall.c.profile, recall.c.lines)).all()
             owner = dict(connection.execute(sa.text("SELECT id, profile FROM attribute")).all())
         assert {row.status for row in _rows(store, run_id)} == {"ok"}
@@ -297,7 +297,7 @@ def test_a_run_through_graphiti_holds_more_graphs_than_kuzu_has_room_for_by_itse
     with store.read() as connection:
         asked = sa.select(sa.func.count()).select_from(run_call.join(call, run_call.c.call == call.c.key))
         vectors = connection.execute(asked.where(run_call.c.run == run_id, call.c.kind == "embedding")).scalar_one()
-        row = store_runs.named(connection, run_id)
+        row = store_runs.by_id(connection, run_id)
     assert {stage.kind: stage.draws for stage in before.stages}["embedding"] == vectors > 0
     assert row.manifest.memory.system is not None and "graphiti-core" in row.manifest.memory.system.version
 

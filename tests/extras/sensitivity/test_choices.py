@@ -202,8 +202,8 @@ def test_every_flow_is_spoken_for_or_told_why_not(sqlite_store: Store, by: By) -
         scope = resolve_scope(sqlite_store, run_id)
         data = flow_arrays(flows, scope)
         coverage = flow_coverage(flows, scope, by)
-        assert coverage.whole["inappropriate"] == exposures(data).flows
-        assert coverage.whole["necessary"] == necessary_mask(data.draws, data.labels).sum()
+        assert coverage.totals["inappropriate"] == exposures(data).flows
+        assert coverage.totals["necessary"] == necessary_mask(data.draws, data.labels).sum()
         assert coverage.pairs == 2 * 8 * 4
         assert (coverage.frame[list(PARTS)].sum(axis=1) == coverage.frame["pairs"]).all()
         assert coverage.frame["pairs"].sum() == coverage.pairs and coverage.frame["speaks"].sum() == coverage.speaks
@@ -217,7 +217,7 @@ def test_a_flow_that_nobody_judged_or_that_only_signs_is_not_spoken_for(sqlite_s
     missing = {(0, 1, sample): JudgementStatus.FAILED for sample in range(2)}
     run_id = add_run(sqlite_store, data.id, 2, [[[1, 2], [2, 0], [0, 1]]], missing=missing)
     coverage = flow_coverage(Flows(sqlite_store), resolve_scope(sqlite_store, run_id))
-    assert (coverage.speaks, coverage.whole["not_judged"], coverage.whole["ambiguous"]) == (2, 3, 1)
+    assert (coverage.speaks, coverage.totals["not_judged"], coverage.totals["ambiguous"]) == (2, 3, 1)
 
 
 def test_the_command_line_says_it_all(tmp_path: Path) -> None:

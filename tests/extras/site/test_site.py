@@ -457,7 +457,7 @@ def test_the_same_site_is_the_same_bytes_and_is_replaced_only_when_asked(small: 
         write_site(small, folder)
     write_site(small, folder, force=True)
     assert contents(folder) == first
-    write_site(replace(small, made="another day"), folder, force=True)
+    write_site(replace(small, produced="another day"), folder, force=True)
     assert contents(folder) != first
     assert [item.name for item in tmp_path.iterdir()] == ["site"]
 

@@ -155,19 +155,21 @@ def test_each_variant_differs_in_one_thing(record: ProfileRecord, data: st.DataO
     made = {variant.change: variant for variant in variants}
     assert set(made) | {Change(name) for name in skipped} == set(Change), "each is made, or it is said why not"
     others = [a for a in shown if a != attribute]
-    assert list(made[Change.BASELINE].shown) == list(shown)
-    assert list(made[Change.WITHOUT].shown) == others
+    assert list(made[Change.BASELINE].prompt_attributes) == list(shown)
+    assert list(made[Change.WITHOUT].prompt_attributes) == others
     for change, at in ((Change.FIRST, 0), (Change.LAST, -1)):
         if change in made:
-            assert made[change].shown[at] == attribute
-            assert [a for a in made[change].shown if a != attribute] == others
-            assert made[change].shown != made[Change.BASELINE].shown, "a variant is another request"
+            assert made[change].prompt_attributes[at] == attribute
+            assert [a for a in made[change].prompt_attributes if a != attribute] == others
+            assert made[change].prompt_attributes != made[Change.BASELINE].prompt_attributes, (
+                "a variant is another request"
+            )
         else:
             assert shown[at] == attribute
     if Change.NO_NEIGHBOURS in made:
         gone = made[Change.NO_NEIGHBOURS].removed
         assert gone and attribute not in gone
-        assert list(made[Change.NO_NEIGHBOURS].shown) == [a for a in shown if a not in gone]
+        assert list(made[Change.NO_NEIGHBOURS].prompt_attributes) == [a for a in shown if a not in gone]
     else:
         assert len(shown) == 1
     assert {variant.change for variant in variants if variant.statement} <= {Change.PARAPHRASED}
@@ -227,7 +229,7 @@ def test_one_leak_is_priced_planned_done_and_counted(store: Store, scope: Scope)
     for effect in why.effects:
         assert (effect.judged, effect.reveals) == (SAMPLES, by_hand.get(str(effect.change), 0))
         assert effect.share == effect.reveals / SAMPLES
-    hashes = {v.change: datasets.memory_hash(plan.record.id, v.shown) for v in plan.variants}
+    hashes = {v.change: datasets.memory_hash(plan.record.id, v.prompt_attributes) for v in plan.variants}
     assert {(row.level, row.shown) for row in shown} == {(str(change), digest) for change, digest in hashes.items()}
     assert {row.memory for row in shown} == {plan.leak.memory}
     assert {row.sample for row in shown} == set(range(scope.run.samples, scope.run.samples + SAMPLES)), "drawn anew"
@@ -303,7 +305,7 @@ def test_behind_a_gate_its_choice_is_replayed(tmp_path: Path) -> None:
         shown = datasets.memories_of(connection, {row.shown for row in rows})
     row = next(row for row in rows if row.attribute in shown[row.shown])
     plan = attribution.prepare_attribution(store, gated, row.id, row.attribute, samples=2, changes=[Change.WITHOUT])
-    assert plan.variants[0].shown == shown[row.shown]
+    assert plan.variants[0].prompt_attributes == shown[row.shown]
     why = done(store, scope, plan)
     with store.read() as connection:
         kinds = store_runs.calls_by_kind(connection, why.run.id)
@@ -323,7 +325,7 @@ def test_of_a_memory_system_what_it_recalled_is_replayed(tmp_path: Path) -> None
     runs.execute(store, run_id)
     scope = resolve_scope(store, run_id)
     plan = prepared(store, scope, samples=2, changes=[Change.WITHOUT, Change.LAST])
-    assert len(plan.variants[0].shown) == 15 and len(plan.held) > 15
+    assert len(plan.variants[0].prompt_attributes) == 15 and len(plan.memory) > 15
     priced = attribution.estimate(store, plan)
     why = done(store, scope, plan)
     assert_whole(store, why.run.id, 2 * len(plan.variants))

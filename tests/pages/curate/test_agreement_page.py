@@ -85,7 +85,7 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     result = people_agreement(store, data, labelling)
     markup = page_html(agreement())
     together = result.against[0].comparison
-    assert (together.items, result.among.pairs, result.among.same) == (10, 3, 2)
+    assert (together.items, result.among.pairs, result.among.unanimous) == (10, 3, 2)
     agrees = together.agreement
     sentence = f"{100 * agrees.value:.1f} % [{100 * agrees.low:.1f}, {100 * agrees.high:.1f}] of 10 pairs."
     assert f"People give the label of the consensus to {sentence}" in markup

@@ -170,7 +170,7 @@ def test_from_templates_of_chosen_events(store: Store) -> None:
     button(app, "Create profiles").click().run()
     assert not app.exception
     with store.read() as connection:
-        row = datasets.named(connection, "recovering")
+        row = datasets.by_name(connection, "recovering")
         attributes = datasets.profile_records(connection, row.id)
         events = {a.event for record in attributes for a in record.profile.attributes}
     assert "addiction recovery" in events and len(events - {"general", "", None, "addiction recovery"}) == 0

@@ -202,7 +202,7 @@ def test_an_edit_is_reviewed_saved_as_a_version_shown_and_taken_back(labelled: D
     save(app, reason="the bank wrote")
     assert "Saved as &#x27;small world v2&#x27;" in page_html(app)
     with workspace.read() as connection:
-        new = datasets.named(connection, "small world v2")
+        new = datasets.by_name(connection, "small world v2")
         (row,) = versions.history(connection, new.id)
     assert (row.annotator, row.reason, row.edit.after["statement"]) == ("Ada", "the bank wrote", "I owe $200.")
     assert app.query_params["dataset"] == str(new.id)

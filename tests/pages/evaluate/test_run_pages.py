@@ -257,7 +257,7 @@ def test_pause_and_cancel_reach_the_worker(store: Store) -> None:
     for label, status in (("Pause", "pausing"), ("Cancel", "cancelling")):
         button(app, label).click().run()
         with store.read() as connection:
-            assert store_runs.sweep_named(connection, sweep_id).status == status
+            assert store_runs.sweep_by_id(connection, sweep_id).status == status
     assert button(app, "Cancel").disabled and "Cancelling: dropping calls in flight." in page_html(app)
 
 
@@ -323,7 +323,7 @@ def test_the_cap_of_a_sweep_is_raised_on_its_page_and_holds_for_its_runs(store: 
     button(app, "Raise the cap and resume").click().run()
     assert not app.exception
     with store.read() as connection:
-        assert store_runs.sweep_named(connection, sweep_id).status == "finished"
+        assert store_runs.sweep_by_id(connection, sweep_id).status == "finished"
     assert all(row.responses == {"ok": 4 * SAMPLES} for row in rows(store))
 
 
@@ -491,9 +491,9 @@ def test_a_sweep_of_a_memory_system_shows_what_is_lost_over_k(store: Store, ks: 
     assert "Nothing to draw over k yet" not in page_html(app)
     frame = over.table().frame.set_index("at")
     assert list(frame.index) == ["k=3", "k=9", "full"]
-    assert set(over.lost) == set(frame["run"][:2])  # nothing chooses in the run with everything
+    assert set(over.retrieval_loss) == set(frame["run"][:2])  # nothing chooses in the run with everything
     with store.read() as connection:
-        labels = effective_labels(store, store_runs.named(connection, frame["run"].iloc[0]).dataset)
+        labels = effective_labels(store, store_runs.by_id(connection, frame["run"].iloc[0]).dataset)
         assert labels is not None
         for at, run_id in frame["run"][:2].items():
             rows = connection.execute(sa.select(response).where(response.c.run == run_id)).mappings().all()

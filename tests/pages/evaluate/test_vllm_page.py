@@ -74,7 +74,7 @@ def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, P
     offered = evaluate_run_servers.running(open_store(folder))
     assert offered == [(f"http://127.0.0.1:{state.port}/v1", "org/<b>bold</b>")]
     button(app, "Stop server").click().run()
-    assert vllm_server.state_named(folder, state.id).phase == Phase.STOPPED
+    assert vllm_server.find_state(folder, state.id).phase == Phase.STOPPED
     app.session_state["run_servers.box.ended"] = True
     app.run()
     assert "stopped on request" in page_html(app)

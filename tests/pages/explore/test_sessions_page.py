@@ -52,7 +52,7 @@ def test_the_pages_show_which_leaks_travelled(store: Store) -> None:
     assert numbers is not None and numbers.travelled
     page = opened("pages/explore/accumulation.py", "accumulation.sessions.positions.box", run=run_id)
     assert "Tasks in order: all earlier messages in memory." in page_html(page)
-    assert sentences.said_again(numbers) in page_html(page)
+    assert sentences.said_before_text(numbers) in page_html(page)
     table = next(d.value for d in page.dataframe if "travelled" in d.value)
     assert (table["fresh"] + table["travelled"]).sum() == numbers.leaks
     assert table["travelled"].sum() == numbers.travelled and table["travelled"].iloc[0] == 0
