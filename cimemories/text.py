@@ -114,7 +114,7 @@ def shortened(text: object, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def shortened_distinct(texts: Sequence[object], limit: int) -> list[str]:
+def abbreviated(texts: Sequence[object], limit: int) -> list[str]:
     """Shorten each text to `limit` characters as `shortened` does, but where several would be cut alike, leave out of
     their common beginning what hides in what they differ: 'meta-llama/Llama-3…on official, strict prompt'."""
     lines = [_one_line(text) for text in texts]

@@ -133,10 +133,10 @@ def workspace(small_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         reviews.add_marks(connection, dataset.id, "Ada", [flag])
         ran = runs.all_rows(connection)
         run_id = next(row.id for row in ran if row.model == demo.MODELS[-1])
-    report = collect(Flows(store), [resolve_scope(store, run_id=run_id)], made=datetime.now(UTC))
+    report = collect(Flows(store), [resolve_scope(store, run_id=run_id)], now=datetime.now(UTC))
     (folder.parent / "report.html").write_text(as_html(report), encoding="utf-8")
     scopes = [resolve_scope(store, row.id) for row in ran if row.model in demo.MODELS[-2:]]
-    write_site(collect_site(Flows(store), scopes, made=datetime.now(UTC)), folder.parent / "site")
+    write_site(collect_site(Flows(store), scopes, now=datetime.now(UTC)), folder.parent / "site")
     store.close()
     return folder
 

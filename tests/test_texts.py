@@ -19,15 +19,7 @@ from cimemories.cli import cli, output
 from cimemories.cli.base import main
 from cimemories.store import audits, decisions, labellings, reviews, versions
 from cimemories.store.engine import DATABASE_URL, Store, StoreError, open_store
-from cimemories.text import (
-    decimal,
-    has_control,
-    shortened,
-    shortened_distinct,
-    visible,
-    visible_in,
-    without_credentials,
-)
+from cimemories.text import abbreviated, decimal, has_control, shortened, visible, visible_in, without_credentials
 from cimemories.ui import safe
 
 SECRET = "hunter2secret"
@@ -53,17 +45,17 @@ def test_visible_changes_control_characters_alone_and_one_for_one(text: str) -> 
 def test_long_texts_are_cut_where_they_are_alike() -> None:
     start = "meta-llama/Llama-3.3-70B-Instruct with the whole memory on the official profiles"
     texts = [f"{start}, prompt high, seed 1", f"{start}, prompt high, seed 2", f"{start}, prompt base", "short"]
-    shown = shortened_distinct(texts, 48)
+    shown = abbreviated(texts, 48)
     assert [text.rpartition("…")[2] for text in shown] == [
         *("profiles, prompt high, seed 1", "profiles, prompt high, seed 2", "official profiles, prompt base", "short")
     ]
     assert all(text.startswith("meta-llama/Llama") and len(text) <= 48 for text in shown[:3])
-    assert shortened_distinct([texts[0], "y" * 90], 48) == [shortened(texts[0], 48), shortened("y" * 90, 48)]
+    assert abbreviated([texts[0], "y" * 90], 48) == [shortened(texts[0], 48), shortened("y" * 90, 48)]
 
 
 @given(st.lists(st.text("ab ", max_size=30), max_size=8), st.integers(9, 20))
 def test_texts_that_differ_stay_short_when_told_apart(texts: list[str], limit: int) -> None:
-    for text, shown in zip(texts, shortened_distinct(texts, limit), strict=True):
+    for text, shown in zip(texts, abbreviated(texts, limit), strict=True):
         line = " ".join(text.split())
         assert len(shown) <= limit and (shown == line or "…" in shown)
 
@@ -145,7 +137,7 @@ def test_the_command_line_refuses_them_in_one_visible_line(tmp_path: Path) -> No
 def test_the_terminal_is_given_nothing_to_obey(capsys: pytest.CaptureFixture[str]) -> None:
     output.line(EVIL)
     output.note(EVIL)
-    output.table(["name"], [(EVIL,)], whole=True)
+    output.table(["name"], [(EVIL,)], unbroken=True)
     output.line(output.as_json_text({"name": EVIL, "lines": "a\nb"}))
     printed = capsys.readouterr()
     for text in (printed.out, printed.err):

@@ -18,15 +18,7 @@ import sqlalchemy as sa
 
 from cimemories.agreement.statistics import Comparison, Estimate, compare, confusion, krippendorff_alpha, unanimous
 from cimemories.flows.cache import workspace_cached
-from cimemories.flows.labels import (
-    CODES,
-    LABELS,
-    UNLABELLED,
-    AppliedRule,
-    VoteCounts,
-    applied_rule,
-    vote_counts,
-)
+from cimemories.flows.labels import CODES, LABELS, UNLABELLED, AppliedRule, VoteCounts, applied_rule, vote_counts
 from cimemories.labels.votes import GroupBy, Groups, describe_pairs, groupings
 from cimemories.model import Label
 from cimemories.store import audits
@@ -250,10 +242,10 @@ class Answered:
     strata: Ints
     sizes: Weights
 
-    def labels_of(self, who: str | None) -> Labels:
+    def labels_of(self, person: str | None) -> Labels:
         """Return a person's labels, or the majority's (None): codes [pairs]. Raises ValueError for an unknown
         person."""
-        return self.answers.majority() if who is None else self.answers.labels[self.answers.people.index(who)]
+        return self.answers.majority() if person is None else self.answers.labels[self.answers.people.index(person)]
 
     def weights(self, counted: Bools) -> Weights:
         """Return the weight of each counted pair: the size of its stratum over how many of the stratum are counted
@@ -344,18 +336,18 @@ def people_agreement(
     )
 
 
-def among(given: Answers) -> Among:
+def among(answers: Answers) -> Among:
     """Compute the agreement of people among themselves."""
-    counts = given.counts
+    counts = answers.counts
     shared = counts.sum(axis=1) > 1
-    people = int((given.labels[:, shared] != UNLABELLED).any(axis=1).sum())
+    people = int((answers.labels[:, shared] != UNLABELLED).any(axis=1).sum())
     return Among(krippendorff_alpha(counts), int(shared.sum()), unanimous(counts[shared]), people)
 
 
-def against(data: Answered, who: str | None, keep: Bools | None = None) -> Against:
+def against(data: Answered, person: str | None, keep: Bools | None = None) -> Against:
     """Return a person, or all people together, against the consensus; on some pairs alone where given. keep:
     [pairs]."""
-    labels = data.labels_of(who)
+    labels = data.labels_of(person)
     answering = labels != UNLABELLED
     counted = answering & (data.consensus != UNLABELLED)
     # What a pair stands for is settled before a group is looked at: a stratum may lie across groups.
@@ -366,7 +358,7 @@ def against(data: Answered, who: str | None, keep: Bools | None = None) -> Again
     one, two = labels[counted].astype(np.int64), data.consensus[counted].astype(np.int64)
     comparison = compare(one, two, CATEGORIES, None if data.sampled is None else mass[counted])
     counts = confusion(one, two, CATEGORIES).astype(np.int64)
-    return Against(who, int(answering.sum()), int(answering.sum() - counted.sum()), comparison, counts)
+    return Against(person, int(answering.sum()), int(answering.sum() - counted.sum()), comparison, counts)
 
 
 def by_group(data: Answered, groups: Groups) -> pd.DataFrame:
@@ -394,11 +386,11 @@ def by_group(data: Answered, groups: Groups) -> pd.DataFrame:
 
 
 def cell_pairs(
-    store: Store, dataset_id: int, data: Answered, who: str | None, label: int, consensus: int
+    store: Store, dataset_id: int, data: Answered, person: str | None, label: int, consensus: int
 ) -> pd.DataFrame:
     """Return the pairs behind one cell of a confusion table, by label codes: attribute, context (ids), people (the
     label of each by name, as text), and the columns of describe_pairs; in the order of the record."""
-    given = data.answers.at((data.labels_of(who) == label) & (data.consensus == consensus))
+    given = data.answers.at((data.labels_of(person) == label) & (data.consensus == consensus))
     texts = [
         ", ".join(
             f"{person}: {LABELS[code]}" for person, code in zip(given.people, column, strict=True) if code != UNLABELLED

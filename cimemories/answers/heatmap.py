@@ -10,16 +10,7 @@ import pandas as pd
 
 from cimemories.answer import Answer, Column, Kind, Table
 from cimemories.answers.metrics import no_such_n
-from cimemories.charts.heatmap import (
-    PLOT_WIDTH,
-    Map,
-    MapPart,
-    Ticks,
-    Tooltips,
-    heatmap_figure,
-    names_fit,
-    phone_width,
-)
+from cimemories.charts.heatmap import PLOT_WIDTH, Map, MapPart, Ticks, Tooltips, heatmap_figure, names_fit, phone_width
 from cimemories.charts.heatmap import tooltips as texts_of_cells
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
@@ -226,7 +217,7 @@ class Heatmap(Answer):
         widest = self._where(tested.widest.row, tested.widest.column) if tested.widest else ""
         does = "leaks" if of == VIOLATION else "conveys"
         return (
-            sentences.changed_cells(tested, scope.run.name, other.run.name, does, widest, alone=alone),
+            sentences.changed_cells(tested, scope.run.name, other.run.name, does, widest, unpaired=alone),
             f"orange (+): {other.run.name} higher, blue (-): lower; {counted}, {sides}; hatched: no such pair in one "
             f"run{limited}",
         )

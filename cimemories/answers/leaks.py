@@ -101,13 +101,13 @@ def leaks(
     *,
     where: str | None = None,
     excerpts: bool = True,
-    held: int | None = None,
+    limit: int | None = None,
 ) -> Leaks:
     """List the leaked examples of a run, at most `top` of them.
 
     filters: by facet (gallery.Facet), the values of which an example must have one; a profile by name. where: a
     condition on the columns (leaks/conditions.py). excerpts: with what one message says, which takes a moment for each
-    row. held: rows that the frame has at most; the others are read page by page. Raises StoreError for a value that no
+    row. limit: rows that the frame has at most; the others are read page by page. Raises StoreError for a value that no
     leak of the run has, and for a condition that cannot be read.
     """
     every = examples(flows, [scope])
@@ -120,7 +120,7 @@ def leaks(
             rows = page[list(COLUMNS)].astype({"profile": "int64"}).reset_index(drop=True)
             yield with_excerpts(flows, {scope.run.id: scope}, rows) if excerpts else rows
 
-    most = number if held is None else min(held, number)
+    most = number if limit is None else min(limit, number)
     frames = list(rows(0, most)) or [pd.DataFrame(columns=[*COLUMNS, *(EXCERPT if excerpts else ())])]
     notes = []
     if scope.labelling is None:

@@ -1,4 +1,4 @@
-"""A run, for a notebook: its numbers, its flows, leaks and responses as rows, and its heatmaps."""
+"""A run, for notebooks: its numbers and heatmaps, and its flows, leaks and responses as rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def frame_of(columns: Columns) -> pd.DataFrame:
-    """Return columns as a frame, whose arrays they stay."""
+    """Return columns as a frame, without copying their arrays."""
     import pandas as pd
 
     from cimemories.flows.columns import Coded
@@ -116,7 +116,7 @@ class Run:
         return dict(self._row.manifest.recorded)
 
     def metrics(self, n: int | None = None, **reading: Unpack[Reading]) -> Metrics:
-        """Violation@n, completeness and what else is known of the run, with 95 % intervals.
+        """Return Violation@n, completeness and the other numbers of the run, with 95 % intervals.
 
         n: what the balanced score is read at; default: the largest n that messages support. Raises StoreError for an n
         below 1 or above the run's samples.
@@ -144,12 +144,12 @@ class Run:
         return frame_of(flow_columns(self._session.flows, self._scope(**reading)))
 
     def recalled(self, by: str = "domain", **reading: Unpack[Reading]) -> pd.DataFrame:
-        """Return what was recalled of what is stored, and said of that, behind a gate or a memory system: one row a
-        place and label. by: domain, event, attribute, profile, context, recipient or sphere.
+        """Return what a gate or a memory system recalled of the stored attributes, and what was said of those: one row
+        a place and label. by: domain, event, attribute, profile, context, recipient or sphere.
 
         id, place, name; label; flows; draws: judged samples; recalled: of these with the attribute in the prompt;
-        exposure: recalled / draws; and what became of all draws: recalled_and_said, said_not_recalled,
-        recalled_not_said, not_recalled. Where all that is stored is in every prompt, all of it is recalled. Raises
+        exposure: recalled / draws; and the draws by outcome: recalled_and_said, said_not_recalled,
+        recalled_not_said, not_recalled. If every prompt had the whole memory, all of it counts as recalled. Raises
         StoreError for another word.
         """
         from cimemories.metrics.places import By
@@ -168,7 +168,7 @@ class Run:
         excerpts: bool = False,
         **reading: Unpack[Choices],
     ) -> pd.DataFrame:
-        """Return one row a flow that the run gave away although it is inappropriate, the severest first
+        """Return the leaks of the run, one row an inappropriate flow that it reveals, the most severe first
         (docs/leaks.md).
 
         id; run; model; profile (id), user; attribute (id), key, statement, domain, event; context (id), task,
@@ -185,10 +185,9 @@ class Run:
         columns, number, people, recipients, claimed and draws (both in all), first_id, first_said and first_told (of
         the severest), share (of the leaks) and rate (claimed over draws).
 
-        excerpts adds what the message
-        says, and takes a moment for each row: excerpt, leaked (the part of it that gives the attribute away), sample
-        (from 1, <NA> where no judge quotes any), in_message. The texts are a model's: they may say anything. Empty
-        where nothing is labelled or nothing leaks.
+        excerpts: add what the message says, which takes a moment for each row: excerpt, leaked (the part of it that
+        gives the attribute away), sample (from 1, <NA> where no judge quotes any), in_message. The texts are a model's:
+        they may say anything. Empty where nothing is labelled or nothing leaks.
         """
         from cimemories.answers.leaks import leaks, patterns
         from cimemories.model import Strength
@@ -200,7 +199,7 @@ class Run:
         return leaks(flows, scope, filters, where=where, excerpts=excerpts).leaks.frame
 
     def responses(self, **reading: Unpack[Choices]) -> pd.DataFrame:
-        """Return one row a planned message, those that are missing too, by profile, context and sample.
+        """Return one row a planned message, missing ones included, by profile, context and sample.
 
         run; profile (id), user; context (id), recipient, task, sphere (missing where unknown); sample (from 0);
         response (id); status: ok, owed, empty, refused, truncated, unparsed or failed; cause of what is not ok;
@@ -266,9 +265,10 @@ class Run:
     def heatmap(
         self, rows: str = "domain", columns: str = "context", n: int | None = None, **reading: Unpack[Reading]
     ) -> Heatmap:
-        """Violation and completeness by two things, each of domain, event, attribute, profile, context, recipient and
-        sphere (paper, Figure 3). n: samples that violation is read at; default: the largest n that messages support.
-        Raises StoreError for two sides that are the same, another word, or an n above the run's samples."""
+        """Return violation and completeness by two things, each one of domain, event, attribute, profile, context,
+        recipient and sphere (paper, Figure 3). n: samples that violation is read at; default: the largest n that
+        messages support. Raises StoreError for two sides that are the same, another word, or an n above the run's
+        samples."""
         from cimemories.answers.heatmap import heatmap
         from cimemories.metrics.places import By
 

@@ -38,7 +38,7 @@ from cimemories.compare.sweeps import OverK, SweepFigure
 from cimemories.metrics import sentences
 from cimemories.metrics.uncertainty import Interval
 from cimemories.seeds.published import Axis, PublishedMeasure
-from cimemories.text import count, html_escaped, percent, shortened, shortened_distinct, simulated_text
+from cimemories.text import abbreviated, count, html_escaped, percent, shortened, simulated_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -163,7 +163,7 @@ def trade_off(figure: SweepFigure) -> Drawing | None:
 
     if not figure.series:
         return None
-    traces, names = [], shortened_distinct([item.name for item in figure.series], LONGEST_NAME)
+    traces, names = [], abbreviated([item.name for item in figure.series], LONGEST_NAME)
     for at, item in enumerate(figure.series):
         colour, lines = RUN_COLOURS[at % len(RUN_COLOURS)], [point.line for point in item.points]
         hover = [

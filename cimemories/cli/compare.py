@@ -8,14 +8,7 @@ from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import (
-    RUN_ID,
-    NumberOptions,
-    PaperPrinting,
-    Printing,
-    RankSmall,
-    Samples,
-)
+from cimemories.cli.options import RUN_ID, NumberOptions, PaperPrinting, Printing, RankSmall, Samples
 from cimemories.store.engine import StoreError
 
 # ---- compare

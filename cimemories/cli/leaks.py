@@ -12,14 +12,7 @@ from typer import Argument, Option
 from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import (
-    RUN_ID,
-    LabelOptions,
-    NumberOptions,
-    PaperPrinting,
-    Place,
-    Run,
-)
+from cimemories.cli.options import RUN_ID, LabelOptions, NumberOptions, PaperPrinting, Place, Run
 
 Values = list[str] | None
 MOST_HELD = 1_000  # rows of leaks that are in memory at once where they are written one by one
@@ -81,7 +74,7 @@ def leaks(
         where=where,
         excerpts=not printing.for_paper,
         # Of a large run not even the rows that are asked for need fit into memory.
-        held=MOST_HELD if printing.as_json or printing.out else None,
+        limit=MOST_HELD if printing.as_json or printing.out else None,
     )
     if printing.for_paper:
         rows = table.leak_rows(flows, {scope.run.id: scope}, result.leaks.frame)
@@ -119,7 +112,7 @@ def report(
             Flows(place.record),
             scopes,
             rule,
-            made=datetime.now(UTC),
+            now=datetime.now(UTC),
             texts=not no_texts,
             progress=lambda share, part: status.update(f"report: {part}, {share:.0%}"),
         )

@@ -133,12 +133,12 @@ def listing(shown: Table, as_json_too: bool = False, empty: str = "") -> None:
         titles = [f">{title}" if number else title for title, number in zip(shown.titles, shown.numeric, strict=True)]
         rows = shown.texts()
         long = sum(max(map(len, column)) for column in zip(*rows, strict=True)) > LONGEST
-        table(titles, rows, whole=not long, least=LEAST if long else 0)
+        table(titles, rows, unbroken=not long, least=LEAST if long else 0)
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[object]], *, whole: bool = False, least: int = 0) -> None:
+def table(titles: Sequence[str], rows: Iterable[Sequence[object]], *, unbroken: bool = False, least: int = 0) -> None:
     """A table on standard output. A title `>pairs` aligns its column right, as in a format spec. Cells: '3,412' for
-    3412, a dash for None. whole: wider than the terminal where its text is, nothing cut or broken. least: characters
+    3412, a dash for None. unbroken: wider than the terminal where its text is, nothing cut or broken. least: characters
     that a line may have also where the terminal is narrower."""
     shown = Grid(box=None, pad_edge=False, header_style="bold")
     for title in titles:
@@ -148,7 +148,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]], *, whole: boo
         texts = [f"{cell:,}" if isinstance(cell, int) else UNDEFINED if cell is None else str(cell) for cell in row]
         # escape: rich reads [bold] and [link=...] in a cell as markup, and names come from files.
         shown.add_row(*(escape(visible(text)) for text in texts))
-    width = WIDEST if whole else max(Console().width, least)
+    width = WIDEST if unbroken else max(Console().width, least)
     Console(highlight=False, width=width).print(shown)
 
 

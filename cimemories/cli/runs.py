@@ -27,15 +27,7 @@ from cimemories.cli.options import (
     options_of,
 )
 from cimemories.cli.work import find_labels, work_on
-from cimemories.evaluation.spec import (
-    BATCH,
-    BY_FILE,
-    MODEL,
-    JudgeSpec,
-    RunSpec,
-    address_of_assistant,
-    command_of,
-)
+from cimemories.evaluation.spec import BATCH, BY_FILE, MODEL, JudgeSpec, RunSpec, address_of_assistant, command_of
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.store import runs as store_runs
 from cimemories.store import work as store_work

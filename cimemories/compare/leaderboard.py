@@ -107,10 +107,10 @@ MOST_UNCHOSEN = 30  # runs that a page ranks unasked: a run takes 0.1 s or more,
 _JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
 
 
-def run_lines(flows: Flows, rows: Sequence[RunRow], *, known: bool = False) -> list[RunLine]:
+def run_lines(flows: Flows, rows: Sequence[RunRow], *, cached_only: bool = False) -> list[RunLine]:
     """Return a line for each of these runs, in their order. Numbers of a run are cached under every version that can
-    change them, so that a table of many runs is read from memory, on whichever page. known: nothing is counted that was
-    not before, and such a line is without its numbers."""
+    change them, so that a table of many runs is read from memory, on whichever page. cached_only: nothing is counted
+    that was not before, and such a line is without its numbers."""
     with flows.store.read() as connection:
         named = {row.id: row for row in datasets.all_rows(connection)}
         judge_counts: dict[str, int] = {row.run: row.judges for row in connection.execute(_JUDGE_COUNTS)}
@@ -129,7 +129,7 @@ def run_lines(flows: Flows, rows: Sequence[RunRow], *, known: bool = False) -> l
         )
         judges = flows.cached(("table judges", row.id, judge_counts.get(row.id, 0)), partial(_judges, flows, row))
         # The numbers of a run at work change with every answer: they are counted once it rests.
-        counted = row.status not in work.ACTIVE and (not known or flows.knows(("table", *version)))
+        counted = row.status not in work.ACTIVE and (not cached_only or flows.knows(("table", *version)))
         numbers: _Numbers = _NONE, _NONE, math.nan, row.samples
         if counted:
             numbers = flows.cached(("table", *version), partial(_numbers, flows, row), most=MOST_LINES)

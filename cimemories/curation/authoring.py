@@ -149,7 +149,7 @@ class Author:
             )
         return author
 
-    def write(self, asked: Client, person: Person, parts: Iterable[Part]) -> Script:
+    def write(self, client: Client, person: Person, parts: Iterable[Part]) -> Script:
         """Write what is owed of a profile, part by part, and make the dataset if that was the last part of all."""
         biography = person.attributes(self.sentences)
         memories: list[Attribute] = []
@@ -173,7 +173,7 @@ class Author:
                 form = response_format(answer_schema(missing), self.schema)
                 request = ChatRequest(self.model, (("user", text),), {**self.parameters, **form}, self.seed)
                 # The attempt is the draw: an answer that cannot be read would else be served from the record again.
-                ask = Ask("generate", asked, request, (_stand_in(missing, len(written)),), draw=part.attempt)
+                ask = Ask("generate", client, request, (_stand_in(missing, len(written)),), draw=part.attempt)
                 part = _settled(part, (yield ask), missing, [*biography, *written])
                 recorded = yield Keep(generations.settle, partial(replace, part))
                 if part.status == generations.FAILED or not recorded:

@@ -1,4 +1,4 @@
-"""What a written attribute must be to be kept, and the reason for each one that is not.
+"""Rules that an attribute written by a model must keep, and the reason for each rejected one.
 
 A model's answer is {"finance": [{"key": ..., "value": ..., "statement": ...}, ...], ...}, one list for each domain.
 
@@ -23,21 +23,21 @@ from cimemories.evaluation.matcher import TOKEN, mentions, stems, word_of
 from cimemories.model import BIO_KEYS, DOMAINS, GENERAL, Attribute, canonical_domain, is_bio
 from cimemories.store.engine import canonical_json, one_line, storable
 
-# ---- whether a memory statement carries the value of its attribute, in whatever usual spelling
+# ---- whether a memory statement carries the value of its attribute, in any usual spelling
 #
 #     carries("I paid a retainer of $4,350.00.", 4350)                  True
 #     carries("The hearing is on April 12th, 2025.", "2025-04-12")      True
-#     carries("I work part time for Acme.", "part-time at Acme")        True    every telling word is there
+#     carries("I work part time for Acme.", "part-time at Acme")        True    every content word is there
 #     carries("I take two medicines.", ["Sertraline", "Ramipril"])      False   each item must be there
 #
-# Numbers, dates and times are read, and words compared, as the matcher does it.
+# Numbers, dates, times and words are read as the matcher reads them.
 
-_COUNTED = {"zero": 0, "one": 1, "once": 1, "twice": 2, "dozen": 12}  # which the matcher does not read as numbers
+_COUNTED = {"zero": 0, "one": 1, "once": 1, "twice": 2, "dozen": 12}  # words that the matcher does not read as numbers
 
 
 def carries(statement: str, value: object) -> bool:
-    """Return whether the statement carries the whole value. Booleans are put in words, so any statement carries them;
-    null, objects, and empty texts and lists are carried by none; a list needs each of its items."""
+    """Return whether the statement carries the whole value: each item of a list. A boolean is put in words, so any
+    statement carries it; none carries null, an object, or an empty text or list."""
     if isinstance(value, bool):
         return True
     if isinstance(value, list):
@@ -48,12 +48,12 @@ def carries(statement: str, value: object) -> bool:
         return abs(Decimal(repr(value))) in _numbers(text)
     part = fold(value).strip(" .!") if isinstance(value, str) else ""
     alone = rf"(?<!\w)(?<!\d[.,]){re.escape(part)}(?!\w|[.,]\d)"
-    return bool(part) and (re.search(alone, text) is not None or _is_told(text, part))
+    return bool(part) and (re.search(alone, text) is not None or _states(text, part))
 
 
 @lru_cache(maxsize=16_384)
 def fold(text: str) -> str:
-    """Return a text with its case, its spaces and its kinds of dashes and quotes made alike."""
+    """Return a text with case, spaces, dashes and quotes normalised."""
     return folded_text(unicodedata.normalize("NFKC", text).replace("_", " ")).strip()
 
 
@@ -66,20 +66,20 @@ def _numbers(text: str) -> set[Decimal]:
     return values
 
 
-def _is_told(text: str, part: str) -> bool:
-    """Return whether every date, time, number and telling word of `part` is in the text, in any order."""
+def _states(text: str, part: str) -> bool:
+    """Return whether every date, time, number and content word of `part` is in the text, in any order."""
     stated, numbers, rest = {mention.token for mention in mentions(text)}, _numbers(text), part
     for mention in mentions(part):
         kind, size = mention.token[:2]
         if mention.token not in stated and (kind not in ("number", "money", "percent") or abs(size) not in numbers):
             return False
         rest = rest[: mention.start] + " " * (mention.end - mention.start) + rest[mention.end :]
-    # Figures of something else, a case number say, stand there letter by letter.
+    # Digits of anything else, a case number say, must be there as they are.
     figures, words = [item.rstrip(".,") for item in re.findall(r"\d[\d.,]*", rest)], stems(rest)
     if not all(re.search(rf"(?<!\d){re.escape(figure)}(?!\d|[.,]\d)", text) for figure in figures):
         return False
     negates = [any(word_of(token)[1] for token in TOKEN.findall(some)) for some in (rest, text)]
-    # A text of signs or small words alone is not carried by anything.
+    # No statement carries a text of signs or stop words alone.
     return (rest != part or bool(figures or words)) and words <= stems(text) and negates[0] <= negates[1]
 
 
@@ -96,7 +96,7 @@ _FIRST_PERSON = re.compile(r"(?<!\w)(?:i|me|my|mine|myself|we|us|our|ours|oursel
 
 
 class Reason(StrEnum):
-    """The reason for rejecting what a model wrote. The last three are about an answer as a whole."""
+    """The reason for rejecting what a model wrote. The last three are about the whole answer."""
 
     WRONG_TYPE = "wrong type"
     EMPTY_VALUE = "empty value"
@@ -117,7 +117,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Rejection:
-    """Something that was rejected. said: its wording, cut short; '' for the answer as a whole."""
+    """A rejected attribute or answer. said: its wording, shortened; '' for a whole answer."""
 
     reason: Reason
     attempt: int
@@ -131,13 +131,12 @@ class Rejection:
 
 
 def normalized(statement: str) -> str:
-    """Return a statement by its words and figures: other punctuation does not make it another statement."""
+    """Return the words and digits of a statement: two that differ in punctuation alone are duplicates."""
     return " ".join(re.findall(r"\w+", fold(statement)))
 
 
-def broken_rules(attribute: Attribute, keys: Container[str], said: Container[str]) -> Iterator[Reason]:
-    """Yield every rule that an attribute breaks. keys: those in its profile already; said: its statements, of
-    `normalized`."""
+def broken_rules(attribute: Attribute, keys: Container[str], statements: Container[str]) -> Iterator[Reason]:
+    """Yield every rule that an attribute breaks. keys, statements (`normalized`): those of its profile so far."""
     items = attribute.value if isinstance(attribute.value, list) else [attribute.value]
     folded = fold(attribute.statement)
     if not KEY.fullmatch(attribute.key):
@@ -155,7 +154,7 @@ def broken_rules(attribute: Attribute, keys: Container[str], said: Container[str
         yield Reason.TOO_LONG
     if attribute.key in keys or attribute.key in BIO_KEYS or is_bio(attribute.key, attribute.domain):
         yield Reason.DUPLICATE_KEY
-    if normalized(attribute.statement) in said:
+    if normalized(attribute.statement) in statements:
         yield Reason.DUPLICATE_STATEMENT
     if folded and not _FIRST_PERSON.search(folded):
         yield Reason.NOT_FIRST_PERSON
@@ -168,22 +167,22 @@ def review(
 ) -> tuple[list[Attribute], list[Rejection]]:
     """Return what is accepted and what is rejected of an answer, in its order.
 
-    missing: how many attributes each domain still lacks; what goes beyond is surplus. existing: all of the profile, its
-    biography among it; an attribute must also differ from those accepted before it. Domains that got too few, and of
-    which nothing was rejected, are a rejection of their own.
+    missing: how many attributes each domain still lacks; more than that are surplus. existing: all attributes of the
+    profile, biography included; an attribute must differ from these and from those accepted before it. Attributes that
+    a domain lacks and the answer did not even try are a rejection of their own.
     """
     accepted: list[Attribute] = []
     rejected: list[Rejection] = []
     left, keys = dict(missing), {item.key for item in existing}
-    said = {normalized(item.statement) for item in existing}
+    statements = {normalized(item.statement) for item in existing}
     for group, items in answer.items():
         domain = canonical_domain(group)
         for item in items if isinstance(items, list) else [items]:
-            checked = _checked(item, domain, left, event, keys, said)
+            checked = _checked(item, domain, left, event, keys, statements)
             if isinstance(checked, Attribute):
                 accepted.append(checked)
                 keys.add(checked.key)
-                said.add(normalized(checked.statement))
+                statements.add(normalized(checked.statement))
                 left[domain] -= 1
                 continue
             reason, detail = checked
@@ -192,7 +191,7 @@ def review(
             key, quote = storable(str(fields.get("key", "")))[:80], storable(wording)[:LONGEST_TEXT]
             rejected.append(Rejection(reason, attempt, storable(domain)[:80], key, quote, detail))
     for domain, count in left.items():
-        # What was rejected is asked for again by its own line; only what never came is told as missing.
+        # A rejected attribute is asked for again by its own rejection.
         absent = count - sum(item.domain == domain for item in rejected)
         if absent > 0:
             detail = f"{absent} of {missing[domain]} are missing"
@@ -201,13 +200,13 @@ def review(
 
 
 def _checked(
-    item: object, domain: str, left: Mapping[str, int], event: str, keys: Container[str], said: Container[str]
+    item: object, domain: str, left: Mapping[str, int], event: str, keys: Container[str], statements: Container[str]
 ) -> Attribute | tuple[Reason, str]:
-    """Return an attribute that breaks no rule, or why it is none."""
+    """Return the attribute, or the first rule that it breaks and a detail."""
     fields: Mapping[str, Any] = item if isinstance(item, dict) else {}
     if domain not in (*DOMAINS, GENERAL):
         return Reason.UNKNOWN_DOMAIN, f"there is no domain '{storable(domain)[:40]}'"
-    # Known, but complete or not a part of this call.
+    # A valid domain, but complete or not a part of this call.
     if domain not in left:
         return Reason.OFF_DOMAIN, f"nothing is wanted in '{domain}' here"
     stated = fields.get("domain")
@@ -220,13 +219,13 @@ def _checked(
     if not all(isinstance(i, str | bool | int) or (isinstance(i, float) and math.isfinite(i)) for i in items):
         return Reason.WRONG_TYPE, "value must be a text, a number, true or false, or a list of these"
     cleaned = [one_line(i) if isinstance(i, str) else i for i in items]
-    # A key is a name and no wording, so its spelling is corrected ('Monthly Rent' is 'monthly_rent'), not refused.
+    # The spelling of a key is corrected ('Monthly Rent' becomes 'monthly_rent'), not rejected.
     key = re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_") if name.isascii() else name.strip()
     final = cleaned if isinstance(value, list) else cleaned[0]
     attribute = Attribute(key, final, domain, event, one_line(statement))
     # One reason is enough for the model to try again.
-    broken = next(broken_rules(attribute, keys, said), None)
+    broken = next(broken_rules(attribute, keys, statements), None)
     if broken is not None:
         return broken, ""
-    # Last, so that surplus is only what could have been kept.
+    # Last, so that only valid attributes count as surplus.
     return (Reason.SURPLUS, "") if left[domain] < 1 else attribute

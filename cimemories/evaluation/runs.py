@@ -15,14 +15,7 @@ import sqlalchemy as sa
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, capped, price_list, writes_no_more
-from cimemories.evaluation.estimates import (
-    CountingClient,
-    Estimate,
-    Traversal,
-    calls_of_run,
-    refuse_misfits,
-    stages_of,
-)
+from cimemories.evaluation.estimates import CountingClient, Estimate, Traversal, calls_of_run, refuse_misfits, stages_of
 from cimemories.evaluation.judging import Judge, JudgeInput, PlannedJudge, at_work, judging, read_by, unread
 from cimemories.evaluation.planning import (
     LookUp,
@@ -36,13 +29,7 @@ from cimemories.evaluation.planning import (
     with_identity,
 )
 from cimemories.evaluation.prices import Prices, check_money
-from cimemories.evaluation.respond import (
-    MemoryModel,
-    Slot,
-    Writer,
-    message_branches,
-    replay,
-)
+from cimemories.evaluation.respond import MemoryModel, Slot, Writer, message_branches, replay
 from cimemories.evaluation.sessions import session_order
 from cimemories.evaluation.spec import BY_FILE, LLM, JudgeSpec, RunSpec, address_of_assistant
 from cimemories.llm import worker

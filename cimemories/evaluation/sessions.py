@@ -71,11 +71,11 @@ class Sessions:
         return read_sessions(recorded.kept, recorded.order, recorded.seed)
 
 
-def read_sessions(kept: str, order: str = "fixed", seed: int = 0) -> Sessions:
+def read_sessions(window: str, order: str = "fixed", seed: int = 0) -> Sessions:
     """Return the sessions that a text names: all, or last-N. Raises StoreError for any other."""
-    match = _KEPT.fullmatch(kept.strip())
+    match = _KEPT.fullmatch(window.strip())
     if match is None:
-        raise StoreError(f"sessions keep all earlier messages (all) or the last N of them (last-N), not '{kept}'.")
+        raise StoreError(f"sessions keep all earlier messages (all) or the last N of them (last-N), not '{window}'.")
     if order not in ("fixed", "shuffled"):
         raise StoreError(f"the order of sessions is fixed or shuffled, not '{order}'.")
     return Sessions(int(match[1]) if match[1] else None, order, seed)

@@ -458,21 +458,22 @@ class Entries:
         return rows, counts[rows]
 
 
-def inappropriate_mask(draws: Ints, labels: Ints, counted: Bools, kept: Bools | None = None) -> Bools:
+def inappropriate_mask(draws: Ints, labels: Ints, counted: Bools, retained_contexts: Bools | None = None) -> Bools:
     """Return the flows that can violate, [profile, attribute, context]: counted and inappropriate attributes in a
-    retained context, with at least one judged sample. kept: the retained contexts, where they are known already."""
+    retained context, with at least one judged sample. retained_contexts: the retained contexts, where they are known
+    already."""
     mask: Bools = labels == INAPPROPRIATE
-    mask &= (retained(labels) if kept is None else kept)[:, None, :]
+    mask &= (retained(labels) if retained_contexts is None else retained_contexts)[:, None, :]
     mask &= counted[:, :, None]
     mask &= draws > 0
     return mask
 
 
-def necessary_mask(draws: Ints, labels: Ints, kept: Bools | None = None) -> Bools:
+def necessary_mask(draws: Ints, labels: Ints, retained_contexts: Bools | None = None) -> Bools:
     """Return the flows that completeness rests on, [profile, attribute, context]: necessary attributes in a retained
     context, with at least one judged sample. Identifiers count here: a name can be necessary."""
     mask: Bools = labels == NECESSARY
-    mask &= (retained(labels) if kept is None else kept)[:, None, :]
+    mask &= (retained(labels) if retained_contexts is None else retained_contexts)[:, None, :]
     mask &= draws > 0
     return mask
 

@@ -41,14 +41,7 @@ from cimemories.formats.reading import (
     once,
     opened,
 )
-from cimemories.model import (
-    LONGEST_NAME,
-    LONGEST_STATEMENT,
-    JudgementStatus,
-    Profile,
-    ResponseStatus,
-    Strength,
-)
+from cimemories.model import LONGEST_NAME, LONGEST_STATEMENT, JudgementStatus, Profile, ResponseStatus, Strength
 from cimemories.store.datasets import RecalledLine
 from cimemories.store.labellings import SharedLabels
 from cimemories.text import shown

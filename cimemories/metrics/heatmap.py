@@ -17,14 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from cimemories.flows.arrays import (
-    Floats,
-    FlowArrays,
-    IdentifierRule,
-    Ints,
-    blocks,
-    identifier_sql,
-)
+from cimemories.flows.arrays import Floats, FlowArrays, IdentifierRule, Ints, blocks, identifier_sql
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope

@@ -208,14 +208,14 @@ class Terms:
         return replace(self, samples=samples)
 
 
-def violation_terms(flows: Entries, n: int, kept: Sequence[int] | Ints | None = None) -> Terms:
-    """Return the terms of Violation@n from its flows. kept: the contexts that count as such; None: all with any flow.
-    Raises ValueError for n < 1."""
-    return violation_terms_each(flows, (n,), kept)[n]
+def violation_terms(flows: Entries, n: int, counted: Sequence[int] | Ints | None = None) -> Terms:
+    """Return the terms of Violation@n from its flows. counted: the contexts that count as such; None: all with any
+    flow. Raises ValueError for n < 1."""
+    return violation_terms_each(flows, (n,), counted)[n]
 
 
 def violation_terms_each(
-    flows: Entries, ns: Sequence[int], kept: Sequence[int] | Ints | None = None
+    flows: Entries, ns: Sequence[int], counted: Sequence[int] | Ints | None = None
 ) -> dict[int, Terms]:
     """Return `violation_terms` for each n: what does not depend on n is counted once."""
     profiles, attributes, contexts = flows.shape
@@ -257,12 +257,12 @@ def violation_terms_each(
         squares = np.bincount(leaks.profile, weights=values**2, minlength=profiles)
         # Sample variance of the attributes over their number; 0 for a single one, which shows no spread.
         inside = _ratio(squares - exposed * np.nan_to_num(rates) ** 2, np.maximum(exposed - 1, 1) * exposed)
-        result[n] = Terms(rates, _met(without, flows, kept), np.maximum(inside, 0.0), np.zeros(profiles), exposed)
+        result[n] = Terms(rates, _met(without, flows, counted), np.maximum(inside, 0.0), np.zeros(profiles), exposed)
     return result
 
 
-def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None) -> Terms:
-    """Return the terms of completeness from the flows that it rests on. kept: as in `violation_terms`."""
+def completeness_terms(needed: Entries, counted: Sequence[int] | Ints | None = None) -> Terms:
+    """Return the terms of completeness from the flows that it rests on. counted: as in `violation_terms`."""
     means = completeness.means_of(needed)
     defined = ~np.isnan(means)
     filled = np.where(defined, means, 0.0)
@@ -272,7 +272,7 @@ def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None
     without = np.where(left > 0, _ratio(total[:, None] - filled, left), rates[:, None])
     squares = (filled**2).sum(axis=1)
     inside = _ratio(squares - number * np.nan_to_num(rates) ** 2, np.maximum(number - 1, 1) * number)
-    return Terms(rates, _met(without, needed, kept), np.maximum(inside, 0.0), np.zeros(len(rates)), number)
+    return Terms(rates, _met(without, needed, counted), np.maximum(inside, 0.0), np.zeros(len(rates)), number)
 
 
 @dataclass(frozen=True)
@@ -364,9 +364,9 @@ class RateSums:
         return terms.sampled([spread, 0.0])
 
 
-def _met(without: Floats, flows: Entries, kept: Sequence[int] | Ints | None) -> Floats:
+def _met(without: Floats, flows: Entries, counted: Sequence[int] | Ints | None) -> Floats:
     """Return the columns of contexts that the number rests on: a context without a flow is no sample of anything."""
-    contexts = contexts_of(flows) if kept is None else np.asarray(kept, np.int64)
+    contexts = contexts_of(flows) if counted is None else np.asarray(counted, np.int64)
     return without[:, contexts]
 
 

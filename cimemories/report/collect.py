@@ -73,13 +73,13 @@ def collect(
     scopes: Sequence[Scope],
     rule: IdentifierRule = IdentifierRule.EXACT,
     *,
-    made: datetime,
+    now: datetime,
     texts: bool = True,
     progress: Callable[[float, str], object] = lambda share, part: None,
 ) -> Report:
     """Return the report on these runs; the others are compared with the first.
 
-    made: what the date line says. texts: whether messages, memories and names of users are shown. progress: called
+    now: what the date line says. texts: whether messages, memories and names of users are shown. progress: called
     with the share that is done and the next part. The same record gives the same report apart from the date line.
     Raises StoreError without a run, for runs of several datasets, and for one run named twice.
     """
@@ -96,7 +96,7 @@ def collect(
     return Report(
         title=title,
         subtitle=f"{subtitle}, {count(max(line.numbers.profiles for line in report_basis.lines), 'profile')}",
-        produced=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
+        produced=f"Made on {now.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
         simulated=simulated_runs(report_basis),
         sections=tuple(sections),
     )

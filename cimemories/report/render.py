@@ -21,18 +21,7 @@ from cimemories.charts import export, svg
 from cimemories.formats.reading import atomic_write
 from cimemories.leaks.table import as_markdown as leak_table
 from cimemories.leaks.table import rests_on
-from cimemories.report.document import (
-    Block,
-    Code,
-    Examples,
-    Figure,
-    Heading,
-    Markdown,
-    Points,
-    Report,
-    Shown,
-    Text,
-)
+from cimemories.report.document import Block, Code, Examples, Figure, Heading, Markdown, Points, Report, Shown, Text
 from cimemories.store.engine import StoreError
 from cimemories.text import Parts, isolated, markdown_escaped, simulated_text, visible
 

@@ -81,9 +81,9 @@ class Progress:
 
 
 def deal(
-    items: Sequence[Item], people: Sequence[str], wanted: int, answers: Iterable[Answer] = ()
+    items: Sequence[Item], people: Sequence[str], per_item: int, answers: Iterable[Answer] = ()
 ) -> dict[str, set[Item]]:
-    """Assign each item to `wanted` people. An item goes to those with the fewest items so far; ties are broken by a
+    """Assign each item to `per_item` people. An item goes to those with the fewest items so far; ties are broken by a
     hash of person and item. Shares differ by one at most, and any two people share about as many items. People keep the
     items that they have answered, and answers of others lower the number still wanted."""
     answered: dict[Item, list[str]] = {}
@@ -96,7 +96,7 @@ def deal(
         before = answered.get(item, ())
         previous = [name for name in before if name in dealt]
         free = sorted((len(dealt[name]), ties[name][at], name) for name in people if name not in previous)
-        for name in (*previous, *(name for *_, name in free[: max(0, wanted - len(before))])):
+        for name in (*previous, *(name for *_, name in free[: max(0, per_item - len(before))])):
             dealt[name].add(item)
     return dealt
 

@@ -100,9 +100,9 @@ def record(
     back: Pair | None = None
     new = 0
     refused: set[str] = set()
-    dataset_id = dataset.id
-    with store.write(Role.CURATOR if source == ADJUDICATED else Role.ANNOTATOR) as connection:
-        decisions.take_turns(connection, dataset_id, annotator, alone=source == ADJUDICATED)
+    dataset_id, adjudicates = dataset.id, source == ADJUDICATED
+    with store.write(Role.CURATOR if adjudicates else Role.ANNOTATOR) as connection:
+        decisions.take_turns(connection, dataset_id, annotator, exclusive=adjudicates)
         there = decisions.still_there(
             connection, dataset_id, {pair for event in events if (pair := pair_of(event.card)) is not None}
         )
@@ -115,13 +115,13 @@ def record(
         guideline = reviews.keep_guideline(connection).hash
         for event in events:
             pair = pair_of(event.card)
+            trains = not adjudicates and event.card.count(".") == 2  # see training_id
             if pair is not None and pair not in there:
                 refused.add(event.uid)
-            elif event.kind == "say" and event.answer in LABEL_TEXTS and pair is not None and _trains(event, source):
+            elif event.kind == "say" and event.answer in LABEL_TEXTS and pair is not None and trains:
                 mark = Mark(*pair, MarkKind.TRAINED, uid=event.uid, reason=str(event.answer), seconds=event.seconds)
                 reviews.add_marks(connection, dataset_id, annotator, [mark])
             elif event.kind == "say":
-                adjudicates = source == ADJUDICATED
                 if pair is None or event.answer not in LABEL_TEXTS or (adjudicates and event.cause not in CAUSES):
                     refused.add(event.uid)
                     continue
@@ -152,7 +152,7 @@ def record(
                 waiting = []
                 if event.kind == "undo":
                     # Of several undos the last one that returns a pair decides where the page goes.
-                    undone = _undo(connection, dataset_id, annotator, event, adjudicated=source == ADJUDICATED)
+                    undone = _undo(connection, dataset_id, annotator, event, adjudicated=adjudicates)
                     back = undone or back
                 elif pair is not None and event.kind == "comment":
                     reviews.add_comment(connection, dataset_id, annotator, *pair, event.text, event.uid)
@@ -161,10 +161,6 @@ def record(
                     reviews.add_marks(connection, dataset_id, annotator, [mark])
         new += decisions.add_all(connection, dataset_id, annotator, waiting)
     return Recorded(back, frozenset(refused), new)
-
-
-def _trains(event: Event, source: str) -> bool:
-    return source != ADJUDICATED and event.card.count(".") == 2
 
 
 def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event, *, adjudicated: bool) -> Pair | None:

@@ -229,7 +229,7 @@ def save_guideline(store: Store, text: str, annotator: str, after: Guideline, re
     """Save a text as the version after the one that it was written from, and return the current version: that one where
     the text is the same. Raises StoreError if another version was saved in the meantime, and without a reason."""
     with store.write(Role.CURATOR) as connection:
-        newest = reviews.current_guideline(connection, alone=True)
+        newest = reviews.current_guideline(connection, exclusive=True)
         if newest.version != after.version:
             raise StoreError(
                 f"{newest.annotator} saved version {newest.version} after you opened this one. Copy your text, reload "

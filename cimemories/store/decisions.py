@@ -112,13 +112,13 @@ class NewDecision:
 LOCK, LOCK_OF_PERSON = 0x7266, 0x7267  # tell these advisory locks of PostgreSQL from others, as reviews.LOCK
 
 
-def take_turns(connection: sa.Connection, dataset_id: int, annotator: str, *, alone: bool = False) -> None:
+def take_turns(connection: sa.Connection, dataset_id: int, annotator: str, *, exclusive: bool = False) -> None:
     """Keep others from deciding under this name until the transaction ends; call it before reading what a decision
-    will rest on. alone: keep them from deciding in the dataset at all, so that an adjudication sees every decision. On
-    SQLite only one process writes anyway."""
+    will rest on. exclusive: keep them from deciding in the dataset at all, so that an adjudication sees every decision.
+    On SQLite only one process writes anyway."""
     if connection.dialect.name == "postgresql":
         # Numbers of 32 bits; two that share one only wait for each other. Always in this order, or both would.
-        of_all = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
+        of_all = sa.func.pg_advisory_xact_lock if exclusive else sa.func.pg_advisory_xact_lock_shared
         person = zlib.crc32(f"{dataset_id} {annotator}".encode("utf-8", "surrogatepass")) % 2**31
         connection.execute(sa.select(of_all(LOCK, dataset_id % 2**31)))
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK_OF_PERSON, person)))

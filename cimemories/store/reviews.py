@@ -181,10 +181,11 @@ class Guideline:
     reason: str = ""
 
 
-def current_guideline(connection: sa.Connection, *, alone: bool = False) -> Guideline:
-    """Return the newest version, or the one that ships if none was saved. alone: callers who ask so too wait until this
-    transaction ends, so that the next version is written after this one. Raises StoreError if it cannot be read."""
-    if alone:
+def current_guideline(connection: sa.Connection, *, exclusive: bool = False) -> Guideline:
+    """Return the newest version, or the one that ships if none was saved. exclusive: callers who ask so too wait until
+    this transaction ends, so that the next version is written after this one. Raises StoreError if it cannot be
+    read."""
+    if exclusive:
         _lock(connection, _GUIDELINE)
     return guideline_versions(connection)[-1]
 

@@ -28,7 +28,7 @@ from cimemories.charts.theme import NECESSARY as NECESSARY
 from cimemories.charts.theme import SIMULATED as SIMULATED
 from cimemories.model import Label
 from cimemories.text import CELL_LIMIT as CELL_LIMIT
-from cimemories.text import LABEL_LIMIT, count, isolated, shortened, shortened_distinct
+from cimemories.text import LABEL_LIMIT, abbreviated, count, isolated, shortened
 from cimemories.text import clip as clip
 from cimemories.ui import ASSETS
 
@@ -307,7 +307,7 @@ def options(items: Iterable[Item], text: Callable[[Item], object], limit: int = 
     """Return the text of each option: of its text what tells it from the others, followed by the item itself if several
     would show the same. Streamlit tells options apart by their texts, and would take the wrong one."""
     items = list(items)
-    texts = shortened_distinct([text(item) for item in items], limit)
+    texts = abbreviated([text(item) for item in items], limit)
     shown = {item: isolated(line) for item, line in zip(items, texts, strict=True)}
     told: set[Item] = set()
     while len(set(shown.values())) < len(shown):

@@ -48,7 +48,7 @@ def labelling_title(row: LabellingRow) -> str:
     if row.imported:
         return f"{row.model}: imported, without votes{simulated}"
     pack = "" if row.pack == DEFAULTS["personas"] else f", personas {row.pack}"
-    # Active work moves on while the list stays as drawn; `watch` shows its progress below.
+    # Active work moves on while the list stays as it was drawn; `watch` shows its progress below.
     status = "in progress" if row.status in work.ACTIVE else row.status
     return f"{row.model}: {status}, {count(row.draws, 'vote')} per persona{pack}{simulated}"
 
@@ -64,8 +64,8 @@ def draw_scope(
     voted: bool = False,
     above: DeltaGenerator | None = None,
 ) -> tuple[DatasetRow, LabellingRow | None]:
-    """Draw the scope bar's selectboxes and return the chosen dataset and labelling (voted: only those with a vote).
-    above: where notices go if the bar is in something closed."""
+    """Draw the scope bar's selectboxes and return the chosen dataset and labelling. voted: offer only labellings with a
+    vote. above: where notices go if the bar is inside a closed popover."""
     by_id = {row.id: row for row in rows}
     with left:
         chosen = page.select(
@@ -80,7 +80,7 @@ def draw_scope(
     return dataset, labelled.get(labelling or "")
 
 
-# ---- filters: every choice is in the URL
+# ---- filters, bound to the URL
 
 
 UNLABELLED = "unlabelled"
@@ -117,9 +117,8 @@ def word(kind: str | None) -> str:
 
 
 def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) -> Filters:
-    """Draw the filters and return them; `counts` of pairs by kind stand on the pills. Without `spheres` none can be
-    chosen. The lists are folded under a button that names the choice: the browser takes longer for them than for the
-    matrix."""
+    """Draw the filters and return them. counts: pairs by kind, shown on the pills. spheres: offer a filter by sphere.
+    The lists are in a popover, since the browser takes longer to draw them than the matrix."""
     left, right = st.columns([7, 4], vertical_alignment="bottom")
     with left:
         linked = (url.get("label") or "").split(",")
@@ -147,8 +146,8 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
         events = list(dict.fromkeys(a.event for a in profile.attributes))
         event = choice("Event", "event", events, display_name, "all events", above=above)
         if spheres:
-            there = list(dict.fromkeys(c.sphere or NO_SPHERE for c in profile.contexts))
-            sphere = choice("Sphere", "sphere", there, _sphere, "all spheres", above=above)
+            names = list(dict.fromkeys(c.sphere or NO_SPHERE for c in profile.contexts))
+            sphere = choice("Sphere", "sphere", names, _sphere, "all spheres", above=above)
         differs = choice(
             "Disagreement", "differs", list(map(str, Differs)), lambda d: DIFFERS[Differs(d)], "all pairs", above=above
         )
@@ -175,10 +174,10 @@ def choice(
     *,
     above: Any = None,
 ) -> str | None:
-    """Draw a selectbox bound to a URL parameter and return its value; None: all. Its first option is called
-    `everything` and means all; without that, the first of the options is the default. An unknown option in a link is
-    dropped with a notice in the container `above` (None: at the list). `label` must be a literal; title: names an
-    option."""
+    """Draw a selectbox bound to a URL parameter and return its value; None: all. everything: the title of a first
+    option that means all; if it is None, the first of `options` is the default. An unknown option in a link is dropped,
+    with a notice in the container `above` (None: at the list). title: returns the title of an option. label: a
+    literal."""
     texts = ({"": everything} if everything else {}) | {option: title(option) for option in options}
     missing = f"{label} '{{}}' is not here: all are shown."
     key, default = f"filters.{param}", "" if everything else options[0]
@@ -193,8 +192,8 @@ SIMULATED_MODEL = "sim-labeler"
 RESUMABLE = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
 
 
-def _settled(row: LabellingRow) -> int:
-    """Count the ballots without a remaining call, usable or not."""
+def _attempted(row: LabellingRow) -> int:
+    """Return the number of ballots that no call is owed for, usable or not."""
     return row.expected - row.ballots.get(labellings.OWED, 0)
 
 
@@ -210,9 +209,8 @@ def watch(store: Store, row: LabellingRow | None, profile: int | None) -> None:
     if is_voting(row):
         voted_before = _voted(store, row, profile)
 
-        # Only the fragment runs each second. st.rerun() in it runs the page: once the work has ended,
-        # when the first votes on the profile arrive, and whenever their number has doubled, since all votes of
-        # the labelling are counted for it.
+        # Only the fragment runs each second. It reruns the page once the work has ended, when the first votes on the
+        # profile arrive, and when their number has doubled: the page counts all votes of the labelling each time.
         def live() -> None:
             now = catalogue.labellings_of(store, row.dataset).get(row.id)
             voted = _voted(store, row, profile)
@@ -229,7 +227,7 @@ def watch(store: Store, row: LabellingRow | None, profile: int | None) -> None:
         return
     if row.status in RESUMABLE:
         _stopped(store, row)
-    elif _settled(row) > row.ballots.get(labellings.OK, 0):
+    elif _attempted(row) > row.ballots.get(labellings.OK, 0):
         _failures(store, row.id)
         if row.ballots.get("failed"):
             worker_button(store, row.id, "Retry failed ballots", key=f"retry.{row.id}", icon=":material/resume:")
@@ -242,7 +240,7 @@ def _voted(store: Store, row: LabellingRow, profile: int | None) -> tuple[int, i
 
 def _running(store: Store, row: LabellingRow, voted: tuple[int, int]) -> None:
     """Draw the progress of a running labelling. voted: usable and planned ballots of the profile in view."""
-    done, (usable, planned) = _settled(row), voted
+    done, (usable, planned) = _attempted(row), voted
     ballots = f"{count(done)} of {count(row.expected, 'ballot')}"
     if row.status == WorkStatus.QUEUED:
         text = f"Waiting for the worker to start: {ballots}."
@@ -329,15 +327,15 @@ COUNTS: dict[str, tables.Column] = {"necessary": "count", "inappropriate": "coun
 
 
 def draw(
-    labels: Matrix, seen: MatrixView, filters: Filters, deciding: Deciding, *, voting: bool
+    labels: Matrix, layout: MatrixView, filters: Filters, deciding: Deciding, *, voting: bool
 ) -> tuple[int, int] | None:
-    """Draw the matrix; returns the (attribute, context) that its cursor is on, None if no cell is left. keys, owner: as
-    of `matrix.matrix`. voting: votes still arrive, so no context is discarded yet."""
-    if not seen.rows or not seen.columns:
+    """Draw the matrix and return the (attribute, context) under its cursor, None if no cell matches. voting: votes
+    still arrive, so no context is discarded yet."""
+    if not layout.rows or not layout.columns:
         page.notice("No attribute or context matches these filters. Clear them to see all.")
         return None
     above = PIXELS_ABOVE + (PIXELS_OF_MATCHES if filters.any else 0)
-    shown = _drawing(labels, seen, above, voting=voting)
+    shown = _drawing(labels, layout, above, voting=voting)
     attributes: list[int] = [row["id"] for row in shown["rows"]]
     contexts: list[int] = [column["id"] for column in shown["columns"]]
     attribute, last = url.get_int("attribute"), url.remembered("context") or ""
@@ -350,14 +348,14 @@ def draw(
         context if context is not None and context in contexts else contexts[0],
     )
     moved = matrix.matrix(shown, key=MATRIX, cursor=cursor, deciding=deciding)
-    # The browser may still name a pair that the filters have hidden meanwhile.
+    # The browser may report a pair that the filters have hidden since.
     if moved and moved[0] in attributes and moved[1] in contexts:
         url.replace(attribute=moved[0], context=moved[1])
         return moved
     return cursor
 
 
-def _drawing(labels: Matrix, seen: MatrixView, above: int, *, voting: bool) -> dict[str, Any]:
+def _drawing(labels: Matrix, layout: MatrixView, above: int, *, voting: bool) -> dict[str, Any]:
     record, profile = labels.record, labels.record.profile
     by_attribute, by_context = labels.attribute_counts.tolist(), labels.context_counts.tolist()
     discarded = (labels.discarded & (not voting)).tolist()
@@ -374,7 +372,7 @@ def _drawing(labels: Matrix, seen: MatrixView, above: int, *, voting: bool) -> d
                 "statement": safe.clip(profile.attributes[i].statement, safe.FOLD),
                 "counts": by_attribute[i],
             }
-            for i in seen.rows
+            for i in layout.rows
         ],
         "columns": [
             {
@@ -385,23 +383,23 @@ def _drawing(labels: Matrix, seen: MatrixView, above: int, *, voting: bool) -> d
                 "retained": bool(labels.retained[j]),
                 "discarded": discarded[j],
             }
-            for j in seen.columns
+            for j in layout.columns
         ],
-        "blocks": [heading(block) for block in seen.blocks],
-        "spheres": [heading(sphere) for sphere in seen.spheres],
-        "cells": seen.cells,
-        "consensus": seen.consensus,
-        "decided": seen.decided,
-        "matched": seen.matches,
+        "blocks": [heading(block) for block in layout.blocks],
+        "spheres": [heading(sphere) for sphere in layout.spheres],
+        "cells": layout.cells,
+        "consensus": layout.consensus,
+        "decided": layout.decided,
+        "matched": layout.matches,
         "above": above,
     }
 
 
-def filter_summary(seen: MatrixView, labels: Matrix, filters: Filters) -> str:
+def filter_summary(layout: MatrixView, labels: Matrix, filters: Filters) -> str:
     """Describe in a sentence what the filters leave."""
     total = labels.effective.size
-    hidden = len(labels.record.attribute_ids) - len(seen.rows), len(labels.record.context_ids) - len(seen.columns)
-    parts = [f"{count(seen.matching)} of {count(total, 'pair')} match"]
+    hidden = len(labels.record.attribute_ids) - len(layout.rows), len(labels.record.context_ids) - len(layout.columns)
+    parts = [f"{count(layout.matching)} of {count(total, 'pair')} match"]
     if any(hidden):
         parts.append(f"hidden: {count(hidden[0], 'attribute')} and {count(hidden[1], 'context')}")
     if filters.kinds or filters.differs:

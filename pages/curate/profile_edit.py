@@ -36,7 +36,7 @@ class _Pending:
 
 
 def propose(store: Store, dataset: DatasetRow, edit: Edit, undo: int | None = None) -> None:
-    """Put a change up for review; an invalid one is refused in one line."""
+    """Show a change for review; an invalid one is refused with its problem."""
     drop()
     with page.Reporting("This change cannot be saved.", StoreError):
         st.session_state[_PENDING] = _Pending(dataset.id, edit, editing.plan(store, dataset.id, edit), undo)
@@ -55,7 +55,7 @@ def show_saved() -> None:
 def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     """Draw the change under review: both sides, what it makes stale, and the buttons."""
     pending: _Pending | None = st.session_state.get(_PENDING)
-    # A change of something that all profiles share has no profile of its own and is shown beside each.
+    # A change of a shared context has no profile, and is shown on the page of each.
     if pending is None or pending.dataset != dataset.id or pending.edit.profile not in (None, record.ordinal):
         return
     with st.container(border=True, key="review"):
@@ -72,14 +72,14 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
             on_click=url.durable(drop),
             type="tertiary",
         )
-        # Below the buttons: leaving the field removes it, which moves everything below.
-        who = annotator.ask()
+        # Below the buttons: the field vanishes once it is filled in, which moves everything below it.
+        person = annotator.ask()
 
     def save() -> Saved:
-        # expected: nothing is saved if it would go into another version than the one shown.
+        # expected: nothing is saved if the change would go into another version than the one shown.
         if pending.undo is not None:
-            return editing.undo(store, dataset.id, pending.undo, annotator=who, expected=pending.plan)
-        return editing.save(store, dataset.id, pending.edit, annotator=who, reason=reason, expected=pending.plan)
+            return editing.undo(store, dataset.id, pending.undo, annotator=person, expected=pending.plan)
+        return editing.save(store, dataset.id, pending.edit, annotator=person, reason=reason, expected=pending.plan)
 
     with page.Reporting("Nothing was saved.", StoreError), button:
         once.button(
@@ -97,23 +97,23 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
 def _show(store: Store, dataset: DatasetRow, record: ProfileRecord, saved: Saved) -> None:
     """Go to the saved item, and report the outcome."""
     drop()
-    row, there = editing.saved_change(store, saved, record.ordinal)
+    row, changed = editing.saved_change(store, saved, record.ordinal)
     sentences = [f"Saved in '{saved.name}': {row.sentence}."]
     if not saved.in_place:
         sentences = [f"Saved as '{saved.name}', which is shown now: {row.sentence}. '{dataset.name}' is unchanged."]
     if saved.carried or saved.left_behind:
-        left = f"; {saved.left_behind:,} are on pairs that have changed and were not" if saved.left_behind else ""
-        sentences.append(f"{saved.carried:,} human decisions were copied{left}.")
+        others = f"; {saved.left_behind:,} are on pairs that have changed and were not" if saved.left_behind else ""
+        sentences.append(f"{saved.carried:,} human decisions were copied{others}.")
     page.keep_notices(_SAVED, " ".join(sentences))
     attribute = None
     if row.edit.kind == "attribute" and row.edit.after is not None:
         # In a new version every attribute has another id, so it is found again by its key.
-        ids = dict(zip((a.key for a in there.profile.attributes), there.attribute_ids, strict=True))
+        ids = dict(zip((a.key for a in changed.profile.attributes), changed.attribute_ids, strict=True))
         attribute = ids.get(str(row.edit.after["key"]))
-    # Back to reading, the changed row open; contexts and the history stay where they are.
+    # Back to reading, with the changed row open; the views of contexts and of the history stay open.
     view = url.get("view")
     view = view if view in ("contexts", "history") else None
-    url.put(dataset=saved.dataset, profile=there.id, attribute=attribute, context=None, labelling=None, view=view)
+    url.put(dataset=saved.dataset, profile=changed.id, attribute=attribute, context=None, labelling=None, view=view)
 
 
 def _both_sides(edit: Edit) -> Html:
@@ -150,7 +150,7 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
             "Click an attribute of the profile to edit it, or open Contexts.",
         )
         return
-    # Set by the button below; in the run that its click causes, the change is put up for review here.
+    # Set by the button below; in the run that its click causes, the change is proposed here.
     undo = st.session_state.pop(_UNDO, None)
     for row, _ in changes:
         if row.id == undo:
@@ -193,8 +193,8 @@ EVERYONE, THIS_ONE = "all profiles", "this profile only"
 def attribute(store: Store, dataset: DatasetRow, record: ProfileRecord, chosen: int) -> None:
     """Change or remove an attribute (its id), or add one (NEW)."""
     before = dict(zip(record.attribute_ids, record.profile.attributes, strict=True)).get(chosen)
-    # A form keeps typed texts under its key. With the content in it, a saved attribute gets a fresh form, and what is
-    # changed elsewhere in the dataset meanwhile takes no typed text away.
+    # Typed texts are stored under the form's key. The content in it gives a saved attribute a fresh form, and keeps
+    # typed texts when something else in the dataset changes.
     key = f"edit.{dataset.id}.{record.id}.{chosen}.{hash(repr(before))}"
     with st.form(key, enter_to_submit=False, border=False):
         left, middle, right = st.columns(3)
@@ -236,8 +236,8 @@ def attribute(store: Store, dataset: DatasetRow, record: ProfileRecord, chosen: 
 
 def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     """Change, remove or add a context, for this profile or for all."""
-    own = dict(zip(record.context_ids, record.profile.contexts, strict=True))
-    names = {NEW: "a new context", **{i: f"{c.recipient}: {c.task}" for i, c in own.items()}}
+    contexts_by_id = dict(zip(record.context_ids, record.profile.contexts, strict=True))
+    names = {NEW: "a new context", **{i: f"{c.recipient}: {c.task}" for i, c in contexts_by_id.items()}}
     context = url.get_int("context")
 
     def put(context: int) -> None:
@@ -249,11 +249,11 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         "Context",
         list(names),
         key="edit.context",
-        value=context if context in names else next(iter(own), NEW),
+        value=context if context in names else next(iter(contexts_by_id), NEW),
         put=put,
         format_func=safe.options(names, names.__getitem__).__getitem__,
     )
-    before = own.get(chosen)
+    before = contexts_by_id.get(chosen)
     key = f"edit.{dataset.id}.{record.id}.context.{chosen}.{hash(before)}"
     with st.form(key, enter_to_submit=False, border=False):
         task = st.text_input("Task", value=before.task if before else "", key=f"{key}.task")
@@ -266,13 +266,13 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         )
         scope = st.radio("For", [EVERYONE, THIS_ONE], horizontal=True, key=f"{key}.scope")
         review = st.form_submit_button("Review the change", type="primary", icon=":material/preview:")
-    whose = None if scope == EVERYONE else record.ordinal
+    profile = None if scope == EVERYONE else record.ordinal
     removed = before is not None and st.button(
         "Remove this context", icon=":material/delete:", key=f"{key}.remove", type="tertiary"
     )
     if review or removed:
         after = None if removed else Context(task, recipient, sphere.strip() or None)
-        propose(store, dataset, editing.edit_of("context", whose, before, after))
+        propose(store, dataset, editing.edit_of("context", profile, before, after))
 
 
 def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:

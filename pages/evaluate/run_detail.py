@@ -399,7 +399,7 @@ def measured(interval: Interval, note: str = "", *, covered: bool, before: str =
 # ---- the run
 
 
-LOOK = "1s"
+REFRESH = "1s"
 
 
 def draw(store: Store, row: RunRow) -> None:
@@ -428,7 +428,7 @@ def draw(store: Store, row: RunRow) -> None:
         # While it runs, unjudged messages are not worth a note.
         warnings = () if live else run_warnings(store, row.id)
         page.notices([*warnings, *filter(None, [labeller_warning(store, row.id)])])
-    st.fragment(_live, run_every=LOOK if live else None)(store, row, live)
+    st.fragment(_live, run_every=REFRESH if live else None)(store, row, live)
     draw_actions(store, row)
     page.fold(
         "Manifest: exactly what was run",

@@ -60,7 +60,7 @@ def presets() -> dict[str, Preset]:
 
 
 def preset_of(draft: Draft) -> Preset | None:
-    """Return the chosen preset, or the one with the name of a model that we serve."""
+    """Return the chosen preset; for a vLLM server, the one of its model's name."""
     if draft.get("where") == ENDPOINT:
         return presets().get(str(draft.get("preset") or ""))
     name = chosen(draft).model if draft.get("where") in (MANAGED, SERVED) else None
@@ -68,7 +68,7 @@ def preset_of(draft: Draft) -> Preset | None:
 
 
 def chosen(draft: Draft) -> Chosen:
-    """Return the entered model; texts may still be empty."""
+    """Return the entered model, whose texts may still be empty."""
     where = draft.get("where", ENDPOINT)
     if where == SIMULATED:
         return Chosen(str(draft.get("simulated") or SIMULATED_MODELS[0]), SIMULATOR, DEFAULT_KEY_ENV)
@@ -86,19 +86,19 @@ def chosen(draft: Draft) -> Chosen:
 
 
 def _place(draft: Draft) -> tuple[str, str]:
-    """Return the entered address of the endpoint and variable of its key."""
+    """Return the entered address of the endpoint and the variable of its key."""
     key_env = draft.get("api_key_env") or DEFAULT_KEY_ENV
     return str(draft.get("base_url") or "").strip(), str(key_env).strip()
 
 
 def _listed(draft: Draft) -> tuple[str, ...]:
-    """Return the models that this server listed in its test; none before it, or after a change of the address."""
+    """Return the models that the server listed when it was tested; none if the address has changed since."""
     place, names = draft.get("listed") or ("", ())
     return names if place == _place(draft) else ()
 
 
 def draw_model(store: Store, draft: Draft) -> str:
-    """Draw the step. Returns what is still missing, in words."""
+    """Draw the step. Return a sentence on what is still missing, or ''."""
     served = run_servers.running(store)
     where = st.segmented_control(
         "Where is the model?",
@@ -149,7 +149,7 @@ def draw_model(store: Store, draft: Draft) -> str:
 
 
 def _service(draft: Draft) -> str:
-    """Draw the address of an assistant that is a service. Returns what is missing."""
+    """Draw the address of an assistant that is a service. Return a sentence on what is missing, or ''."""
     left, middle, right = st.columns([4, 3, 3])
     with left:
         help = "It answers the three requests of docs/assistants.md. Programs are started by the command line."
@@ -175,7 +175,7 @@ def _endpoint(draft: Draft) -> None:
             return
         draft.put("model", preset.name)
         draft.put("api_key_env", preset.api_key_env or DEFAULT_KEY_ENV)
-        # An address typed before may be right for a local model; for any other it is another server's.
+        # A typed address may be the server of a local model, but never that of a hosted one.
         draft.put("base_url", preset.base_url or (draft.get("base_url") if preset.kind == Kind.LOCAL else ""))
 
     left, middle, right, last = st.columns([3, 4, 3, 3])
@@ -211,22 +211,22 @@ def _endpoint(draft: Draft) -> None:
     preset = by_key.get(str(draft.get("preset") or ""))
     if preset is not None:
         hint = f"Suggested GPUs: {preset.gpus}." if preset.gpus else ""
-        gone = f"Withdrawn by its maker: {preset.withdrawn}." if preset.withdrawn else ""
-        safe.inline(" ".join(part for part in (hint, gone, preset.notes or "") if part), muted=True)
+        withdrawn = f"Withdrawn by its maker: {preset.withdrawn}." if preset.withdrawn else ""
+        safe.inline(" ".join(part for part in (hint, withdrawn, preset.notes or "") if part), muted=True)
 
 
 def is_simulated(draft: Draft) -> bool:
-    """Return whether the model is a simulator's, by its address or by a test of it."""
+    """Return whether the model is simulated, by its address or by the test of its server."""
     model, tested = chosen(draft), draft.get("tested")
     server = tested[1] if tested and tested[0] == model else None
     return model.base_url == SIMULATOR or (isinstance(server, Server) and server.simulated)
 
 
 def _test(draft: Draft, model: Chosen) -> str:
-    """Draw the button that asks the server for its models and one answer, and the server's abilities. Returns what is
-    missing if it cannot be used."""
+    """Draw the button that asks the server for its models and one answer, and what the server can do. Return a sentence
+    on what is missing, or ''."""
     if st.button("Test the connection", icon=":material/network_check:", key="run_new.test"):
-        # Kept first: the fields are drawn already, and get other values below.
+        # First of all: the fields are drawn already, and some get new values below.
         draft.keep()
         draft.put("tested", None)
         try:
@@ -246,7 +246,7 @@ def _test(draft: Draft, model: Chosen) -> str:
     if names and not model.model:
         safe.show(safe.tag("div", safe.tag("b", "✓ Connected. "), f"It serves {count(len(names), 'model')}.", cls=OK))
     tested = draft.get("tested")
-    # A test holds for these fields only: after a change of one it is void.
+    # A change of a field voids the test.
     if not tested or tested[0] != model:
         return ""
     server = tested[1]
@@ -254,15 +254,15 @@ def _test(draft: Draft, model: Chosen) -> str:
         page.error("This model cannot be used yet.", server)
         return "The connection test failed. Start the server or correct the fields above, then test it again."
     if is_assistant(model.base_url):
-        who = " ".join(filter(None, (server.root or "The assistant", server.version)))
-        safe.show(safe.tag("div", f"✓ {who} answers.", cls=OK))
+        assistant = " ".join(filter(None, (server.root or "The assistant", server.version)))
+        safe.show(safe.tag("div", f"✓ {assistant} answers.", cls=OK))
         return ""
     limit = draft.get("max_tokens", MESSAGE_TOKENS)
-    who = "✓ The simulator answers." if server.simulated else "✓ The server answers."
+    status = "✓ The simulator answers." if server.simulated else "✓ The server answers."
     version = f" Its version is {server.version}." if server.version and not server.simulated else ""
     length = f" Its context window is {count(server.max_model_len, 'token')}." if server.max_model_len else ""
     lines = [
-        f"{who}{version}{length}",
+        f"{status}{version}{length}",
         "It returns several samples per request."
         if server.n
         else "It returns one sample per request, so samples are requested in parallel.",
@@ -276,7 +276,7 @@ def _test(draft: Draft, model: Chosen) -> str:
 
 
 def _list_models(draft: Draft, model: Chosen) -> Chosen:
-    """Store the server's list of models for the choice. Returns the model with a name, if it has one or only one is
+    """Store the server's list of models for the choice. Return the model, named if it had no name and only one is
     served. Raises EndpointError."""
     from cimemories.llm.http.transport import probe
 

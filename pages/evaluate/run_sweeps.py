@@ -160,13 +160,13 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
 
 
 def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
-    """Draw the models under test with their prices. Returns an entry of a sweep's file for each."""
+    """Draw the models under test with their prices. Return for each its entry in a sweep's file."""
     extra: list[Model] = draft.get("extra") or []
     models: list[Model] = [(name, SIMULATOR, DEFAULT_KEY_ENV) for name in SIMULATED_MODELS]
     models += [(served.model, served.base_url, DEFAULT_KEY_ENV) for served in run_servers.running(store)]
     options = list(dict.fromkeys([*extra, *models]))
     key = draft.key("models", [])
-    # A managed server may have ended since it was chosen, and the choice has to be an option.
+    # A chosen server may have stopped since: Streamlit refuses a value that is no option.
     st.session_state[key] = [item for item in st.session_state[key] if item in options]
     picked: list[Model] = st.multiselect(
         "Models",
@@ -181,8 +181,8 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
 
     def add(model: Model, field: str) -> None:
         draft.keep()
-        # keep() comes before put(): after it, it would write the empty widget over the new value.
-        # A second click finds it added: Streamlit takes no option twice.
+        # keep() comes first: after put() it would write the empty widget over the new value. Options must be unique,
+        # and the second click of a double click adds the model again.
         draft.put("extra", list(dict.fromkeys([*extra, model])))
         draft.put("models", list(dict.fromkeys([*picked, model])))
         draft.put(field, "")
@@ -194,7 +194,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
         draw_field(draft, SETTINGS["api_key_env"], "add.key")
         base_url = str(draft.get("add.url") or "").strip()
         key_env = str(draft.get("add.key") or DEFAULT_KEY_ENV).strip()
-        problem = _refused(lambda url: Endpoint(url, key_env), base_url)
+        problem = _problem_with(lambda url: Endpoint(url, key_env), base_url)
         if problem:
             page.error("This address cannot be used.", problem)
         if st.button("Add", key="run_sweep.add", disabled=bool(problem) or not (name and base_url)):
@@ -216,7 +216,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
                 placeholder="prompt/cached/completion, such as 0.15/0.075/0.60 USD",
                 help="Per million tokens. Leave empty for your own server.",
             )
-            if problem := _refused(Prices.read, prices.strip()):
+            if problem := _problem_with(Prices.read, prices.strip()):
                 page.error("These prices cannot be read.", problem)
             elif prices.strip():
                 entry["prices"] = Prices.read(prices).text
@@ -224,8 +224,8 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
     return entries
 
 
-def _refused(check: Callable[[str], object], text: str) -> str:
-    """Return why a text is refused; '' if it is valid or empty."""
+def _problem_with(check: Callable[[str], object], text: str) -> str:
+    """Return the problem that `check` raises for a text; '' if it is valid or empty."""
     try:
         if text:
             check(text)
@@ -242,7 +242,7 @@ def _memories(draft: Draft) -> list[str]:
     options = [*MEMORIES, *over_k, *rest]
     memories = draw_several(draft, SETTINGS["memory"], "Memories", "memories", options, new=True)
     for item in memories:
-        if problem := _refused(read_composition, item):
+        if problem := _problem_with(read_composition, item):
             page.error("This memory cannot be read.", problem)
     return memories
 
@@ -261,7 +261,7 @@ def show_yaml(content: Mapping[str, Any], key: str) -> None:
 def _plan(store: Store, spec: SweepSpec) -> None:
     """Draw the estimate, once the user has asked for it, and the start."""
     cells = count(len(spec.runs), "run")
-    # The button starts what was estimated: after any change the estimate is void.
+    # The button starts exactly what was estimated: any change of the specification voids the estimate.
     source = repr(spec.source)
     names = ("the matcher" if judge.kind != "llm" else judge.model for judge in spec.runs[0].judges)
     judges = ", ".join(dict.fromkeys(names))  # an assistant has several channels, which one judge reads
@@ -319,7 +319,7 @@ def _plan(store: Store, spec: SweepSpec) -> None:
 # ---- the list of sweeps, and one of them
 
 
-LOOK = "3s"
+REFRESH = "3s"
 _BOX = "run_sweeps.box.new"
 _FOLD = "run_sweeps.fold"  # a sweep was started: the form is folded away, so that the sweep below it is visible
 
@@ -358,7 +358,7 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
     chosen = rows[picked or 0]
     url.replace(sweep=chosen.id)
     live = chosen.status in ACTIVE
-    st.fragment(_live, run_every=LOOK if live else None)(store, chosen.id, live)
+    st.fragment(_live, run_every=REFRESH if live else None)(store, chosen.id, live)
 
 
 def _live(store: Store, sweep_id: str, was_active: bool) -> None:
@@ -452,7 +452,7 @@ def _matrices(table: SweepTable) -> None:
 
 
 def _over_k(store: Store, table: SweepTable) -> None:
-    """Draw the misses and leaks of the sweep's memory systems over k."""
+    """Draw how the completeness and leaks of the sweep's memory systems change with k."""
     row, over = table.row, None
     with page.Reporting("What the memory systems do over k is not known.", StoreError):
         over = over_k(shared_flows(store), table)

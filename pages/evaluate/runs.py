@@ -68,7 +68,7 @@ def draw() -> None:
         _list_and_panel(store, rows)
     if tab in (LIST, SWEEPS) and not active:
 
-        @st.fragment(run_every=IDLE_LOOK)
+        @st.fragment(run_every=IDLE_REFRESH)
         def watch() -> None:
             """Draw the page again once a run or sweep was added, started or ended elsewhere, as by a command."""
             if catalogue.run_marks(store) != marks:
@@ -78,7 +78,7 @@ def draw() -> None:
 
 
 MOST_BESIDE = 8
-LOOK, IDLE_LOOK = "2s", "10s"
+REFRESH, IDLE_REFRESH = "2s", "10s"
 HEADS = (
     Head("Run"),
     Head("Coverage", "Judged messages over planned ones"),
@@ -99,8 +99,8 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
         page.notice("The run in the link does not exist (any longer). Choose one from the list.")
     tag = page.run_tag((row.tags for row in rows), "runs.tag", grouped=True)
     active = frozenset(row.id for row in rows if row.status in ACTIVE)
-    counting = bool(_uncounted(run_lines(shared_flows(store), rows, known=True)))
-    listed = st.fragment(_list, run_every=LOOK if active or counting else None)
+    counting = bool(_uncounted(run_lines(shared_flows(store), rows, cached_only=True)))
+    listed = st.fragment(_list, run_every=REFRESH if active or counting else None)
     if chosen is None:
         listed(store, None, active, counting, tag)
 
@@ -187,7 +187,7 @@ def _uncounted(lines: Sequence[RunLine]) -> list[RunRow]:
 def _counted(store: Store, rows: Sequence[RunRow]) -> tuple[list[RunLine], once.Job[None] | None]:
     """Return the lines of these runs with the numbers that are counted, and the job that counts the others."""
     flows = shared_flows(store)
-    waiting = _uncounted(run_lines(flows, rows, known=True))
+    waiting = _uncounted(run_lines(flows, rows, cached_only=True))
 
     def count_them(report: once.Report) -> None:
         for done, row in enumerate(waiting):
@@ -202,7 +202,7 @@ def _counted(store: Store, rows: Sequence[RunRow]) -> tuple[list[RunLine], once.
             job.result()  # raises the job's error
         else:
             counting = job
-    return run_lines(flows, rows, known=True), counting
+    return run_lines(flows, rows, cached_only=True), counting
 
 
 def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:

@@ -65,7 +65,7 @@ def _make(compared: Compared, request: tuple[object, ...], ids: list[str], form:
             compared.flows,
             scopes,
             compared.rule,
-            made=datetime.now(UTC),
+            now=datetime.now(UTC),
             texts=with_texts,
             progress=lambda share, part: bar.progress(share, text=f"Making the report: {part}"),
         )

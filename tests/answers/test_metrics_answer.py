@@ -49,7 +49,7 @@ def test_a_number_that_is_added_to_the_answer_is_in_every_face(
     page = page_html(opened("pages/explore/heatmaps.py", "heatmaps.box.numbers", run=run_id))
     assert "Leaks about health" in page and "2 of 16 leaks" in page
     flows, scope = ask(app_store, run_id)
-    report = Page(as_html(collect(flows, [scope], made=datetime(2026, 1, 1, tzinfo=UTC))))
+    report = Page(as_html(collect(flows, [scope], now=datetime(2026, 1, 1, tzinfo=UTC))))
     assert report.table("Numbers of")["Leaks about health"][0] == "12.5 %"
 
 

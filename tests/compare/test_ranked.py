@@ -14,11 +14,7 @@ from worlds import add_dataset, add_judge, add_labels, add_run, settle_judgement
 from cimemories.charts.comparison import plane
 from cimemories.cli import cli
 from cimemories.compare.difference import takeaway
-from cimemories.compare.leaderboard import (
-    Leaderboard,
-    leaderboard,
-    run_lines,
-)
+from cimemories.compare.leaderboard import Leaderboard, leaderboard, run_lines
 from cimemories.compare.ranking import Measure, ranks
 from cimemories.compare.study import measure_values, ranked_study
 from cimemories.compare.sweeps import sweep_figures

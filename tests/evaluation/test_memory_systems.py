@@ -747,7 +747,7 @@ def test_lines_of_which_nothing_is_known_are_told_beside_what_was_not_recalled(s
     text = f"In {messages} of {messages} messages the prompt held recalled lines of which no attribute is known"
     told = CliRunner().invoke(cli, ["metrics", run_id, "--workspace", str(store.workspace)])
     assert f"note: {text}" in " ".join(told.stderr.split())
-    page = as_html(collect(flows, [scope], made=datetime(2026, 1, 1, tzinfo=UTC)))
+    page = as_html(collect(flows, [scope], now=datetime(2026, 1, 1, tzinfo=UTC)))
     assert text in page
     with store.read() as connection:
         (one, *_) = samples(connection, scope, first["profile"], first["context"])

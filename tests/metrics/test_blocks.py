@@ -240,7 +240,7 @@ def decided(flows: Flows, ids: list[str], folder: Path) -> list[Any]:
     assert {own["outcome"] for own in results[1]["checks"]} >= {"failed", "passed"}
     known = [pilot(flows, scopes[0]), pilot(flows, *scopes)]
     size = Size(40, 4, 2)
-    report = collect(flows, scopes, made=datetime(2026, 1, 1, tzinfo=UTC))
+    report = collect(flows, scopes, now=datetime(2026, 1, 1, tzinfo=UTC))
     names = ("abstract", "headline", "comparison", "groups", "heatmaps", "accumulation", "examples", "identifiers")
     blocks_of = {section.id: section.blocks for section in report.sections}
     # Figures hold the numbers themselves, which are compared above.

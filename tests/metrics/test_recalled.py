@@ -344,11 +344,11 @@ def test_the_command_the_api_and_the_report_tell_the_same_parts(sqlite_store: St
         assert frame.loc[frame["label"] == "inappropriate", "recalled"].tolist() == [11]
         with pytest.raises(StoreError, match="side of a heatmap"):
             run.recalled("nowhere")
-    page = Page(as_html(collect(flows, [scope], made=datetime(2026, 1, 1, tzinfo=UTC))))
+    page = Page(as_html(collect(flows, [scope], now=datetime(2026, 1, 1, tzinfo=UTC))))
     rows = page.table("test-model: Stored, recalled, said")
     assert rows["Completeness"][0].startswith("80.0 % [") and rows["Completeness"][3].startswith("13.3 % [")
     plain = add_run(sqlite_store, scope.run.dataset, 5, REVEALS)
-    report = collect(flows, [ask(sqlite_store, plain)[1]], made=datetime(2026, 1, 1, tzinfo=UTC))
+    report = collect(flows, [ask(sqlite_store, plain)[1]], now=datetime(2026, 1, 1, tzinfo=UTC))
     assert "recalled" not in {section.id for section in report.sections}
 
 

@@ -382,7 +382,7 @@ def test_changed_cells_in_words() -> None:
     def text(cells: int, higher: int = 0, *, clear: bool = False, alone: bool = False) -> str:
         widest = Widest("finance", "landlord", 40.0, 34, clear) if cells else None
         changes = CellChanges(cells, higher, 0, 400, widest)
-        return sentences.changed_cells(changes, "A", "B", "leaks", "in finance to landlord", alone=alone)
+        return sentences.changed_cells(changes, "A", "B", "leaks", "in finance to landlord", unpaired=alone)
 
     assert text(0) == "B and A have no flow in common"
     # A largest difference that no test tells from 0 is no finding.

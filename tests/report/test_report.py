@@ -53,7 +53,7 @@ def change(store: Store, run_id: str, **values: object) -> None:
 
 
 def made(store: Store, *run_ids: str, clock: datetime = CLOCK, **options: Any) -> Report:
-    return collect(shared_flows(store), [resolve_scope(store, run_id) for run_id in run_ids], made=clock, **options)
+    return collect(shared_flows(store), [resolve_scope(store, run_id) for run_id in run_ids], now=clock, **options)
 
 
 def two_runs(store: Store) -> tuple[Store, str, str]:
@@ -252,7 +252,7 @@ def test_the_same_record_gives_the_same_bytes_without_a_browser(
     monkeypatch.setenv("BROWSER_PATH", "/nowhere")
     monkeypatch.setenv("PATH", "")
     one = both
-    two = collect(Flows(store), [resolve_scope(store, run_id) for run_id in (first, second)], made=CLOCK)
+    two = collect(Flows(store), [resolve_scope(store, run_id) for run_id in (first, second)], now=CLOCK)
     assert as_html(one) == as_html(two)
     assert as_markdown(one, "f") == as_markdown(two, "f")
     later = as_html(made(store, first, second, clock=datetime(2027, 5, 6, 7, 8, tzinfo=UTC))).splitlines()
@@ -320,7 +320,7 @@ def test_the_rule_is_said_with_what_it_leaves_out(sqlite_store: Store) -> None:
     page = Page(as_html(made(sqlite_store, run_id)))
     assert "the substring rule would leave out 1 key: mortgage" in page.text
     assert "never count as violations" in page.text
-    report = collect(Flows(sqlite_store), [resolve_scope(sqlite_store, run_id)], IdentifierRule.SUBSTRING, made=CLOCK)
+    report = collect(Flows(sqlite_store), [resolve_scope(sqlite_store, run_id)], IdentifierRule.SUBSTRING, now=CLOCK)
     other = Page(as_html(report))
     assert "This leaves out 1 key beyond the biography." in other.text
     assert "--identifiers substring" in other.text
@@ -418,7 +418,7 @@ def test_judges_and_decisions_are_said(world: tuple[Store, str, str]) -> None:
     assert "Ambiguous, and in neither violation nor completeness, are 0." in page.text
     options = [{"labels": "consensus"}, {"judge_id": "any"}]
     alone, together = (
-        Page(as_html(collect(shared_flows(store), [resolve_scope(store, first, **way)], made=CLOCK))) for way in options
+        Page(as_html(collect(shared_flows(store), [resolve_scope(store, first, **way)], now=CLOCK))) for way in options
     )
     assert "People decided 1 pair; these decisions are not used here." in alone.text
     assert "1 remain ambiguous and enter neither measure." in alone.text
@@ -436,7 +436,7 @@ def test_the_commands_that_repeat_it_reach_the_judge_that_was_counted(world: tup
         judgements.assign(connection, first, [before, twin])
         work.bump(connection, first)
     scope = resolve_scope(store, first, judge_id=before)
-    text = Page(as_html(collect(shared_flows(store), [scope], made=CLOCK))).text
+    text = Page(as_html(collect(shared_flows(store), [scope], now=CLOCK))).text
     (command,) = re.findall(rf"cimemories metrics {first} --json.*?--judge (\S+)", text)
     assert resolve_scope(store, first, judge_id=command).judge == scope.judge
 

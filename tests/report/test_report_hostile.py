@@ -33,7 +33,7 @@ from cimemories.store.engine import Store, StoreError
 
 def report_of(store: Store, *ids: str) -> Report:
     made = datetime(2026, 3, 1, tzinfo=UTC)
-    return collect(shared_flows(store), [resolve_scope(store, run_id) for run_id in ids], made=made)
+    return collect(shared_flows(store), [resolve_scope(store, run_id) for run_id in ids], now=made)
 
 
 def test_no_text_becomes_markup_in_html_markdown_or_figures(sqlite_store: Store) -> None:

@@ -26,14 +26,7 @@ from cimemories.store import datasets, decisions, migrations, tables, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import SQLITE_FILE, DatabaseLost, Store, StoreError, open_store
 from cimemories.store.upkeep import backup, purging, transfer
-from cimemories.store.upkeep.backup import (
-    MANIFEST,
-    RECORD,
-    back_up,
-    read_backup,
-    restore,
-    sqlite_counts,
-)
+from cimemories.store.upkeep.backup import MANIFEST, RECORD, back_up, read_backup, restore, sqlite_counts
 from cimemories.store.upkeep.transfer import count_rows
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

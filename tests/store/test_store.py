@@ -15,24 +15,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import (
-    add_dataset,
-    add_labels,
-    add_profiles,
-    add_run,
-    make_profile,
-    records,
-)
+from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.model import (
-    DOMAINS,
-    Attribute,
-    Context,
-    Label,
-    Profile,
-    canonical_event,
-    is_bio,
-)
+from cimemories.model import DOMAINS, Attribute, Context, Label, Profile, canonical_event, is_bio
 from cimemories.store import calls, datasets, decisions, runs, tables
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.rows import MOST_PARAMETERS, insert

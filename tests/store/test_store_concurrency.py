@@ -238,7 +238,7 @@ def test_a_guideline_that_two_save_at_once_goes_past_no_version_unseen(store: St
     opened = status.guidelines(store)[-1]
 
     def save(connection: sa.Connection) -> None:
-        reviews.current_guideline(connection, alone=True)
+        reviews.current_guideline(connection, exclusive=True)
         reviews.save_guideline(connection, "By Ada.", "Ada", "why")
 
     second = while_writing(store, save, lambda: status.save_guideline(store, "By Bob.", "Bob", opened, "why"))

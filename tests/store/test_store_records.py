@@ -30,16 +30,7 @@ from worlds import (
 
 from cimemories.flows import catalogue
 from cimemories.flows.labels import NECESSARY
-from cimemories.model import (
-    ChatRequest,
-    JudgementStatus,
-    Label,
-    ResponseStatus,
-    Reveal,
-    Span,
-    Strength,
-    Verdict,
-)
+from cimemories.model import ChatRequest, JudgementStatus, Label, ResponseStatus, Reveal, Span, Strength, Verdict
 from cimemories.store import calls, datasets, decisions, judgements, labellings, runs, tables, work
 from cimemories.store.engine import Store, StoreError, canonical_json
 

@@ -366,12 +366,12 @@ def _wording(file: SweepFile, path: Path, folder: Path | None) -> PromptFile | N
         known = given.levels("respond")
     known += tuple(PUBLISHED_LEVELS) if file.reference else ()
 
-    def require(axis: str, called: str, known: tuple[str, ...]) -> None:
+    def require(axis: str, field: str, available: tuple[str, ...]) -> None:
         for where in (file, *file.models):
             for number, level in enumerate(getattr(where, axis) or ()):
-                if level not in known:
-                    there = ", ".join(known)
-                    raise SeedError(f"{path}: {called}[{number}]: no level '{level}'. Available: {there}")
+                if level not in available:
+                    there = ", ".join(available)
+                    raise SeedError(f"{path}: {field}[{number}]: no level '{level}'. Available: {there}")
 
     require("prompt_level", "prompt_levels", known)
     if given is None:

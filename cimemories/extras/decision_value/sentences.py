@@ -9,32 +9,33 @@ from cimemories.text import count
 
 
 def label_width(
-    name: str, run: str, half_width: float, wanted: float, more: int | None, *, defined: bool = True
+    name: str, run: str, half_width: float, target: float, decisions: int | None, *, defined: bool = True
 ) -> str:
     """Return 'Undecided labels blur Violation@5 of A by ±1.3 points. About 210 decisions bring it to ±1.0.' half_width,
-    wanted: shares; more: decisions, 0 if the width is reached, None if all of them would not suffice. defined: whether
-    the run has this number under the current labels; without it the width is unknown."""
+    target: shares; decisions: how many more; 0 if the width is reached, None if all of them would not suffice. defined:
+    whether the run has this number under the current labels; without it the width is unknown."""
     if not defined:
         return f"{name[:1].upper()}{name[1:]} of {run} is undefined, so it does not say whether labelling may stop."
-    now, aim = (f"±{number(100 * width, decimals(100 * width))}" for width in (half_width, wanted))
+    now, aim = (f"±{number(100 * width, decimals(100 * width))}" for width in (half_width, target))
     text = f"Undecided labels blur {name} of {run} by {now} points"
-    if more == 0:
+    if decisions == 0:
         return f"{text}, within the {aim} wanted. You may stop here."
-    if more is None:
+    if decisions is None:
         return f"{text}; deciding every open pair would not bring it to {aim}."
-    bring = "brings" if more == 1 else "bring"
-    return f"{text}. A{_about(more)[1:]} {bring} it to {aim}."
+    bring = "brings" if decisions == 1 else "bring"
+    return f"{text}. A{_about(decisions)[1:]} {bring} it to {aim}."
 
 
-def label_order(name: str, runs: int, order: float, pair: tuple[str, str], chance: float, more: int | None) -> str:
+def label_order(name: str, runs: int, order: float, pair: tuple[str, str], chance: float, decisions: int | None) -> str:
     """Say how certain the order of runs is. order, chance: over the labels left open, a lower bound of the probability
-    that all runs keep their order, and the probability that the least certain two do; more: as in `label_width`."""
-    if more == 0:
+    that all runs keep their order, and the probability that the least certain two do; decisions: as in
+    `label_width`."""
+    if decisions == 0:
         return (
             f"The order of {runs} runs by {name} is settled: it holds in {_chance(order)} of the ways in which the "
             "open labels may turn out. You may stop here."
         )
-    left = "decisions alone will hardly settle it" if more is None else f"{_about(more)} may settle it"
+    left = "decisions alone will hardly settle it" if decisions is None else f"{_about(decisions)} may settle it"
     return (
         f"Least certain in the order of {runs} runs by {name}: that {pair[0]} leaks less than {pair[1]} holds in "
         f"{_chance(chance)} of the ways in which the open labels may turn out; {left}."

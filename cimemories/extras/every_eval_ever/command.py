@@ -23,7 +23,7 @@ def export(
     if folder.is_file():
         raise StoreError(f"{folder} is a file. Name a folder: records go below its data/{BENCHMARK}.")
     scope = resolve_scope(here.record, run_id, labelling, judge)
-    entry = record(Flows(here.record), scope, made=datetime.now(UTC), organization=organization)
+    entry = record(Flows(here.record), scope, now=datetime.now(UTC), organization=organization)
     with files.with_users_umask(folder, here.workspace):
         path = write_record(entry, scope, folder)
     simulated = part_names(scope.simulated)

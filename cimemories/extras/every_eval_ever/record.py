@@ -47,10 +47,10 @@ def record(
     scope: Scope,
     rule: IdentifierRule = IdentifierRule.EXACT,
     *,
-    made: datetime,
+    now: datetime,
     organization: str = NOT_NAMED,
 ) -> dict[str, Any]:
-    """Return the record of a run. made: when it is written; organization: that of the evaluator. Undefined numbers are
+    """Return the record of a run. now: when it is written; organization: that of the evaluator. Undefined numbers are
     left out. Raises StoreError if all are undefined."""
     numbers = headline(flows, scope, rule)
     results = _results(flows, scope, rule, numbers)
@@ -59,9 +59,9 @@ def record(
     run = scope.run
     value = {
         "schema_version": VERSION,
-        "evaluation_id": f"{BENCHMARK}/{run.model}/{made.timestamp():.0f}",
+        "evaluation_id": f"{BENCHMARK}/{run.model}/{now.timestamp():.0f}",
         "evaluation_timestamp": run.created,
-        "retrieved_timestamp": f"{made.timestamp():.0f}",
+        "retrieved_timestamp": f"{now.timestamp():.0f}",
         "source_metadata": {
             "source_name": "CIMemories Studio",
             "source_type": "evaluation_run",

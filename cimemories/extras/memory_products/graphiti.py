@@ -2,9 +2,9 @@
 embedded database Kuzu.
 
 Each statement is stored as it is, as the fact of an edge from the person to an information domain, and edges are found
-by Graphiti's own search: words (BM25), vectors (cosine), or both, joined by their ranks. Graphiti's extraction is left
-out: it asks a language model for entities, and for facts in its own words. Vectors are those that the run has asked
-for, so that all calls are recorded."""
+by Graphiti's own search: words (BM25), vectors (cosine), or both, joined by their ranks. Graphiti's extraction is not
+used: it asks a language model for entities, and for facts in its own words. Vectors are requested by the run, so that
+all calls are recorded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 class Graphiti(Embedding):
     """The k facts that Graphiti's search of edges finds. search: hybrid, as Graphiti.search does by default (BM25 and
     cosine, reciprocal rank fusion), bm25 or cosine. threshold: the least cosine of a fact found by its vector;
-    Graphiti's own is 0.6. Facts that are found neither way are not recalled, so there may be fewer than k lines."""
+    Graphiti's own is 0.6. There may be fewer than k lines: facts that no search finds are not recalled."""
 
     name, about = "graphiti", "Graphiti: the k facts that Graphiti finds for the task"
     help: ClassVar = {
@@ -80,12 +80,12 @@ class Graphiti(Embedding):
         methods = [EdgeSearchMethod[method] for method in SEARCHES[self.search]]
         edges = EdgeSearchConfig(search_methods=methods, reranker=EdgeReranker.rrf, sim_min_score=self.threshold)
         config = SearchConfig(edge_config=edges, limit=self.k)
-        found = _awaited(self._graph.search_(query_of(context), config, group_ids=[_GROUP]))
+        result = _awaited(self._graph.search_(query_of(context), config, group_ids=[_GROUP]))
         scored = [
             (int(edge.uuid), round(float(score), 6))
-            for edge, score in zip(found.edges, found.edge_reranker_scores, strict=True)
+            for edge, score in zip(result.edges, result.edge_reranker_scores, strict=True)
         ]
-        scored.sort(key=lambda one: one[0] if self.order == "profile" else (-one[1], one[0]))
+        scored.sort(key=lambda item: item[0] if self.order == "profile" else (-item[1], item[0]))
         return Recalled(tuple(Line(self.statements[position], (position,), score) for position, score in scored))
 
 
@@ -147,27 +147,27 @@ def _started(vectors: Mapping[str, Sequence[float]]) -> tuple[Any, Any]:
             else:
                 os.environ["PYTHON_DOTENV_DISABLED"] = before
 
-        class Given(EmbedderClient):  # type: ignore[misc]  # is not followed, so of no type
-            """An embedder that has its vectors already."""
+        class PrecomputedEmbedder(EmbedderClient):  # type: ignore[misc]  # mypy does not follow this package
+            """An embedder that looks its vectors up."""
 
             async def create(self, input_data: Any) -> list[float]:
                 (text,) = input_data
                 return list(vectors[_key(text)])
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of Kuzu: docs/memory.md tells
+            warnings.simplefilter("ignore", DeprecationWarning)  # Kuzu's: see docs/memory.md
             driver = KuzuDriver(":memory:")
         driver.client.close()
         driver.db.close()
         driver.db = kuzu.Database(":memory:", buffer_pool_size=_BUFFER, max_db_size=_LARGEST)
         driver.setup_schema()
-        # One thread: equal scores keep the profile's order, so that the same task recalls the same.
+        # One thread, for deterministic results: equal scores keep the profile's order.
         driver.client = kuzu.AsyncConnection(driver.db, max_concurrent_queries=1, max_threads_per_query=1)
     unused = LLMConfig(api_key="none", base_url="http://127.0.0.1:9/v1", model="none")
     graphiti = Core(
         graph_driver=driver,
         llm_client=OpenAIGenericClient(unused),
-        embedder=Given(),
+        embedder=PrecomputedEmbedder(),
         cross_encoder=OpenAIRerankerClient(unused),
     )
     # The connection is closed first: callbacks are called in reverse order.

@@ -12,13 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import (
-    Bools,
-    FlowArrays,
-    IdentifierRule,
-    Ints,
-    decided_pairs,
-)
+from cimemories.flows.arrays import Bools, FlowArrays, IdentifierRule, Ints, decided_pairs
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, TOO_FEW, TOO_FEW_NAME, UNLABELLED
 from cimemories.flows.scope import Scope

@@ -46,7 +46,7 @@ def publish(
             Flows(place.record),
             scopes,
             rule,
-            made=datetime.now(UTC),
+            now=datetime.now(UTC),
             texts=not no_texts,
             progress=lambda share, part: status.update(f"publish: {part}, {share:.0%}"),
         )

@@ -103,11 +103,11 @@ def collect_site(
     scopes: Sequence[Scope],
     rule: IdentifierRule = IdentifierRule.EXACT,
     *,
-    made: datetime,
+    now: datetime,
     texts: bool = True,
     progress: Callable[[float, str], object] = lambda share, part: None,
 ) -> Site:
-    """Return the site of these runs, all of one dataset. made: the text of the date line. texts: whether it includes
+    """Return the site of these runs, all of one dataset. now: the text of the date line. texts: whether it includes
     messages, memory statements and names of users. The same record gives the same site apart from the date line. Raises
     StoreError without a run, for runs of several datasets, and for one run named twice."""
     progress(0.0, "leaderboard")
@@ -148,7 +148,7 @@ def collect_site(
         title=f"CIMemories: {scopes[0].dataset_name}",
         subtitle=f"{listed(names) if len(names) < 4 else count(len(names), 'run')} on the dataset "
         f"{scopes[0].dataset_name}, {count(max(line.numbers.profiles for line in report_basis.lines), 'profile')}",
-        produced=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
+        produced=f"Made on {now.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
         simulated=simulated_runs(report_basis),
         takeaway=takeaway(flows, board, run_names),
         licence=licence,

@@ -28,7 +28,7 @@ from cimemories.ui.safe import Marked
 from pages.evaluate.run_detail import draw_controls, draw_stages, start_button
 from pages.evaluate.run_estimate import show as show_estimate
 
-LOOK = "1s"
+REFRESH = "1s"
 Made = tuple[RunRow, AttributionPart]
 
 
@@ -161,7 +161,7 @@ def _outcome(flows: Flows, scope: Scope, row: RunRow, attribute: int) -> None:
     live = row.status in ACTIVE
     try:  # another user may have deleted it meanwhile
         if not row.status.is_finished or run_progress(flows.store, row.id).retriable:
-            st.fragment(_live, run_every=LOOK if live else None)(flows.store, row, live)
+            st.fragment(_live, run_every=REFRESH if live else None)(flows.store, row, live)
         why = explain(flows, scope, row)
     except StoreError as problem:
         page.error("This replay cannot be shown.", str(problem))

@@ -88,10 +88,12 @@ def heatmap(name: str, n: int, violation: float, attributes: int, completeness: 
     )
 
 
-def changed_cells(changes: CellChanges, first: str, second: str, does: str, where: str, *, alone: bool = False) -> str:
+def changed_cells(
+    changes: CellChanges, first: str, second: str, does: str, where: str, *, unpaired: bool = False
+) -> str:
     """Say in how many cells of two heatmaps a test finds a difference, and the largest one if it is one of them, on the
-    pairs that both runs have. where: the cell of the largest. alone: whether one of the runs has pairs that the other
-    has not."""
+    pairs that both runs have. where: the cell of the largest. unpaired: whether one of the runs has pairs that the
+    other has not."""
     if not changes.cells:
         return f"{second} and {first} have no flow in common"
     over = f"{count(changes.cells, 'cell')}"
@@ -103,7 +105,7 @@ def changed_cells(changes: CellChanges, first: str, second: str, does: str, wher
     if widest is None or not widest.clear:
         return text
     points = number(widest.points, decimals(widest.points), "+")
-    rests = f"{count(widest.pairs, 'pair')}{' that both have' if alone else ''}"
+    rests = f"{count(widest.pairs, 'pair')}{' that both have' if unpaired else ''}"
     return f"{text}; the largest difference is {where} ({points} points of {rests})"
 
 

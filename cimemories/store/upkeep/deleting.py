@@ -41,8 +41,8 @@ Counts = tuple[tuple[int, str], ...]
 
 @dataclass(frozen=True)
 class Deletion:
-    """One thing that can be deleted. goes: what is a part of it, counted; rests: what was made on top of it and goes
-    with it too, which is confirmed apart; note: what else to know."""
+    """One thing that can be deleted. goes: its parts, counted; rests: what depends on it and is deleted too, which
+    needs a confirmation of its own; note: what else to know."""
 
     title: str
     dataset: int | None
@@ -58,7 +58,7 @@ def listed(counts: Counts) -> str:
 
 
 def of_dataset(connection: sa.Connection, name: str) -> Deletion:
-    """Return what deleting a dataset takes along. Raises StoreError if there is none of that name."""
+    """Return what deleting a dataset also deletes. Raises StoreError for an unknown name."""
     row = datasets.by_name(connection, name)
 
     def standing(table: sa.Table) -> int:
@@ -76,9 +76,8 @@ def of_dataset(connection: sa.Connection, name: str) -> Deletion:
 
 
 def of_work(connection: sa.Connection, work_id: str) -> Deletion:
-    """Return what deleting a run, sweep, labelling or generation takes along. Raises StoreError if there is none of
-    that id, and if it must stay: a labelling that a frozen dataset is made of, a generation whose dataset is there (it
-    is its provenance)."""
+    """Return what deleting a run, sweep, labelling or generation also deletes. Raises StoreError for an unknown id, for
+    the labelling of a frozen dataset, and for a generation whose dataset exists (it is its provenance)."""
     kind = work.kind_of(work_id)
     row = work.load(connection, work_id)
     if kind is WorkKind.RUN:
@@ -100,15 +99,13 @@ def of_work(connection: sa.Connection, work_id: str) -> Deletion:
 
 
 def _of_runs(connection: sa.Connection, title: str, work_id: str, ids: list[str]) -> Deletion:
-    own = response.c.run.in_(ids)
+    of_runs = response.c.run.in_(ids)
     judged = judgement.join(response, judgement.c.response == response.c.id)
-    goes = [
-        (count_rows(connection, response, own), "message"),
-        (count_rows(connection, judged, own), "judgement"),
-    ]
+    messages, judgements = (count_rows(connection, table, of_runs) for table in (response, judged))
     replays = count_rows(connection, run, run.c.explains.in_(ids))
     rests = [(verdicts_on(connection, ids), "audit verdict"), (replays, "leak replay")]
-    return Deletion(title, None, work_id, _some(goes), _some(rests))
+    goes = _some([(messages, "message"), (judgements, "judgement")])
+    return Deletion(title, None, work_id, goes, _some(rests))
 
 
 def verdicts_on(connection: sa.Connection, run_ids: Sequence[str]) -> int:
@@ -130,18 +127,17 @@ def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
         (count_rows(connection, votes, ballot.c.labelling == row["id"]), "vote"),
         (count_rows(connection, imported_vote, imported_vote.c.labelling == row["id"]), "imported share"),
     ]
-    # Itself aside: with another labelling there, runs keep labels to be measured by.
     others = count_rows(connection, labelling, labelling.c.dataset == row["dataset"]) - 1
-    ran = count_rows(connection, run, run.c.dataset == row["dataset"], run.c.explains.is_(None))
+    runs_left = count_rows(connection, run, run.c.dataset == row["dataset"], run.c.explains.is_(None))
     note = ""
-    if ran and not others:
-        note = f"The {count(ran, 'run')} of '{name}' will have no labels to be measured by."
+    if runs_left and not others:
+        note = f"The {count(runs_left, 'run')} of '{name}' will have no labels to be measured by."
     return Deletion(f"the labelling {row['id']} of '{name}'", None, row["id"], _some(goes), note=note)
 
 
 def delete(store: Store, planned: Deletion) -> None:
-    """Delete it with all that rests on it, and the files of the workspace that are about it. Raises StoreError, and
-    changes nothing, if a living process works on any of it, or if it is gone already."""
+    """Delete it with all that depends on it, and its files in the workspace. Raises StoreError, and changes nothing, if
+    a living process works on any of it, or if it was deleted already."""
     of_runs = planned.dataset is None and work.kind_of(str(planned.work_id)) is not WorkKind.LABELLING
     with store.write(Role.OPERATOR if of_runs else Role.CURATOR) as connection:
         ids = _delete(connection, planned)
@@ -152,10 +148,10 @@ def delete(store: Store, planned: Deletion) -> None:
 
 
 def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
-    """Delete the rows; return the ids of the work that went."""
+    """Delete the rows; return the ids of the deleted work."""
     if planned.dataset is not None:
-        # A large one takes a while: decisions made meanwhile wait, and are refused then since the pair is gone.
-        decisions.take_turns(connection, planned.dataset, "", alone=True)
+        # Decisions made while a large one is deleted wait, and are then refused: their pair is gone.
+        decisions.take_turns(connection, planned.dataset, "", exclusive=True)
         ids = [row["id"] for row in datasets.work_of(connection, planned.dataset)]
         datasets.delete(connection, planned.dataset)
         return ids
@@ -168,7 +164,7 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
     of_sweep = run.c.sweep == work_id
     members = rows_of(connection, work.select(run).where(of_sweep)) if kind is WorkKind.SWEEP else []
     work.require_idle([row, *members])
-    of_work(connection, work_id)  # a labelling may have been frozen, a generation have become a dataset since
+    of_work(connection, work_id)  # again, since a freeze or a new dataset may forbid it by now
     ids = [work_id, *(id_ for member in members for id_ in runs.delete(connection, member["id"]))]
     table = work.table_of(work_id)
     connection.execute(sa.delete(table).where(table.c.id == work_id))
@@ -176,15 +172,15 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
 
 
 def remove_files(workspace: Path, ids: Iterable[str]) -> None:
-    """Remove logs and caches of work that was deleted. What cannot be removed is left to `purge`; a folder that is a
-    link is left alone, because in a workspace from another person it could lead anywhere."""
+    """Remove logs and caches of work that was deleted. What cannot be removed is left to `purge`. Links to
+    folders are not followed: in a workspace from another person they could lead anywhere."""
     logs, cache = workspace / "logs", workspace / "cache"
     for name in ids:
         of_logs = [] if logs.is_symlink() else [logs / f"{name}.log"]
         of_cache = [] if cache.is_symlink() else cache.glob(f"*{name}*")
         for file in (*of_logs, *of_cache):
             with suppress(OSError):
-                # Of a run that does not fit into memory the flows and leaks are folders of files.
+                # The flows and leaks of a run that does not fit into memory are folders.
                 if file.is_dir() and not file.is_symlink():
                     shutil.rmtree(file)
                 else:

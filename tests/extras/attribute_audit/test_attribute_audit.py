@@ -215,7 +215,7 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
     assert compared.words[2].startswith(f"{said}: ")
     assert compared.as_json()["corrected"]["3"]["value"] == apart.value
     # The report has both numbers side by side: of each run, and of the difference.
-    markdown, _ = as_markdown(collect(flows, [first, second], made=datetime(2026, 3, 1, tzinfo=UTC)), "figures")
+    markdown, _ = as_markdown(collect(flows, [first, second], now=datetime(2026, 3, 1, tzinfo=UTC)), "figures")
     markdown = markdown.replace("\N{WORD JOINER}", "").replace("\\", "")
     for scope in (first, second):
         result = corrections(flows, scope)[SAMPLES].result
@@ -234,7 +234,7 @@ def test_a_report_names_the_runs_whose_judge_nobody_has_audited(sqlite_store: St
 
     def limits() -> str:
         flows, first = ask(sqlite_store, scope.run.id)
-        report = collect(flows, [first, ask(sqlite_store, other)[1]], made=datetime(2026, 3, 1, tzinfo=UTC))
+        report = collect(flows, [first, ask(sqlite_store, other)[1]], now=datetime(2026, 3, 1, tzinfo=UTC))
         return as_markdown(report, "figures")[0]
 
     assert "That the judge is right: no whole attribute has been audited, and no interval" in limits()

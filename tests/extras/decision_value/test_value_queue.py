@@ -202,7 +202,7 @@ def test_it_says_whether_labelling_may_stop_and_by_what_evidence(sqlite_store: S
     other = add_run(sqlite_store, open_labels.dataset, SAMPLES, open_labels.reveals // 2)
     open_labels.say(select(sqlite_store, open_labels.index(), Filters(), Order.RANDOM)[:6].tolist())
     scopes = [resolve_scope(sqlite_store, run) for run in (open_labels.run, other)]
-    page = Page(as_html(collect(shared_flows(sqlite_store), scopes, made=datetime(2026, 3, 1, tzinfo=UTC))))
+    page = Page(as_html(collect(shared_flows(sqlite_store), scopes, now=datetime(2026, 3, 1, tzinfo=UTC))))
     result = uncertainty(sqlite_store, "small world", Aim(Target.ORDER, (open_labels.run, other)), 0.01)
     assert "Whether labelling may stop" in page.text
     assert "Undecided labels blur " in page.text and "bring it to ±1.0" in page.text

@@ -53,7 +53,7 @@ def test_every_number_is_that_of_the_record(sqlite_store: Store) -> None:
     flows = shared_flows(sqlite_store)
     for run_id in (first, second):
         scope = resolve_scope(sqlite_store, run_id)
-        entry = valid(record(flows, scope, made=CLOCK, organization="A university"))
+        entry = valid(record(flows, scope, now=CLOCK, organization="A university"))
         numbers, bounds = headline(flows, scope), intervals(flows, scope)
         assert entry["schema_version"] == VERSION == SCHEMA["version"]
         assert entry["retrieved_timestamp"] == "1772366400"
@@ -87,7 +87,7 @@ def test_model_parameters_and_what_is_simulated_are_said(sqlite_store: Store) ->
         "model": {"simulated": True},
     }
     change(sqlite_store, run_id, model="org/model-8b", simulated=True, manifest=canonical_json(manifest))
-    entry = valid(record(shared_flows(sqlite_store), resolve_scope(sqlite_store, run_id), made=CLOCK))
+    entry = valid(record(shared_flows(sqlite_store), resolve_scope(sqlite_store, run_id), now=CLOCK))
     model = entry["model_info"]
     assert (model["name"], model["id"], model["developer"]) == ("model-8b", "org/model-8b", "org")
     assert model["inference_engine"] == {"name": "vllm", "version": "0.33.1"}
@@ -102,7 +102,7 @@ def test_no_name_of_a_model_leads_out_of_the_folder(sqlite_store: Store, tmp_pat
     run_id, _ = world(sqlite_store)
     change(sqlite_store, run_id, model=model)
     scope = resolve_scope(sqlite_store, run_id)
-    entry = valid(record(shared_flows(sqlite_store), scope, made=CLOCK))
+    entry = valid(record(shared_flows(sqlite_store), scope, now=CLOCK))
     path = write_record(entry, scope, tmp_path / "records")
     assert path.resolve().is_relative_to((tmp_path / "records" / "data" / "cimemories").resolve())
     assert len(path.relative_to(tmp_path / "records").parts) == 5
@@ -114,12 +114,12 @@ def test_no_name_of_a_model_leads_out_of_the_folder(sqlite_store: Store, tmp_pat
 def test_the_same_run_is_the_same_file_and_another_stands_beside_it(sqlite_store: Store, tmp_path: Path) -> None:
     first, second = world(sqlite_store)
     flows, scopes = shared_flows(sqlite_store), [resolve_scope(sqlite_store, i) for i in (first, second)]
-    paths = [write_record(record(flows, s, made=CLOCK), s, tmp_path) for s in (*scopes, scopes[0])]
+    paths = [write_record(record(flows, s, now=CLOCK), s, tmp_path) for s in (*scopes, scopes[0])]
     assert paths[0] == paths[2] != paths[1]
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file() and "data" in path.parts[-5:]) == sorted(
         {*paths}
     )
-    assert path_of(record(flows, scopes[0], made=datetime(2027, 1, 1, tzinfo=UTC)), scopes[0]) == paths[0].relative_to(
+    assert path_of(record(flows, scopes[0], now=datetime(2027, 1, 1, tzinfo=UTC)), scopes[0]) == paths[0].relative_to(
         tmp_path
     )
 
@@ -128,7 +128,7 @@ def test_a_run_without_a_number_has_no_record(sqlite_store: Store, tmp_path: Pat
     data = add_dataset(sqlite_store)
     run_id = add_run(sqlite_store, data.id, 1, np.zeros((2, 6, 4), int))
     with pytest.raises(StoreError, match="has no number yet"):
-        record(shared_flows(sqlite_store), resolve_scope(sqlite_store, run_id), made=CLOCK)
+        record(shared_flows(sqlite_store), resolve_scope(sqlite_store, run_id), now=CLOCK)
 
 
 def test_the_command_writes_the_record_below_a_folder(sqlite_store: Store, tmp_path: Path) -> None:

@@ -17,17 +17,7 @@ from scipy.stats import kendalltau
 from two_runs import close, world
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.compare.ranking import (
-    Measure,
-    order_change,
-    order_text,
-    ranks,
-    swap_text,
-    swaps,
-    tau,
-    tau_text,
-    turned,
-)
+from cimemories.compare.ranking import Measure, order_change, order_text, ranks, swap_text, swaps, tau, tau_text, turned
 from cimemories.compare.study import left_out, study
 from cimemories.extras.sensitivity.choices import (
     Choice,

@@ -42,7 +42,7 @@ EVERY = {"index.html", "heatmaps.html", "leaks.html", "accumulation.html", "mani
 
 
 def made(store: Store, *run_ids: str, **options: Any) -> Site:
-    return collect_site(shared_flows(store), [resolve_scope(store, i) for i in run_ids], made=CLOCK, **options)
+    return collect_site(shared_flows(store), [resolve_scope(store, i) for i in run_ids], now=CLOCK, **options)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
         add_run(store, data.id, 3, chance.binomial(3, rate, (3, 8, 5)), simulated=rate == rates[0]) for rate in rates
     ]
     flows, scopes = Flows(store), tuple(resolve_scope(store, run_id) for run_id in ids)
-    site = collect_site(flows, scopes, made=CLOCK)
+    site = collect_site(flows, scopes, now=CLOCK)
     write_site(site, place / "site")
     yield Published(store, flows, scopes, site, place / "site")
     store.close()

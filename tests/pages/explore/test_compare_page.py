@@ -68,7 +68,7 @@ def test_a_real_models_run_on_simulated_labels_is_worded_alike_everywhere(store:
         badges = re.findall(r'ci-simulated"[^>]*>([^<]*)<', page_html(opened(page, **query)))
         assert badges and set(badges) == {"simulated labels"}, page
     flows, scope = ask(store, run_id)
-    report = collect(flows, [scope], made=datetime.now(UTC))
+    report = collect(flows, [scope], now=datetime.now(UTC))
     assert '"chip">simulated labels<' in as_html(report) and '"chip">simulated<' not in as_html(report)
     result = CliRunner().invoke(cli, ["metrics", run_id, "--workspace", str(store.workspace)])
     assert "simulated labels;" in result.output
