@@ -116,6 +116,8 @@ def test_from_a_deep_link_over_a_cell_of_the_heatmap_to_the_leaked_sentence_and_
     expect(page.locator(".ci-heading").first).to_contain_text(recipient)
     expect(page.locator("[data-linked] > div[aria-hidden] > div:not(.ci-cell-tooltip)")).to_have_count(2)
     assert parse_qs(urlparse(page.url).query)["domain"] == [domain]
+    page.go_back()  # one step to the view without it
+    expect(drawer).to_have_count(0)
     serving.leave(page)
 
 

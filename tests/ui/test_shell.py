@@ -45,3 +45,18 @@ def test_the_field_for_the_name_gets_the_focus_back_until_a_key_is_pressed(page:
     field.blur()
     page.wait_for_timeout(600)
     expect(field).not_to_be_focused()
+
+
+@pytest.mark.browser
+def test_a_page_that_comes_after_its_query_is_one_step_of_the_history(page: Page) -> None:
+    page.evaluate(DRAW, (ASSETS / "shell.js").read_text(encoding="utf-8"))
+    before, steps = page.url, page.evaluate("history.length")
+    both = """() => { for (const path of ["/heatmaps", "/leaks"]) history.pushState({}, "", `${path}?run=1`); }"""
+    page.evaluate(both)
+    assert page.url.endswith("/leaks?run=1")
+    page.go_back()
+    assert page.url == before
+    page.evaluate("history.pushState({}, '', '/heatmaps?run=1')")  # a choice of the user's
+    page.keyboard.press("Enter")  # on a link
+    page.evaluate("history.pushState({}, '', '/leaks?run=1')")
+    assert page.evaluate("history.length") == steps + 2

@@ -22,6 +22,22 @@ const replace = (path, before, after) => {
   written = sorted(after);
 };
 
+// st.switch_page sends the query before the page, and Streamlit (1.67) pushes both: a step of the history that has the old
+// page with the new one's query. The page takes its place, unless the user has pressed something since.
+if (!document.documentElement.dataset.pushes) {
+  document.documentElement.dataset.pushes = "one a page";
+  const push = history.pushState.bind(history);
+  let pushed = null;
+  history.pushState = (state, unused, url) => {
+    const { pathname, search } = new URL(url, location.href);
+    const arrives = pushed === location.href && search === location.search && pathname !== location.pathname;
+    if (arrives) history.replaceState(state, unused, url);
+    else push(state, unused, url);
+    pushed = location.href;
+  };
+  for (const press of ["keydown", "pointerdown"]) document.addEventListener(press, () => (pushed = null), true);
+}
+
 let last = null;
 let tops = null; // as of the first run of a document: it begins at the top
 
