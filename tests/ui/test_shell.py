@@ -50,13 +50,22 @@ def test_the_field_for_the_name_gets_the_focus_back_until_a_key_is_pressed(page:
 @pytest.mark.browser
 def test_a_page_that_comes_after_its_query_is_one_step_of_the_history(page: Page) -> None:
     page.evaluate(DRAW, (ASSETS / "shell.js").read_text(encoding="utf-8"))
-    before, steps = page.url, page.evaluate("history.length")
-    both = """() => { for (const path of ["/heatmaps", "/leaks"]) history.pushState({}, "", `${path}?run=1`); }"""
-    page.evaluate(both)
+    push = "(address) => history.pushState({}, '', address)"
+    before = page.url
+    page.evaluate(push, "?run=1")
+    page.evaluate(push, "/leaks?run=1")
     assert page.url.endswith("/leaks?run=1")
     page.go_back()
     assert page.url == before
-    page.evaluate("history.pushState({}, '', '/heatmaps?run=1')")  # a choice of the user's
-    page.keyboard.press("Enter")  # on a link
-    page.evaluate("history.pushState({}, '', '/leaks?run=1')")
-    assert page.evaluate("history.length") == steps + 2
+    page.evaluate(push, "/heatmaps")
+    for number, press in enumerate(
+        (lambda: page.keyboard.press("Enter"), lambda: page.evaluate("document.body.click()"))
+    ):
+        # The user chooses something, then follows a link, by a key or a screen reader's click.
+        steps = page.evaluate("history.length")
+        page.evaluate(push, f"?run={number}")
+        press()
+        page.evaluate(push, f"/leaks{number}?run={number}")
+        assert page.evaluate("history.length") == steps + 2
+    page.evaluate("history.pushState({}, '')")  # no address: the page stays the same
+    assert page.url.endswith("/leaks1?run=1")

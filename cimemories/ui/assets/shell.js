@@ -27,15 +27,16 @@ const replace = (path, before, after) => {
 if (!document.documentElement.dataset.pushes) {
   document.documentElement.dataset.pushes = "one a page";
   const push = history.pushState.bind(history);
-  let pushed = null;
+  let changed = null; // the address whose query was pushed last
   history.pushState = (state, unused, url) => {
-    const { pathname, search } = new URL(url, location.href);
-    const arrives = pushed === location.href && search === location.search && pathname !== location.pathname;
-    if (arrives) history.replaceState(state, unused, url);
+    const { pathname, search } = new URL(url ?? "", location.href);
+    const stays = pathname === location.pathname;
+    if (!stays && changed === location.href && search === location.search) history.replaceState(state, unused, url);
     else push(state, unused, url);
-    pushed = location.href;
+    changed = stays ? location.href : null;
   };
-  for (const press of ["keydown", "pointerdown"]) document.addEventListener(press, () => (pushed = null), true);
+  // A screen reader clicks without a key or a pointer.
+  for (const press of ["keydown", "pointerdown", "click"]) document.addEventListener(press, () => (changed = null), true);
 }
 
 let last = null;
