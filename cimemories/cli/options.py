@@ -205,7 +205,7 @@ AllowPrograms = Annotated[
         "--allow-program",
         metavar="PROGRAM",
         callback=_allow_programs,
-        help="Allow starting this program, with its arguments, as the assistant that it is named as there; repeatable.",
+        help="Allow starting this assistant, as the sweep or run names it, e.g. 'python agent.py'; repeatable.",
     ),
 ]
 Serve = Annotated[

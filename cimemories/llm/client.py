@@ -302,10 +302,10 @@ class Client:
     def _explain_status(self, error: openai.APIStatusError, text: str) -> Failure:
         cause = replies.cause_of(error.status_code, error.body)
         body = error.body
-        said = (body.get("error") or body.get("detail")) if isinstance(body, Mapping) else body
+        detail = (body.get("error") or body.get("detail")) if isinstance(body, Mapping) else body
         # The SDK quotes only {"error": {"message": ...}}. Ollama writes the text alone, FastAPI a detail.
-        if isinstance(said, str) and not said.lstrip().startswith("<"):
-            text = self.endpoint.short(f"{text} - {said}" if said else text)
+        if detail and isinstance(detail, str) and not detail.lstrip().startswith("<"):
+            text = self.endpoint.short(f"{text} - {detail}")
         match cause:
             case replies.NO_CREDIT:
                 text = f"no credit left at {self.endpoint.base_url}: {text}. Top up, then resume"

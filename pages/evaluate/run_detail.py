@@ -448,21 +448,23 @@ def _draw_description(store: Store, row: RunRow) -> None:
         # Another window may save others meanwhile: what is typed here stays, and replaces them only at a second press.
         now, opened_key = (row.tags, row.note), f"runs.described.{row.id}"
         opened = st.session_state.setdefault(opened_key, now)
-        fields = [f"{opened_key}.{hash(opened)}.{name}" for name in ("tags", "note")]
-        typed = tuple(st.session_state.get(fields[0], opened[0])), st.session_state.get(fields[1], opened[1])
+
+        def field(name: str) -> str:
+            return f"{opened_key}.{hash(opened)}.{name}"
+
+        typed = tuple(st.session_state.get(field("tags"), opened[0])), st.session_state.get(field("note"), opened[1])
         if opened != now and typed in (opened, now):
             opened = st.session_state[opened_key] = now
-            fields = [f"{opened_key}.{hash(opened)}.{name}" for name in ("tags", "note")]
         tags = st.multiselect(
             "Tags",
             sorted({word for other in catalogue.all_runs(store) for word in other.tags}),
             default=opened[0],
             format_func=safe.option,
-            key=fields[0],
+            key=field("tags"),
             accept_new_options=True,
             placeholder="short words, such as pilot",
         )
-        note = st.text_area("Note", opened[1], max_chars=LONGEST_NOTE, key=fields[1])
+        note = st.text_area("Note", opened[1], max_chars=LONGEST_NOTE, key=field("note"))
         changed = opened != now
         if changed:
             page.notice("Tags or note were changed elsewhere since you opened them. Above is what is saved now.")
