@@ -467,7 +467,10 @@ def _draw_description(store: Store, row: RunRow) -> None:
         note = st.text_area("Note", opened[1], max_chars=LONGEST_NOTE, key=field("note"))
         changed = opened != now
         if changed:
-            page.notice("Tags or note were changed elsewhere since you opened them. Above is what is saved now.")
+            page.notice(
+                "Tags or note were changed in another window. Under the run's name is what is saved now; what you "
+                "typed here is not saved yet."
+            )
         with page.Reporting("Tags and note stay as they were.", StoreError):
             once.button(
                 "Save mine instead" if changed else "Save",

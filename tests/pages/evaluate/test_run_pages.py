@@ -378,11 +378,11 @@ def test_a_note_that_was_changed_elsewhere_meanwhile_takes_no_typed_one_away(sto
     app.text_area[0].set_value("Mine.").run()
     saved_elsewhere("Theirs.")
     button(app, "Save").click().run()
-    assert "were changed elsewhere" in page_html(app) and "Theirs." in page_html(app)
+    assert "were changed in another window" in page_html(app) and "Theirs." in page_html(app)
     assert (rows(store)[0].note, app.text_area[0].value) == ("Theirs.", "Mine.")
     button(app, "Save mine instead").click().run()
     assert (rows(store)[0].note, rows(store)[0].tags) == ("Mine.", ("pilot",))
-    assert "were changed elsewhere" not in page_html(app) and button(app, "Save")
+    assert "were changed in another window" not in page_html(app) and button(app, "Save")
 
 
 def test_runs_side_by_side_say_in_what_they_differ(store: Store) -> None:
